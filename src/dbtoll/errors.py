@@ -1,0 +1,79 @@
+"""Every error that a user can meet, with its exit code (sysexits.h, so that 0, 1 and 2 stay free for the gate).
+
+A message is one sentence that says what is wrong and where; ``mend`` is one that says what to do.
+"""
+
+from __future__ import annotations
+
+
+class DbtollError(Exception):
+    """The root: ``message`` (what and where), ``mend`` (what to do), ``exit_code``."""
+
+    exit_code = 70  # EX_SOFTWARE
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  mend: {self.mend}" if self.mend else self.message
+
+
+class UsageError(DbtollError):
+    """The command line asks for something that does not exist."""
+
+    exit_code = 64  # EX_USAGE
+
+
+class SpecError(DbtollError):
+    """A specification is wrong; the message begins with ``file:line``."""
+
+    exit_code = 65  # EX_DATAERR
+
+
+class RunFolderError(DbtollError):
+    """A run folder is incomplete, damaged or of another schema; names file and line."""
+
+    exit_code = 66  # EX_NOINPUT
+
+
+class Unavailable(DbtollError):
+    """This machine lacks what was asked for; ``mend`` is the command that brings it."""
+
+    exit_code = 69  # EX_UNAVAILABLE
+
+
+class ChannelError(DbtollError):
+    """A line to an agent broke: changed or lost bytes, another protocol version, the end of its machine."""
+
+    exit_code = 76  # EX_PROTOCOL
+
+
+class AgentFailure(DbtollError):
+    """An agent answered ERROR. ``code`` is one of the codes in docs/PROTOCOL.md, ``detail`` its JSON detail."""
+
+    exit_code = 71  # EX_OSERR
+
+    def __init__(self, code: str, message: str, detail: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.detail = detail or {}
+
+
+class ProgramFailed(DbtollError):
+    """A program that had to succeed on a machine did not; the message holds its last lines."""
+
+    exit_code = 71
+
+
+class EngineError(DbtollError):
+    """A database server did not start, stop or answer as it must."""
+
+    exit_code = 71
+
+
+class Invalid(DbtollError):
+    """It ran, but a check voids it (DESIGN §2, outcome ``invalid``)."""
+
+    exit_code = 70

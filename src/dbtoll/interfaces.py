@@ -1,0 +1,280 @@
+"""The few protocols that the families implement and the runner joins; each says what must NOT happen.
+
+The data's way: ``Environment.open(machine, place) -> Machine``; ``Engine.start(machine, …) -> Server``;
+``Workload.load(machine, server)`` once, ``Workload.statements(seed)`` for each block; ``Machine.serial(server) ->
+Session``; ``Session.visit(…) -> VisitReply``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+from dbtoll.model import (
+    Address,
+    AnswerReference,
+    Artifact,
+    Completed,
+    Json,
+    Lack,
+    Option,
+    Pace,
+    Place,
+    Resources,
+    Statement,
+    VisitReply,
+)
+
+
+class ByteStream(Protocol):
+    """An ordered stream of bytes. ``read`` blocks and returns b"" at the end. Never a network the guest configured."""
+
+    def read(self, size: int) -> bytes: ...
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Stamped(Protocol):
+    """Power of a ByteStream that was relayed with stamps: when did byte number ``count`` pass (ns, relay's clock)?"""
+
+    def written_at(self, count: int) -> int | None: ...
+    def read_at(self, count: int) -> int | None: ...
+
+
+class Process(Protocol):
+    """A long-running program on a machine; ends with the machine. Its output is kept (bounded) for the logs."""
+
+    pid: int
+
+    def running(self) -> bool: ...
+    def signal(self, number: int) -> None: ...
+    def wait(self, timeout_s: float) -> Completed: ...
+    def output(self) -> bytes: ...
+
+
+class Server(Protocol):
+    """A running database server: ``pid`` of its first process on its machine, ``address`` for a driver there."""
+
+    address: Address
+    pid: int | None
+
+
+class Session(Protocol):
+    """A serial load driver inside a machine. No Python clock ever becomes a number here."""
+
+    def visit(
+        self,
+        statements: Sequence[Statement],
+        *,
+        mode: str,
+        pace: Pace,
+        answers: Mapping[str, AnswerReference],
+        lead_in: bool = True,
+        dwell: bool = True,
+        keep_rows: bool = False,
+    ) -> VisitReply: ...
+
+    def query(self, sql: str) -> list[list[str | None]]: ...
+    def disconnect(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Machine(Protocol):
+    """One place where programs run.
+
+    Small files only through ``put`` and ``get`` (64 MiB); bulk data comes by ``provide``. Nothing is sent while it sleeps.
+    ``close`` ends every program it started and gives back every resource, also after a failure, also twice.
+    """
+
+    name: str
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        timeout_s: float = 60.0,
+        check: bool = True,
+    ) -> Completed: ...
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        stop_signal: int = 15,
+        stop_grace_ms: int = 5000,
+    ) -> Process: ...
+
+    def put(
+        self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None, in_place: bool = False
+    ) -> None: ...
+    def get(self, path: str, *, max_bytes: int = 1 << 20) -> bytes: ...
+    def provide(self, artifact: Artifact) -> str: ...
+    def connect(
+        self, *, unix: str | None = None, tcp: tuple[str, int] | None = None, stamps: bool = False
+    ) -> ByteStream: ...
+    def serial(self, address: Address, *, connection: str) -> Session: ...
+    def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json: ...
+    def call(
+        self,
+        method: str,
+        parameters: Json,
+        *,
+        timeout_s: float = 60.0,
+        progress: Callable[[Json], None] | None = None,
+        data: Callable[[bytes], None] | None = None,
+    ) -> Json: ...
+    def hello(self) -> Json: ...
+    def facts(self) -> Json: ...
+    def logs(self) -> Mapping[str, bytes]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class Freezable(Protocol):
+    """Power of a machine that can sleep. ``asleep_cpu_ns`` is the CPU time of all its processes so far, readable asleep.
+
+    It counts as asleep only when that stands still.
+    """
+
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+    def cpu_ns(self) -> int: ...
+
+
+@runtime_checkable
+class CacheDropping(Protocol):
+    """Power to empty the page cache that a cold statement would find. Host-wide on a host: only with ``exclusive``."""
+
+    def drop_caches(self) -> None: ...
+
+
+class Entry(Protocol):
+    """One created resource in the journal."""
+
+    def done(self) -> None:
+        """It is gone again."""
+
+
+class Journal(Protocol):
+    """Written before a resource is made, so that a killed run can be cleaned (DESIGN §6).
+
+    ``kind``: process, cgroup, mount, container, directory, setting; ``identity`` holds what its removal needs.
+    """
+
+    def create(self, kind: str, **identity: Any) -> Entry: ...
+
+
+class Environment(Protocol):
+    """Takes a machine and yields a machine. Knows no engine and no workload.
+
+    A module ``environments/NAME.py`` defines a class ``Environment`` with this shape. ``primary`` is the option that the short
+    form ``docker:runsc`` sets.
+    """
+
+    name: str
+    primary: str | None
+    options: Mapping[str, Option]
+
+    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+        """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind."""
+        ...
+
+    def open(self, machine: Machine, place: Place, journal: Journal) -> Machine: ...
+
+
+class Engine(Protocol):
+    """A database server, seen through a Machine. Knows no environment; starts no process except through the machine.
+
+    A module ``engines/NAME.py`` defines a class ``Engine`` made from its options. Data lives at ``data`` inside the machine.
+    """
+
+    name: str
+    options: Mapping[str, Option]
+    answers: bool
+    """Whether its answers mean anything (the null engine's do not)."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None: ...
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """Server settings of a measured arm, equal in all of them; stored with the run."""
+        ...
+
+    def key(self, machine: Machine) -> str:
+        """What a data directory depends on besides workload: engine, version, page format."""
+        ...
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty data directory, ready to start."""
+        ...
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server: ...
+    def stop(self, machine: Machine, server: Server) -> None:
+        """Cleanly; returns when the last process of it has ended."""
+        ...
+
+    def load_settings(self, resources: Resources) -> dict[str, str]: ...
+    def finish_load(self, session: Session) -> None:
+        """Statistics, frozen rows, a checkpoint: nothing left to do in the background."""
+        ...
+
+    def quiet(self, session: Session) -> None:
+        """Between blocks: do now what would else be done in measured time (a checkpoint)."""
+        ...
+
+    def background_work(self, session: Session) -> Json:
+        """Cumulative counts of checkpoints, vacuums, analyzes, temporary files; read outside timed passes."""
+        ...
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """(fingerprint, plan as text) of the plan that the server would use now."""
+        ...
+
+    def facts(self, session: Session) -> Json:
+        """Version and every setting that differs from its default."""
+        ...
+
+
+class Workload(Protocol):
+    """What is asked of the server. A module ``workloads/NAME`` defines a class ``Workload`` made from its options."""
+
+    name: str
+    options: Mapping[str, Option]
+    queries: tuple[str, ...]
+
+    def __init__(self, options: Mapping[str, Any]) -> None: ...
+    def key(self) -> str:
+        """What the loaded data depends on: everything but the engine."""
+        ...
+
+    def estimate_bytes(self) -> int:
+        """Disk space that the loaded data and its load will take, roughly; asked before it starts."""
+        ...
+
+    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+        """Schema, rows, keys, indexes (statistics are the engine's). Returns facts: rows per table, times in ns."""
+        ...
+
+    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+        """query name -> statement, parameters drawn from ``seed``: equal for equal seeds, on every machine."""
+        ...
+
+    def references(
+        self, machine: Machine, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+    ) -> dict[str, AnswerReference]:
+        """Answers computed by an independent engine before the run, kept under the directory ``cache``; {} if there is none.
+
+        ``machine``: the local host, whose agent makes the rows.
+        """
+        ...

@@ -1,0 +1,33 @@
+"""Environments, engines, workloads and collectors by name: the name is the file's name, imported when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from dbtoll.errors import UsageError
+
+FAMILIES = {"environments": "Environment", "engines": "Engine", "workloads": "Workload"}
+
+
+def names(family: str) -> list[str]:
+    """All names of a family, sorted: the modules of its package that define the family's class."""
+    package = importlib.import_module(f"dbtoll.{family}")
+    found = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(name for name in found if hasattr(_module(family, name), FAMILIES[family]))
+
+
+def find(family: str, name: str) -> Any:
+    """The class ``Environment``, ``Engine`` or ``Workload`` of that name.
+
+    Raises UsageError, naming what there is, if there is none.
+    """
+    known = names(family)
+    if name not in known:
+        raise UsageError(f"there is no {family.removesuffix('s')} named {name!r}", f"choose one of: {', '.join(known)}")
+    return getattr(_module(family, name), FAMILIES[family])
+
+
+def _module(family: str, name: str) -> Any:
+    return importlib.import_module(f"dbtoll.{family}.{name}")
