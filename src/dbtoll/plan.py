@@ -1,0 +1,74 @@
+"""Experiment + seed -> Plan: rounds of randomised blocks. Pure and byte-reproducible."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbtoll.model import Block, Experiment, Phase, Round, Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All rounds of an experiment, made when asked for.
+
+    ``queries``: of the workload, in its order. ``blocks``: blocks in each phase of a round. ``slow``: arm -> blocks of a
+    phase that it takes part in (an arm that is many times slower may sit out the others; all others take part in all).
+    """
+
+    experiment: Experiment
+    queries: tuple[str, ...]
+    blocks: int
+    slow: dict[str, int]
+
+    def round(self, index: int) -> Round:
+        """Round number ``index``, the same for the same experiment, seed and numbers of blocks."""
+        chance = _Chance(self.experiment.seed, "round", index)
+        arms = [arm.name for arm in self.experiment.arms]
+        names = list(self.experiment.factors)
+        combinations = itertools.product(*self.experiment.factors.values())
+        phases = (
+            Phase(levels, tuple(self._block(chance, arms, block) for block in range(self.blocks)))
+            for levels in (dict(zip(names, combination, strict=True)) for combination in combinations)
+        )
+        return Round(index, tuple(chance.shuffled(arms)), tuple(phases))
+
+    def parameter_seed(self, parameter_set: int) -> int:
+        """The seed from which a workload draws set number ``parameter_set``: 63 bits of SHA-256."""
+        text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+    def _block(self, chance: _Chance, arms: Sequence[str], index: int) -> Block:
+        """Order of queries random; within a query the arms in random order, so that drift hits all alike (DESIGN §1.3)."""
+        parameter_set = chance.below(self.experiment.parameter_sets)
+        visits = []
+        for query in chance.shuffled(self.queries):
+            present = [arm for arm in arms if index < self.slow.get(arm, self.blocks)]
+            visits += [Visit(arm, query) for arm in chance.shuffled(present)]
+        return Block(index, parameter_set, tuple(visits))
+
+
+class _Chance:
+    """Random choices that no later Python version may change.
+
+    Only ``random.random`` is promised to stay the same for a seed (library reference, random, "Notes on
+    Reproducibility"), so the shuffle is made from it here.
+    """
+
+    def __init__(self, *seed: object) -> None:
+        digest = hashlib.sha256(" ".join(map(str, ("dbtoll plan", *seed))).encode()).digest()
+        self._random = random.Random(int.from_bytes(digest, "little"))
+
+    def below(self, bound: int) -> int:
+        return int(self._random.random() * bound)
+
+    def shuffled(self, items: Sequence[str]) -> list[str]:
+        """Fisher and Yates; the bias of 53-bit fractions is below 2^-40 for any length used here."""
+        result = list(items)
+        for last in range(len(result) - 1, 0, -1):
+            other = self.below(last + 1)
+            result[last], result[other] = result[other], result[last]
+        return result

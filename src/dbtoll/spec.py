@@ -1,0 +1,475 @@
+"""TOML -> Experiment. An unknown key or an impossible cell is an error that names file and line.
+
+Pure but for reading the file; what options exist is asked of the registry. `compare` writes a specification too and
+takes the same way (`from_comparison`), so there is one way into a run.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dbtoll import registry, units
+from dbtoll.errors import SpecError, UsageError
+from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
+
+FACTORS: dict[str, tuple[str, ...]] = {
+    "temperature": ("warm", "cold"),
+    "connection": ("one", "per_statement"),
+    "protocol": ("simple", "extended", "prepared"),
+}
+"""Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
+caches would undo it."""
+
+COPY_SUFFIX = " (A/A)"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]{0,59}")
+_TOP = {
+    "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
+    "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
+}  # fmt: skip
+
+
+def read(path: Path) -> tuple[Experiment, str]:
+    """The experiment in a TOML file and the file's text. SpecError names file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}", "give the path of a TOML specification") from None
+    return parse(text, str(path)), text
+
+
+def parse(text: str, file: str) -> Experiment:
+    """The experiment in a TOML text; ``file`` names it in errors."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"at line (\d+)", str(error))
+        line = where[1] if where else str(text.count("\n") + 1)
+        raise SpecError(f"{file}:{line}: not TOML: {error}", "see docs/SPEC.md for the form") from None
+    return _Reader(document, text, file).experiment()
+
+
+def parse_stack(text: str) -> tuple[Step, ...]:
+    """``"docker:runsc,network=bridge"`` or, nested, ``"qemu:lab/docker"`` -> steps, options validated.
+
+    Raises UsageError for a form or a name that does not exist, ValueError for a wrong option.
+    """
+    return tuple(_step(part) for part in text.split("/"))
+
+
+def write_stack(stack: Sequence[Step]) -> str:
+    """The short text of a stack, options that differ from their defaults named."""
+    parts = []
+    for step in stack:
+        environment = registry.find("environments", step.environment)
+        shown = {k: v for k, v in step.options.items() if v != environment.options[k].default}
+        primary = shown.pop(environment.primary, None) if environment.primary else None
+        words = ([str(primary)] if primary is not None else []) + [f"{k}={v}" for k, v in sorted(shown.items())]
+        parts.append(step.environment + (":" + ",".join(words) if words else ""))
+    return "/".join(parts)
+
+
+def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
+    """All options of ``owner`` with defaults filled in. ValueError((key, message)) for a wrong one."""
+    values = {name: option.default for name, option in options.items()}
+    for key, value in given.items():
+        if key not in options:
+            known = ", ".join(sorted(options)) or "none"
+            raise OptionError(key, f"{owner} has no option {key!r}", f"its options are: {known}")
+        try:
+            values[key] = _converted(value, options[key])
+        except (ValueError, TypeError) as error:
+            raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
+    return values
+
+
+class OptionError(UsageError, ValueError):
+    """A wrong option: ``key`` is the one, for finding its line."""
+
+    def __init__(self, key: str, message: str, mend: str) -> None:
+        super().__init__(message, mend)
+        self.key = key
+
+
+def comparison(
+    stacks: Sequence[str],
+    *,
+    baseline: str | None,
+    engine: str,
+    engine_options: Mapping[str, Any],
+    workload: str,
+    workload_options: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]],
+    top: Mapping[str, Any],
+) -> str:
+    """The TOML text of the experiment that `dbtoll compare` describes, to be parsed by `parse` like any other."""
+    names = list(dict.fromkeys([*([baseline] if baseline else _default_baseline(stacks)), *stacks]))
+    lines = [f"{key} = {_toml(value)}" for key, value in top.items() if value is not None]
+    lines += [f"baseline = {_toml(names[0])}", ""]
+    for table, head, options in (("engine", engine, engine_options), ("workload", workload, workload_options)):
+        lines += [f"[{table}]", f"name = {_toml(head)}", *(f"{k} = {_toml(v)}" for k, v in options.items()), ""]
+    for table, values in tables.items():
+        given = {key: value for key, value in values.items() if value is not None}
+        if given:
+            lines += [f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in given.items()), ""]
+    for name in names:
+        lines += ["[[arm]]", f"name = {_toml(name)}", f"stack = {_toml(name)}", ""]
+    return "\n".join(lines)
+
+
+def _default_baseline(stacks: Sequence[str]) -> list[str]:
+    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it."""
+    bases = {"/".join([*stack.split("/")[:-1], "native"]) for stack in stacks}
+    if len(bases) > 1:
+        raise UsageError(
+            f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"
+        )
+    return list(bases) or ["native"]
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case list() | tuple():
+            return "[" + ", ".join(_toml(item) for item in value) + "]"
+        case dict():
+            return "{ " + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + " }"
+    escaped = "".join(
+        f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else "\\" + c if c in '"\\' else c for c in str(value)
+    )
+    return f'"{escaped}"'
+
+
+def _step(text: str) -> Step:
+    name, _, rest = text.partition(":")
+    environment = registry.find("environments", name.strip())
+    given: dict[str, Any] = {}
+    for index, word in enumerate(filter(None, rest.split(","))):
+        key, equals, value = word.partition("=")
+        if equals:
+            given[key.strip()] = value.strip()
+        elif index == 0 and environment.primary:
+            given[environment.primary] = word.strip()
+        else:
+            raise UsageError(f"{text!r}: {word!r} is not an option", "write NAME:OPTION=VALUE,OPTION=VALUE")
+    return Step(name.strip(), option_values(given, environment.options, f"environment {name!r}"))
+
+
+def _converted(value: Any, option: Option) -> Any:
+    if value is None:
+        return None
+    if option.choices and value not in option.choices:
+        raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}")
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "text": _text, "path": _text, "integer": _integer, "number": _number, "flag": _flag, "table": _table, "list": _list,
+        "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(_text(v)),
+        "duration": lambda v: units.duration_ns(_text(v)),
+    }  # fmt: skip
+    return kinds[option.kind](value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _integer(value: Any) -> int:
+    """A whole number; from the command line it comes as text."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    if not abs(value) < 1e18:
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, str) and value in ("true", "false", "yes", "no"):
+        return value in ("true", "yes")
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not a table")
+    return value
+
+
+def _list(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value == "all" else value.split("+")
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+class _Reader:
+    """One document on its way to an Experiment; knows where each key stands."""
+
+    def __init__(self, document: dict[str, Any], text: str, file: str) -> None:
+        self.document, self.lines, self.file = document, text.splitlines(), file
+
+    def experiment(self) -> Experiment:
+        self.known(self.document, _TOP, "")
+        arms = self.arms()
+        baseline = self.document.get("baseline", arms[0].name)
+        if baseline not in [arm.name for arm in arms]:
+            raise self.error(
+                "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
+            )
+        arms.sort(key=lambda arm: arm.name != baseline)
+        arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
+        experiment = Experiment(
+            question=self.take("", "question", _text, "How much does each arm lose?"),
+            expected=self.take("", "expected", _text, ""),
+            engine=self.choice("engine", "engines", "postgres"),
+            workload=self.choice("workload", "workloads", "tpch"),
+            arms=tuple(arms),
+            baseline=baseline,
+            factors=self.factors(),
+            resources=self.resources(),
+            precision=self.precision(),
+            pace=self.pace(),
+            image=self.image(),
+            seed=self.take("", "seed", _integer, 1),
+            parameter_sets=self.take("", "parameter_sets", _integer, PARAMETER_SETS),
+            max_overhead=self.take("", "max_overhead", lambda v: units.fraction(_text(v)), None),
+            exclusive=self.take("", "exclusive", _flag, False),
+        )
+        self.check_cells(experiment)
+        return experiment
+
+    def arms(self) -> list[Arm]:
+        tables = self.document.get("arm")
+        if not isinstance(tables, list) or not tables:
+            raise self.error("", "arm", "no [[arm]] is given", 'add [[arm]] with name = "docker" and stack = "docker"')
+        arms: list[Arm] = []
+        for index, table in enumerate(tables):
+            where = f"arm.{index}"
+            if not isinstance(table, dict):
+                raise self.error("", "arm", "an arm is a table", "write [[arm]]")
+            self.known(table, {"name", "stack", "options"}, where)
+            stack = self.stack(table, where)
+            name = self.take(where, "name", _text, write_stack(stack))
+            if not _NAME.fullmatch(name) or name.endswith(COPY_SUFFIX):
+                raise self.error(
+                    where, "name", f"{name!r} cannot be an arm's name", "use letters, digits and ._+:,=/ -"
+                )
+            if name in [arm.name for arm in arms]:
+                raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
+            arms.append(Arm(name, stack))
+        return arms
+
+    def stack(self, table: dict[str, Any], where: str) -> tuple[Step, ...]:
+        given = table.get("stack")
+        options = table.get("options", {})
+        try:
+            if isinstance(given, list) and all(isinstance(part, str) for part in given):
+                given = "/".join(given)
+            steps = parse_stack(_text(given))
+            if options:
+                environment = registry.find("environments", steps[-1].environment)
+                short = {k: v for k, v in steps[-1].options.items() if v != environment.options[k].default}
+                owner = f"environment {steps[-1].environment!r}"
+                merged = option_values({**short, **options}, environment.options, owner)
+                steps = (*steps[:-1], Step(steps[-1].environment, merged))
+        except OptionError as error:
+            raise self.error(
+                f"{where}.options" if error.key in options else where, error.key, error.message, error.mend
+            ) from None
+        except UsageError as error:
+            raise self.error(where, "stack", error.message, error.mend) from None
+        except TypeError:
+            raise self.error(where, "stack", "an arm needs its stack", 'for example stack = "docker"') from None
+        return steps
+
+    def choice(self, table: str, family: str, default: str) -> Choice:
+        given = dict(self.table(table))
+        name = given.pop("name", default)
+        try:
+            found = registry.find(family, _text(name))
+            values = option_values(given, found.options, f"{table} {name!r}")
+            paths = [key for key, option in found.options.items() if option.kind == "path" and values[key]]
+            return Choice(name, values | {key: str(self.beside(values[key])) for key in paths})
+        except OptionError as error:
+            raise self.error(table, error.key, error.message, error.mend) from None
+        except UsageError as error:
+            raise self.error(table, "name", error.message, error.mend) from None
+        except TypeError as error:
+            raise self.error(table, "name", str(error), "write its name as a text") from None
+
+    def factors(self) -> dict[str, tuple[str, ...]]:
+        given = self.table("factors")
+        self.known(given, set(FACTORS), "factors")
+        chosen = {}
+        for name, levels in FACTORS.items():
+            value = given.get(name, [levels[0]])
+            value = [value] if isinstance(value, str) else value
+            if (
+                not isinstance(value, list)
+                or not value
+                or not set(value) <= set(levels)
+                or len(set(value)) < len(value)
+            ):
+                raise self.error(
+                    "factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}"
+                )
+            chosen[name] = tuple(level for level in levels if level in value)
+        return chosen
+
+    def resources(self) -> Resources:
+        self.known(self.table("resources"), {"cpus", "memory", "shm", "open_files"}, "resources")
+        default = Resources()
+        made = Resources(
+            cpus=self.take("resources", "cpus", _integer, default.cpus),
+            memory_bytes=self.take("resources", "memory", _size, default.memory_bytes),
+            shm_bytes=self.take("resources", "shm", _size, default.shm_bytes),
+            open_files=self.take("resources", "open_files", _integer, default.open_files),
+        )
+        if made.cpus < 1:
+            raise self.error("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
+        if made.memory_bytes < 256 << 20:
+            raise self.error("resources", "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
+        return made
+
+    def precision(self) -> Precision:
+        keys = {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max"}
+        self.known(self.table("precision"), keys, "precision")
+        default = Precision()
+        made = Precision(
+            budget_s=self.take("precision", "budget", lambda v: units.duration_ns(_text(v)) / 1e9, default.budget_s),
+            target=self.take("precision", "target", lambda v: units.fraction(_text(v)), default.target),
+            margin=self.take("precision", "margin", lambda v: units.fraction(_text(v)), default.margin),
+            confidence=self.take("precision", "confidence", lambda v: units.fraction(_text(v)), default.confidence),
+            rounds_min=self.take("precision", "rounds_min", _integer, default.rounds_min),
+            rounds_max=self.take("precision", "rounds_max", _integer, default.rounds_max),
+        )
+        if not 0.5 <= made.confidence < 1:
+            raise self.error(
+                "precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"'
+            )
+        if not 0 < made.margin < 1:
+            raise self.error("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
+        if not 2 <= made.rounds_min <= made.rounds_max:
+            raise self.error(
+                "precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5"
+            )
+        return made
+
+    def pace(self) -> Pace:
+        self.known(self.table("pace"), {"lead_in", "dwell", "statement_timeout"}, "pace")
+        default = Pace()
+        return Pace(
+            lead_in_ns=self.take("pace", "lead_in", _duration, default.lead_in_ns),
+            dwell_ns=self.take("pace", "dwell", _duration, default.dwell_ns),
+            statement_timeout_ns=self.take("pace", "statement_timeout", _duration, default.statement_timeout_ns),
+        )
+
+    def image(self) -> dict[str, Any]:
+        self.known(self.table("image"), {"suite", "path"}, "image")
+        given = {key: self.take("image", key, _text, "") for key in self.table("image")}
+        if len(given) == 2:
+            raise self.error("image", "path", "an image has a suite or a path, not both", "remove one of them")
+        return {"path": str(self.beside(given["path"]))} if "path" in given else given or {"suite": "bookworm"}
+
+    def check_cells(self, experiment: Experiment) -> None:
+        """Combinations that cannot exist."""
+        factors = experiment.factors
+        if "per_statement" in factors["connection"] and "prepared" in factors["protocol"]:
+            raise self.error(
+                "factors", "protocol", "a connection per statement cannot use a statement prepared on it before",
+                "use protocol = [\"extended\"] there, or connection = [\"one\"]",
+            )  # fmt: skip
+        if "cold" in factors["temperature"] and not experiment.exclusive:
+            raise self.error(
+                "factors", "temperature", "cold drops the page cache of the whole host",
+                "say that this machine is yours for the run: exclusive = true, or --exclusive",
+            )  # fmt: skip
+        if not 1 <= experiment.parameter_sets <= 1000:
+            raise self.error("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
+
+    def beside(self, path: str) -> Path:
+        """A path of the specification: relative ones begin where its file lies."""
+        return Path(self.file).absolute().parent / path
+
+    # --- reading with the place of each key -----------------------------------------------------------------------
+
+    def table(self, name: str) -> dict[str, Any]:
+        value = self.document.get(name, {})
+        if not isinstance(value, dict):
+            raise self.error("", name, f"{name} is a table", f"write [{name}] and its keys below")
+        return value
+
+    def take(self, table: str, key: str, convert: Callable[[Any], Any], default: Any) -> Any:
+        holder: Any = self.document
+        for part in filter(None, table.split(".")):
+            holder = holder[int(part)] if part.isdigit() else holder.get(part, {})
+        if key not in holder:
+            return default
+        try:
+            return convert(holder[key])
+        except (ValueError, TypeError) as error:
+            raise self.error(table, key, f"{key}: {error}", "see docs/SPEC.md for the form of each key") from None
+
+    def known(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
+        for key in table:
+            if key not in keys:
+                place = f"[{where.split('.', maxsplit=1)[0]}]" if where else "the specification"
+                raise self.error(
+                    where, key, f"unknown key {key!r} in {place}", f"known keys are: {', '.join(sorted(keys))}"
+                )
+
+    def error(self, table: str, key: str, message: str, mend: str) -> SpecError:
+        return SpecError(f"{self.file}:{self.line(table, key)}: {message}", mend)
+
+    def line(self, table: str, key: str) -> int:
+        """Line of ``key`` in ``table`` ("" top, "arm.1" the second [[arm]]); of the table's head, or 1, if not found.
+
+        tomllib keeps no positions; this finds keys as people write them (one a line, or a [table] head).
+        """
+        name, _, rest = table.partition(".")
+        index, _, below = rest.partition(".")
+        heads = 0
+        current, head_line = "", 1
+        for number, line in enumerate(self.lines, 1):
+            head = re.match(r"\s*\[\[?\s*([\w.\-\"]+)\s*\]\]?", line)
+            if head:
+                current = head[1]
+                if line.lstrip().startswith("[[") and current == name:
+                    heads += 1
+                if current == key and not table:
+                    return number
+            wanted = current in (table, f"{name}.{below}" if below else name)
+            inside = wanted and (not index or heads == int(index) + 1)
+            if inside and head:
+                head_line = number
+            if (inside if table else not current) and re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
+                return number
+        return head_line
+
+
+def _size(value: Any) -> int:
+    return units.size_bytes(_text(value))
+
+
+def _duration(value: Any) -> int:
+    return units.duration_ns(_text(value))

@@ -1,0 +1,35 @@
+"""Durations, sizes and percentages as people write them, to ns, bytes and fractions."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+
+
+def duration_ns(text: str) -> int:
+    """``"50ms"``, ``"5m"``, ``"1.5 h"`` -> ns. ValueError says what is allowed."""
+    return _scaled(text, _DURATION_NS, "a duration such as 50ms, 90s or 5m")
+
+
+def size_bytes(text: str) -> int:
+    """``"2 GiB"`` -> bytes. ValueError says what is allowed."""
+    return _scaled(text, _SIZE_BYTES, "a size such as 512 MiB or 2 GiB")
+
+
+def fraction(text: str) -> float:
+    """``"2%"`` -> 0.02. ValueError says what is allowed."""
+    match = _NUMBER.fullmatch(text)
+    if not match or match[2] != "%":
+        raise ValueError(f"{text!r} is not a percentage such as 2%")
+    return float(match[1]) / 100
+
+
+def _scaled(text: str, scales: dict[str, int], expected: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    scale = scales.get(match[2].lower()) if match else None
+    if match is None or scale is None:
+        raise ValueError(f"{text!r} is not {expected}")
+    return round(float(match[1]) * scale)

@@ -1,0 +1,139 @@
+"""Specifications: what is accepted, and that each error names file, line and the mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbtoll import spec
+from dbtoll.errors import SpecError, UsageError
+
+SMALLEST = """
+[engine]
+name = "null"
+[[arm]]
+name = "native"
+stack = "native"
+[[arm]]
+stack = "docker:runsc,network=host"
+"""
+
+
+def test_the_smallest_one_gets_a_baseline_and_its_copy() -> None:
+    experiment = spec.parse(SMALLEST, "x.toml")
+    assert [arm.name for arm in experiment.arms] == ["native", "native (A/A)", "docker:runsc,network=host"] or [
+        arm.name for arm in experiment.arms
+    ] == ["native", "native (A/A)", "docker:runsc"]  # an option at its default is not shown
+    assert experiment.arms[1].copy_of == "native"
+    assert experiment.arms[1].stack == experiment.arms[0].stack
+    assert experiment.arms[2].stack[0].options["runtime"] == "runsc"
+    assert experiment.factors == {"temperature": ("warm",), "connection": ("one",), "protocol": ("simple",)}
+
+
+def test_units_become_integers_and_fractions() -> None:
+    text = (
+        SMALLEST
+        + '[precision]\nbudget = "90s"\ntarget = "0.5%"\n[resources]\nmemory = "2 GiB"\n[pace]\ndwell = "20ms"\n'
+    )
+    experiment = spec.parse(text, "x.toml")
+    assert experiment.precision.budget_s == 90
+    assert experiment.precision.target == pytest.approx(0.005)
+    assert experiment.resources.memory_bytes == 2 << 30
+    assert experiment.pace.dwell_ns == 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("added", "line", "words"),
+    [
+        ("[engin]\n", 9, ["unknown key 'engin'", "engine"]),
+        ("[precision]\nbudjet = 1\n", 10, ["unknown key 'budjet'", "budget"]),
+        ("[precision]\n\ntarget = 1\n", 11, ["target", "not a text"]),
+        ('[precision]\ntarget = "1"\n', 10, ["not a percentage"]),
+        ('[resources]\nmemory = "2 miles"\n', 10, ["not a size"]),
+        ("[resources]\ncpus = 0\n", 10, ["at least one CPU"]),
+        ('[factors]\ntemperature = ["tepid"]\n', 10, ["tepid", "warm, cold"]),
+        ('[factors]\ntemperature = ["cold"]\n', 10, ["whole host", "exclusive"]),
+        ('[factors]\nconnection = ["per_statement"]\nprotocol = ["prepared"]\n', 11, ["prepared", "extended"]),
+        ('[workload]\nname = "tpcz"\n', 10, ["no workload named 'tpcz'", "tpch"]),
+        ('[workload]\nname = "tpch"\nscala = 3\n', 11, ["no option 'scala'", "scale"]),
+        ('[workload]\nname = "tpch"\nscale = "big"\n', 11, ["scale"]),
+        ('[[arm]]\nstack = "dokcer"\n', 10, ["no environment named 'dokcer'", "docker"]),
+        ('[[arm]]\nstack = "docker"\nnom = "x"\n', 11, ["unknown key 'nom'"]),
+        ('[[arm]]\nstack = "docker"\n[arm.options]\nspeed = 3\n', 12, ["no option 'speed'"]),
+        ('[[arm]]\nname = "native"\nstack = "native"\n', 10, ["two arms are named"]),
+        ('[[arm]]\nname = "$(reboot)"\nstack = "native"\n', 10, ["cannot be an arm's name"]),
+        ("[[arm]]\nname = 'a'\n", 9, ["stack"]),
+        ("seed = \n", 9, ["not TOML"]),
+    ],
+)
+def test_an_error_names_file_line_and_mend(added: str, line: int, words: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(SMALLEST.rstrip("\n") + "\n" + added, "x.toml")
+    assert caught.value.message.startswith(f"x.toml:{line}: "), caught.value.message
+    said = str(caught.value)
+    assert caught.value.mend
+    for word in words:
+        assert word in said
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"nothing\.toml: cannot be read"):
+        spec.read(tmp_path / "nothing.toml")
+
+
+def test_compare_takes_the_way_of_a_file() -> None:
+    text = spec.comparison(
+        ["docker", "docker:runsc"],
+        baseline=None,
+        engine="null",
+        engine_options={},
+        workload="tpch",
+        workload_options={"scale": 0.05, "queries": ["Q1", "Q6"]},
+        tables={"precision": {"budget": "1m", "target": None}},
+        top={"seed": 7, "exclusive": None},
+    )
+    experiment = spec.parse(text, "compare")
+    assert [arm.name for arm in experiment.arms] == ["native", "native (A/A)", "docker", "docker:runsc"]
+    assert experiment.seed == 7
+    assert experiment.precision.budget_s == 60
+
+
+def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> None:
+    def baseline(*stacks: str) -> str:
+        text = spec.comparison(
+            stacks,
+            baseline=None,
+            engine="null",
+            engine_options={},
+            workload="tpch",
+            workload_options={},
+            tables={},
+            top={},
+        )
+        return text.split("baseline = ")[1].splitlines()[0]
+
+    assert baseline("native:host/docker", "native:host/docker:runsc") == '"native:host/native"'
+    with pytest.raises(UsageError, match="different baselines"):
+        baseline("docker", "native:host/docker")
+
+
+@pytest.mark.parametrize("value", ['a"b', "back\\slash", "new\nline", "\x7f", "ünï"])
+def test_text_survives_being_written_as_toml(value: str) -> None:
+    text = spec.comparison(
+        ["native"], baseline=None, engine="null", engine_options={}, workload="tpch", workload_options={}, tables={},
+        top={"question": value},
+    )  # fmt: skip
+    assert spec.parse(text, "compare").question == value
+
+
+def test_every_shipped_specification_is_valid() -> None:
+    folder = Path(__file__).parents[2] / "experiments"
+    files = sorted(folder.rglob("*.toml"))
+    assert len(files) >= 3
+    for file in files:
+        text = file.read_text()
+        assert text.startswith("# Question:"), file
+        assert "# Expected:" in text, file
+        assert "# Running time:" in text, file
+        spec.parse(("exclusive = true\n" + text) if "cold" in text else text, str(file))
