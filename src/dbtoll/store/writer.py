@@ -1,0 +1,149 @@
+"""Writes a run folder: three files once, then the history, a record at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from dbtoll import __version__
+from dbtoll.errors import RunFolderError
+from dbtoll.model import Json
+from dbtoll.store import reader
+from dbtoll.store.schema import (
+    FACTS_FILE,
+    FIRST_CHAIN,
+    HISTORY_FILE,
+    PLAN_FILE,
+    SPEC_FILE,
+    Interrupted,
+    PlanFile,
+    Record,
+    RoundBegin,
+    RoundEnd,
+    RunBegin,
+    seal,
+)
+
+
+class RunWriter:
+    """The one writer of a run's history; a second one is refused by a lock on the file.
+
+    Every record is handed to the kernel at once, so that a killed dbtoll loses nothing; ``round_end`` also waits for
+    the disk, so that a machine that loses power loses at most one round.
+    """
+
+    def __init__(self, history: Path, chain: str) -> None:
+        self._file = history.open("ab", buffering=0)
+        self._chain = chain
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise RunFolderError(f"{history}: another dbtoll writes this run", "wait for it, or stop it") from None
+
+    @classmethod
+    def create(cls, folder: Path, *, spec: bytes, plan: PlanFile, facts: Json) -> RunWriter:
+        """A new run; its id is the folder's name. The folder may exist but must not hold a history."""
+        history = folder / HISTORY_FILE
+        if history.exists():
+            raise RunFolderError(f"{history}: there is a run already", "resume it, or choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = {
+            SPEC_FILE: spec,
+            PLAN_FILE: msgspec.json.format(msgspec.json.encode(plan)),
+            FACTS_FILE: msgspec.json.format(msgspec.json.encode(facts)),
+        }
+        for name, content in contents.items():
+            _write_durably(folder / name, content)
+        writer = cls(history, FIRST_CHAIN)
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        writer.append(
+            RunBegin(
+                run=folder.name,
+                dbtoll=__version__,
+                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                plan_sha256=sums[PLAN_FILE],
+                spec_sha256=sums[SPEC_FILE],
+                facts_sha256=sums[FACTS_FILE],
+            )
+        )
+        writer.sync()
+        _sync_directory(folder)
+        return writer
+
+    @classmethod
+    def resume(cls, folder: Path) -> tuple[RunWriter, reader.Run]:
+        """Go on with a run: verifies all of it, drops an unfinished last line, marks an unfinished round.
+
+        Returns the run as it was, from which the caller reads ``complete_rounds``, ``next_attempt`` and ``elapsed_s``.
+        """
+        history = folder / HISTORY_FILE
+        if not history.exists():
+            raise RunFolderError(f"{history}: there is no run to resume", "start a new one")
+        writer = cls(history, FIRST_CHAIN)  # first the lock, then the reading: another writer might still be at work
+        try:
+            run = reader.read_run(folder)
+        except BaseException:
+            writer.close()
+            raise
+        writer._chain = run.chain
+        os.truncate(history, run.verified_bytes)
+        if run.open_attempt is not None:
+            writer.append(Interrupted(round=run.open_attempt.round, attempt=run.open_attempt.attempt))
+        return writer, run
+
+    def append(self, record: Record) -> None:
+        """Write one record."""
+        line, self._chain = seal(record, self._chain)
+        written = self._file.write(line)
+        while written < len(line):  # a full disk or a signal may cut a write short
+            written += self._file.write(line[written:])
+        if isinstance(record, RoundEnd):
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Sync and let go of the file; twice is once."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def next_round(run: reader.Run, index: int) -> RoundBegin:
+    """The record that begins round ``index`` of a resumed run: its attempts are counted on."""
+    return RoundBegin(round=index, attempt=run.next_attempt(index), elapsed_s=run.elapsed_s)
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

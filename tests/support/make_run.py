@@ -1,0 +1,236 @@
+"""A small but complete run folder, simulated: what analysis, report and their tests are developed on.
+
+    python tests/support/make_run.py FOLDER [--rounds 8] [--blocks 2] [--seed 1] [--cold]
+
+Three arms (native, its A/A copy, docker with a planted effect), 22 queries with their own base times, start-to-start
+and visit-to-visit noise, a drift, a first touch, one interrupted attempt, and one query whose plan and time change.
+Everything is written by the real writer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dbtoll.model import Arm, Choice, Experiment, Precision, Step
+from dbtoll.plan import Plan
+from dbtoll.store.schema import (
+    Counters,
+    Fingerprint,
+    GateRecord,
+    PlanFile,
+    RoundBegin,
+    RoundEnd,
+    RunEnd,
+    Start,
+    Timing,
+    Visit,
+)
+from dbtoll.store.writer import RunWriter
+
+QUERIES = tuple(f"Q{n}" for n in range(1, 23))
+NATIVE, COPY, DOCKER = "native", "native (A/A)", "docker"
+_MS = (610, 14, 190, 60, 150, 95, 160, 75, 520, 210, 31, 110, 480, 70, 66, 88, 20, 700, 40, 58, 230, 36)
+BASE_MS = dict(zip(QUERIES, _MS, strict=True))
+VISIT_LATENCY_NS = 300_000  # between the brackets of the host and of the arm
+
+
+def experiment(*, cold: bool = False, connections: tuple[str, ...] = ("one",), seed: int = 1) -> Experiment:
+    """The experiment that the simulated run answers."""
+    return Experiment(
+        question="How much does PostgreSQL lose on TPC-H in Docker?",
+        expected="nothing that can be told from the noise",
+        engine=Choice("postgres", {}),
+        workload=Choice("tpch", {"scale": 0.1}),
+        arms=(
+            Arm(NATIVE, (Step("native"),)),
+            Arm(COPY, (Step("native"),), copy_of=NATIVE),
+            Arm(DOCKER, (Step("docker", {"runtime": "runc"}),)),
+        ),
+        baseline=NATIVE,
+        factors={"temperature": ("warm", "cold") if cold else ("warm",), "connection": connections},
+        precision=Precision(),
+        seed=seed,
+    )
+
+
+def make_run(
+    folder: Path,
+    *,
+    rounds: int = 8,
+    blocks: int = 2,
+    executions: int = 3,
+    seed: int = 1,
+    cold: bool = False,
+    connections: tuple[str, ...] = ("one",),
+    docker_effect: float = 0.012,
+    q9_effect: float = 0.25,
+    start_sd: float = 0.008,
+    visit_sd: float = 0.02,
+    interrupted: bool = True,
+    ended: bool = True,
+) -> Path:
+    """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale."""
+    chance = random.Random(seed)
+    asked = experiment(cold=cold, connections=connections, seed=seed)
+    plan = Plan(asked, QUERIES, blocks, {})
+    writer = RunWriter.create(
+        folder,
+        spec=b'question = "How much does PostgreSQL lose on TPC-H in Docker?"\nbaseline = "native"\n',
+        plan=PlanFile(experiment=asked, queries=QUERIES, blocks=blocks),
+        facts=FACTS,
+    )
+    effects = {query: math.log1p(q9_effect if query == "Q9" else docker_effect) for query in QUERIES}
+    world = _World(chance, effects, start_sd=start_sd, visit_sd=visit_sd, executions=executions, rounds=rounds)
+    with writer:
+        for index in range(rounds):
+            for attempt in range(2 if interrupted and index == 2 else 1):
+                broken = interrupted and index == 2 and attempt == 0
+                writer.append(RoundBegin(round=index, attempt=attempt, elapsed_s=world.elapsed_s))
+                for record in world.round(plan, index, broken):
+                    writer.append(record)
+                if broken:
+                    writer.append(
+                        RoundEnd(round=index, attempt=attempt, complete=False, reason="docker: the server died",
+                                 elapsed_s=world.elapsed_s)
+                    )  # fmt: skip
+                else:
+                    writer.append(RoundEnd(round=index, attempt=attempt, complete=True, elapsed_s=world.elapsed_s))
+        if ended:
+            writer.append(RunEnd(reason="budget ended", elapsed_s=world.elapsed_s))
+    return folder
+
+
+class _World:
+    """The simulated machine: its clock, its drift and the noise of starts and visits."""
+
+    def __init__(
+        self,
+        chance: random.Random,
+        effects: dict[str, float],
+        *,
+        start_sd: float,
+        visit_sd: float,
+        executions: int,
+        rounds: int,
+    ) -> None:
+        self.chance, self.effects = chance, effects
+        self.start_sd, self.visit_sd, self.executions = start_sd, visit_sd, executions
+        self.now_ns = 1_000_000_000_000
+        self.begin_ns = self.now_ns
+        self.expected_ns = rounds * 30e9
+        self.seen_plans: set[str] = set()
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.now_ns - self.begin_ns) / 1e9
+
+    def round(self, plan: Plan, index: int, broken: bool) -> Iterator[object]:
+        made = plan.round(index)
+        offsets = {arm: self.chance.gauss(0, self.start_sd) for arm in made.start_order}
+        for arm in made.start_order:
+            self.now_ns += 400_000_000
+            yield Start(round=index, arm=arm, outcome="ok", facts={"cpus": 1, "server_version": "15.14"})
+            for gate in ("same_settings", "same_resources"):
+                yield GateRecord(round=index, arm=arm, gate=gate, passed=True, finding="equal to the baseline's")
+            for query in QUERIES:
+                yield from self._fingerprint(index, arm, query)
+        order = 0
+        for phase in made.phases:
+            warm = phase.levels["temperature"] == "warm"
+            for arm in made.start_order:
+                yield self._counters(index, arm, phase.levels, "begin")
+            if warm:
+                for query in QUERIES:
+                    for arm in made.start_order:
+                        at = {"round": index, "arm": arm, "levels": phase.levels, "block": -1, "query": query}
+                        yield self._visit(at, order, offsets[arm], first_touch=True)
+                        order += 1
+            for block in phase.blocks:
+                for visit in block.visits:
+                    at = {"round": index, "arm": visit.arm, "levels": phase.levels, "block": block.index}
+                    yield self._visit({**at, "query": visit.query}, order, offsets[visit.arm], first_touch=False)
+                    order += 1
+                if broken:
+                    return
+            for arm in made.start_order:
+                yield self._counters(index, arm, phase.levels, "end")
+
+    def _fingerprint(self, index: int, arm: str, query: str) -> Iterator[Fingerprint]:
+        changed = arm == DOCKER and query == "Q9"
+        mark = f"{query.lower()}-{'nestloop' if changed else 'hashjoin'}"
+        text = None if mark in self.seen_plans else f"{'Nested Loop' if changed else 'Hash Join'}\n  -> Seq Scan"
+        self.seen_plans.add(mark)
+        yield Fingerprint(round=index, arm=arm, query=query, block=0, fingerprint=mark, plan=text)
+
+    def _counters(self, index: int, arm: str, levels: dict[str, str], when: str) -> Counters:
+        at_ns = int(self.now_ns - self.begin_ns)
+        return Counters(
+            round=index, arm=arm, levels=levels, when=when,
+            machine={"steal_ns": at_ns // 500, "user_ns": at_ns // 2, "system_ns": at_ns // 20, "idle_ns": at_ns},
+            processes={"user_ns": at_ns // 4, "system_ns": at_ns // 40},
+            background={"checkpoints": 3, "vacuums": 0},
+            outside_cpu_ns=at_ns // 100 if arm == DOCKER else 0,
+        )  # fmt: skip
+
+    def _visit(self, at: dict[str, Any], order: int, offset: float, *, first_touch: bool) -> Visit:
+        """``at``: round, arm, levels, block and query."""
+        arm, levels, query = at["arm"], at["levels"], at["query"]
+        cold = levels["temperature"] == "cold"
+        drift = 0.06 * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
+        level = math.log(BASE_MS[query] * 1e6) + offset + drift + self.chance.gauss(0, self.visit_sd)
+        if arm == DOCKER:
+            level += self.effects[query] + (0.05 if first_touch else 0.0)
+        if first_touch or cold:
+            level += 0.4
+        begin = self.now_ns + VISIT_LATENCY_NS
+        now = begin + 5_000_000
+        timings = []
+        per_statement = levels.get("connection") == "per_statement"
+        for _ in range(1 if first_touch or cold else self.executions):
+            connecting = round(1.6e6 * math.exp(self.chance.gauss(0.2 if arm == DOCKER else 0, 0.05))) * per_statement
+            took = connecting + round(math.exp(level + abs(self.chance.gauss(0, 0.01))))
+            connected = now + connecting if per_statement else None
+            timings.append(Timing(now, connected, now + took - 20_000, now + took, 10, 1200, "ok"))
+            now += took + 30_000
+        end = now + 10_000
+        host_start, self.now_ns = self.now_ns, end + VISIT_LATENCY_NS + 2_000_000
+        return Visit(
+            **at, order=order, first_touch=first_touch, asleep_ok=True,
+            host_start_ns=host_start, host_end_ns=end + VISIT_LATENCY_NS, start_ns=begin, end_ns=end,
+            executions=tuple(timings), parameter_set=max(at["block"], 0),
+            disk_read_bytes=BASE_MS[query] << 17 if cold or first_touch else 0,
+            cpu={"user_ns": (end - begin) * 9 // 10, "system_ns": (end - begin) // 20},
+        )  # fmt: skip
+
+
+FACTS = {
+    "host": {
+        "machine": "simulated", "cpu_model": "Simulated CPU", "cpus": 2, "memory_bytes": 8 << 30,
+        "kernel": "6.12.0", "is_guest": True, "cgroup": "v2",
+    },
+    "image": {"key": "sha256:0123456789abcdef", "distribution": "Debian 12"},
+    "engine": {"name": "postgres", "version": "15.14"},
+    "settings": {"shared_buffers": "1GB", "jit": "off", "autovacuum": "off"},
+    "dataset": {"workload": "tpch", "scale": 0.1, "rows": {"lineitem": 600572}, "size_bytes": 180 << 20},
+    "agent": {"build": "0.1.0", "architecture": "x86_64"},
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cold", action="store_true", help="also a cold phase")
+    given = parser.parse_args()
+    make_run(given.folder, rounds=given.rounds, blocks=given.blocks, seed=given.seed, cold=given.cold)
+
+
+if __name__ == "__main__":
+    main()
