@@ -1,0 +1,343 @@
+"""Honesty gates that the history itself can answer (DESIGN §4); the runner's own are recorded there and joined here.
+
+Each check looks at one arm; None where it does not apply. What it voids does not enter an interval: single visits, or
+an arm's whole start in a round; what it does not void, it labels. A check without the data it needs passes as None and
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeVar
+
+from dbtoll.model import Gate
+from dbtoll.store.reader import Run
+from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Visit
+
+BRACKET_BOUND_NS = 10_000_000
+"""BIAS: how far the host's time of a visit may lie from the arm's own plus that arm's usual overhead (or 2 % of the
+visit, if more). A relay that is scheduled late costs a few ms and does no harm; a clock that stops or steps is found.
+"""
+BRACKET_BOUND_FRACTION = 0.02
+CLOCK_RATE_BOUND = 0.005
+"""How far the rate of the arm's clock may be from the host's."""
+WARM_READ_BYTES = 128 << 10
+"""One read-ahead window: what another process's opening of a file may read from the same device."""
+STEAL_BOUND = 0.01
+FOREIGN_BOUND = 0.10
+"""Share of the machine's CPU time that went to no arm: the kernel and the driver are in it, so a few per cent are
+normal."""
+
+R = TypeVar("R", Visit, Fingerprint, Counters, GateRecord)
+
+VisitKey = tuple[int, int]
+"""Round and order: names a visit of the last attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A gate of an arm, the rounds in which it failed, and what that voids."""
+
+    arm: str
+    gate: Gate
+    rounds_failed: tuple[int, ...] = ()
+    void_rounds: frozenset[int] = frozenset()
+    void_visits: frozenset[VisitKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the checks look at: the counted records of one arm, and the baseline's fingerprints."""
+
+    arm: str
+    visits: tuple[Visit, ...]
+    fingerprints: tuple[Fingerprint, ...]
+    counters: tuple[Counters, ...]
+    gates: tuple[GateRecord, ...]
+    baseline_plans: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+
+
+def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
+    """Every gate of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
+    arms = [arm.name for arm in run.plan.experiment.arms]
+    baseline = run.plan.experiment.baseline
+    by_arm = _by_arm(visits)
+    fingerprints, counters = _by_arm(run.records(Fingerprint)), _by_arm(run.records(Counters))
+    gates = _by_arm([*(record for record in run.outside if isinstance(record, GateRecord)), *run.records(GateRecord)])
+    baseline_plans = {(f.round, f.block, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
+    findings = []
+    for arm in arms:
+        evidence = Evidence(
+            arm,
+            tuple(by_arm.get(arm, ())),
+            tuple(fingerprints.get(arm, ())),
+            tuple(counters.get(arm, ())),
+            tuple(gates.get(arm, ())),
+            baseline_plans,
+        )
+        findings += recorded(evidence)
+        if evidence.visits:
+            findings += [finding for check in CHECKS if (finding := check(evidence)) is not None]
+    return findings
+
+
+def recorded(evidence: Evidence) -> list[Finding]:
+    """The runner's own gates, each over all rounds: passed if it always did."""
+    by_gate: dict[str, list[GateRecord]] = defaultdict(list)
+    for record in evidence.gates:
+        by_gate[record.gate].append(record)
+    findings = []
+    for name, records in by_gate.items():
+        failed = [record for record in records if record.passed is False]
+        unknown = [record for record in records if record.passed is None]
+        shown = (failed or unknown or records)[0]
+        rounds = tuple(sorted({record.round for record in failed}))
+        void = frozenset(record.round for record in failed if record.voids)
+        gate = Gate(name, shown.passed, shown.finding, shown.voids)
+        findings.append(Finding(evidence.arm, gate, rounds, void))
+    return findings
+
+
+def equal_answers(evidence: Evidence) -> Finding:
+    """Wrong answers take their query out of every comparison, and the arm gets no verdict over all queries."""
+    wrong: dict[str, int] = defaultdict(int)
+    rounds = set()
+    executions = 0
+    for visit in evidence.visits:
+        executions += len(visit.executions)
+        if bad := sum(timing.outcome == "wrong_answer" for timing in visit.executions):
+            wrong[visit.query] += bad
+            rounds.add(visit.round)
+    if not wrong:
+        gate = Gate("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
+        return Finding(evidence.arm, gate)
+    text = ", ".join(f"{query} ({count})" for query, count in wrong.items())
+    problem = next((visit.problem for visit in evidence.visits if visit.query in wrong and visit.problem), None)
+    finding = f"wrong answers: {text} of {executions} executions" + (f"; first: {problem}" if problem else "")
+    return Finding(evidence.arm, Gate("equal_answers", False, finding), tuple(sorted(rounds)))
+
+
+def same_plans(evidence: Evidence) -> Finding:
+    """A label: an overhead that comes with a changed plan is not the environment's own."""
+    compared = [f for f in evidence.fingerprints if (f.round, f.block, f.query) in evidence.baseline_plans]
+    if not compared:
+        return Finding(evidence.arm, Gate("same_plans", None, "no plan fingerprints were taken", voids=False))
+    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.block, f.query]]
+    queries = sorted({f.query for f in changed}, key=_natural)
+    finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"
+    return _label(evidence.arm, "same_plans", {f.round for f in changed}, finding)
+
+
+def warm_stays_warm(evidence: Evidence) -> Finding | None:
+    """A label: a warm statement that read the disk was not quite warm."""
+    warm = [v for v in evidence.visits if v.levels.get("temperature", "warm") == "warm" and not v.first_touch]
+    if not warm:
+        return None
+    known = [v for v in warm if v.disk_read_bytes is not None]
+    if not known:
+        return Finding(evidence.arm, Gate("warm_stays_warm", None, "disk reads were not counted", voids=False))
+    reading = [v for v in known if (v.disk_read_bytes or 0) > WARM_READ_BYTES]
+    finding = f"{len(reading)} of {len(known)} warm visits read the disk"
+    if reading:
+        finding += f", most by {max(reading, key=lambda v: v.disk_read_bytes or 0).query}"
+    return _label(evidence.arm, "warm_stays_warm", {v.round for v in reading}, finding)
+
+
+def cold_reads_disk(evidence: Evidence) -> Finding | None:
+    """A cold visit that read nothing was not cold: void."""
+    cold = [v for v in evidence.visits if v.levels.get("temperature") == "cold" and not v.first_touch]
+    if not cold:
+        return None
+    known = [v for v in cold if v.disk_read_bytes is not None]
+    if not known:
+        return Finding(evidence.arm, Gate("cold_reads_disk", None, "disk reads were not counted"))
+    dry = [v for v in known if v.disk_read_bytes == 0]
+    finding = f"{len(known) - len(dry)} of {len(known)} cold visits read the disk"
+    return _void_visits(evidence.arm, "cold_reads_disk", dry, finding)
+
+
+def asleep(evidence: Evidence) -> Finding:
+    """Void: during such a visit another arm was awake."""
+    known = [v for v in evidence.visits if v.asleep_ok is not None]
+    if not known:
+        return Finding(evidence.arm, Gate("others_asleep", None, "it was not watched whether the others slept"))
+    disturbed = [v for v in known if v.asleep_ok is False]
+    finding = f"in {len(disturbed)} of {len(known)} visits another arm used CPU time"
+    return _void_visits(evidence.arm, "others_asleep", disturbed, finding)
+
+
+def brackets(evidence: Evidence) -> Finding:
+    """Void: the arm's time of a visit and the host's around it must agree but for the usual overhead."""
+    times = _bracketed(evidence.visits)
+    if not times:
+        return Finding(evidence.arm, Gate("host_brackets", None, "no visit was bracketed by the host"))
+    usual = median(outside - inside for _, inside, outside in times)
+    apart = [abs(outside - inside - usual) for _, inside, outside in times]
+    void = [
+        visit
+        for (visit, _, outside), far in zip(times, apart, strict=True)
+        if far > max(BRACKET_BOUND_NS, BRACKET_BOUND_FRACTION * outside)
+    ]
+    finding = (
+        f"{len(void)} of {len(times)} visits lie apart from the host's time; the usual overhead is "
+        f"{usual / 1e6:.2f} ms, the farthest from it {max(apart) / 1e6:.2f} ms"
+    )
+    return _void_visits(evidence.arm, "host_brackets", void, finding)
+
+
+def clock_rate(evidence: Evidence) -> Finding:
+    """Void: a guest's clock that runs faster or slower than the host's distorts every time in that round.
+
+    The slope of host's time over arm's time, visit by visit: the overhead, which is the same for short and long visits,
+    is in the intercept. Only where its standard error is small enough to tell.
+    """
+    void = brackets(evidence).void_visits
+    by_round: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for visit, inside, outside in _bracketed(evidence.visits):
+        if (visit.round, visit.order) not in void:
+            by_round[visit.round].append((inside, outside))
+    rates: dict[int, float] = {}
+    failed = []
+    for number, pairs in by_round.items():
+        slope, error = _slope(pairs)
+        if error < CLOCK_RATE_BOUND:
+            rates[number] = 1 / slope
+            if abs(slope - 1) - 3 * error > CLOCK_RATE_BOUND:
+                failed.append(number)
+    if not rates:
+        return Finding(evidence.arm, Gate("clock_rate", None, "too little awake time to judge the clock's rate"))
+    farthest = max(rates.values(), key=lambda rate: abs(rate - 1))
+    gate = Gate("clock_rate", not failed, f"the arm's clock runs at {farthest:.4f} of the host's in its worst round")
+    return Finding(evidence.arm, gate, tuple(failed), frozenset(failed))
+
+
+def _slope(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Least-squares slope of the second over the first, and its standard error; (1, inf) where it has none."""
+    count = len(pairs)
+    if count < 3:
+        return 1.0, math.inf
+    mean_x, mean_y = (sum(pair[i] for pair in pairs) / count for i in (0, 1))
+    squares = sum((x - mean_x) ** 2 for x, _ in pairs)
+    if squares == 0:
+        return 1.0, math.inf
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in pairs) / squares
+    residual = sum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in pairs)
+    return slope, math.sqrt(residual / (count - 2) / squares)
+
+
+def _bracketed(visits: Sequence[Visit]) -> list[tuple[Visit, int, int]]:
+    """Visit, its length by the arm's clock and by the host's, where the host took it."""
+    return [
+        (visit, visit.end_ns - visit.start_ns, visit.host_end_ns - visit.host_start_ns)
+        for visit in visits
+        if visit.host_start_ns is not None and visit.host_end_ns is not None
+    ]
+
+
+def steal(evidence: Evidence) -> Finding:
+    """A label: time that a hypervisor below this machine took away."""
+    shares: dict[int, float] = {}
+    for begin, end in _phases(evidence.counters):
+        if begin.machine is None or end.machine is None:
+            continue
+        total, stolen = _cpu_total(begin.machine, end.machine), _rise(begin.machine, end.machine, "steal_ns")
+        if total and stolen is not None:
+            shares[begin.round] = max(shares.get(begin.round, 0.0), stolen / total)
+    if not shares:
+        return Finding(evidence.arm, Gate("steal", None, "steal was not counted", voids=False))
+    finding = f"at most {max(shares.values()):.1%} of CPU time was stolen"
+    return _label(evidence.arm, "steal", {r for r, share in shares.items() if share > STEAL_BOUND}, finding)
+
+
+def background_work(evidence: Evidence) -> Finding:
+    """A label: what the server did by itself (checkpoints, vacuums) while it was measured.
+
+    Warm phases only: in a cold one the server is restarted before each statement, outside measured time, and each stop
+    is a checkpoint. Temporary files are the statements' own work.
+    """
+    done: dict[str, float] = defaultdict(float)
+    rounds = set()
+    known = False
+    for begin, end in _phases(evidence.counters):
+        if begin.background is None or end.background is None or begin.levels.get("temperature") == "cold":
+            continue
+        known = True
+        for key in end.background:
+            if (rise := _rise(begin.background, end.background, key)) and not key.startswith("temporary_"):
+                done[key] += rise
+                rounds.add(begin.round)
+    if not known:
+        return Finding(evidence.arm, Gate("background_work", None, "background work was not counted", voids=False))
+    finding = ", ".join(f"{key}: {count:g}" for key, count in done.items()) or "none in measured time"
+    return _label(evidence.arm, "background_work", rounds, finding)
+
+
+def foreign_load(evidence: Evidence) -> Finding:
+    """A label: CPU time of the machine that went to no arm. The kernel and the driver are in it."""
+    shares: dict[int, float] = {}
+    for begin, end in _phases(evidence.counters):
+        total = _cpu_total(begin.machine or {}, end.machine or {})
+        if total and begin.outside_cpu_ns is not None and end.outside_cpu_ns is not None:
+            share = (end.outside_cpu_ns - begin.outside_cpu_ns) / total
+            shares[begin.round] = max(shares.get(begin.round, 0.0), share)
+    if not shares:
+        why = "CPU time outside the arms was not counted"
+        return Finding(evidence.arm, Gate("foreign_load", None, why, voids=False))
+    finding = f"at most {max(shares.values()):.1%} of the machine's CPU time went to no arm"
+    return _label(evidence.arm, "foreign_load", {r for r, share in shares.items() if share > FOREIGN_BOUND}, finding)
+
+
+CHECKS = (
+    equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets, clock_rate, steal, foreign_load,
+    background_work,
+)  # fmt: skip
+
+
+def _label(arm: str, name: str, failed: set[int], finding: str) -> Finding:
+    return Finding(arm, Gate(name, not failed, finding, voids=False), tuple(sorted(failed)))
+
+
+def _void_visits(arm: str, name: str, void: Sequence[Visit], finding: str) -> Finding:
+    rounds = tuple(sorted({visit.round for visit in void}))
+    keys = frozenset((visit.round, visit.order) for visit in void)
+    return Finding(arm, Gate(name, not void, finding), rounds, void_visits=keys)
+
+
+def _phases(counters: Iterable[Counters]) -> Iterable[tuple[Counters, Counters]]:
+    begun: dict[tuple[int, str], Counters] = {}
+    for record in counters:
+        key = (record.round, str(record.levels))
+        if record.when == "begin":
+            begun[key] = record
+        elif key in begun:
+            yield begun.pop(key), record
+
+
+def _rise(begin: Mapping[str, object], end: Mapping[str, object], key: str) -> float | None:
+    first, last = begin.get(key), end.get(key)
+    if isinstance(first, int | float) and isinstance(last, int | float):
+        return float(last - first)
+    return None
+
+
+_CPU_TIMES = ("user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns", "irq_ns", "softirq_ns", "steal_ns")
+
+
+def _cpu_total(begin: Mapping[str, object], end: Mapping[str, object]) -> float:
+    return sum(_rise(begin, end, name) or 0.0 for name in _CPU_TIMES)
+
+
+def _by_arm(records: Iterable[R]) -> dict[str, list[R]]:
+    result: dict[str, list[R]] = defaultdict(list)
+    for record in records:
+        result[record.arm].append(record)
+    return result
+
+
+def _natural(query: str) -> tuple[str, int]:
+    letters = query.rstrip("0123456789")
+    return letters, int(query[len(letters) :] or 0)

@@ -1,0 +1,280 @@
+"""Effects of arms against the baseline: per round, then over rounds (DESIGN §5, docs/METHOD.md).
+
+The functions on arrays take any leading axes before [round, block, query, arm], so that the simulation of
+`selfbench.simulation` runs a thousand experiments through the very same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dbtoll.analysis import stats
+from dbtoll.analysis.samples import Times
+from dbtoll.analysis.stats import Components, Floats, Interval
+from dbtoll.model import Precision, Verdict
+
+GEOMEAN = "geomean"
+RATIO_OF_TOTALS = "ratio_of_totals"
+
+Location = Callable[[Floats, int], Floats]
+"""Location of an array along one axis."""
+
+
+def mean(values: Floats, axis: int) -> Floats:
+    """The papers' location; dbtoll's own is `stats.midmean`."""
+    return np.asarray(np.mean(values, axis=axis))
+
+
+def log_ratios(ns: Floats, arm: int, references: Sequence[int]) -> Floats:
+    """[..., block, query]: log of an arm's time over the geometric mean of the references' in the same block.
+
+    Where one of two baseline copies is missing, the other stands alone: both are the same thing, so nothing is biased.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(ns)
+        return np.asarray(logs[..., arm] - _mean_of_present(logs[..., list(references)]))
+
+
+def round_effects(ns: Floats, arm: int, references: Sequence[int]) -> Floats:
+    """[..., round, query]: the robust location of the paired log ratios of a round's blocks."""
+    return stats.midmean(log_ratios(ns, arm, references), -2)
+
+
+def round_totals(ns: Floats, arm: int, references: Sequence[int], location: Location = stats.midmean) -> Floats:
+    """[..., round]: log of the arm's total over the geometric mean of the references' totals.
+
+    A total is the sum over queries of the location of a round's blocks. With the arithmetic mean for location this
+    is the estimand of minhas2008 and muehlbauer2015.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        totals = np.log(location(ns, -3).sum(axis=-2))
+        return np.asarray(totals[..., arm] - _mean_of_present(totals[..., list(references)]))
+
+
+def _mean_of_present(values: Floats) -> Floats:
+    if values.shape[-1] == 1:
+        return np.asarray(values[..., 0])
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(values.mean(axis=-1))
+    count = np.sum(~missing, axis=-1)
+    return np.asarray(np.where(missing, 0.0, values).sum(axis=-1) / count)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One estimand of one arm. Log scale; `shown` and `holm` are already widened by ``widened_by``.
+
+    ``rounds``: in how many the effect has a value. ``reason``: why there is no interval. ``left_out``: queries that an
+    aggregate had to do without, each with why. ``holm``: only for queries. ``first_touch``: the same effect for first
+    runs after a start, of its own interval.
+    """
+
+    arm: str
+    baseline: str
+    is_aa: bool
+    estimand: str
+    rounds: int
+    shown: Interval | None = None
+    holm: Interval | None = None
+    p_holm: float | None = None
+    verdict: Verdict = Verdict.CANNOT_TELL
+    reason: str | None = None
+    left_out: tuple[str, ...] = ()
+    first_touch: Interval | None = None
+    components: Components = field(default_factory=Components)
+    widened_by: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Which arm is set against which; ``references`` are the indexes of the baseline and its copies."""
+
+    arm: str
+    baseline: str
+    is_aa: bool
+    index: int
+    references: tuple[int, ...]
+
+
+def pairs(arms: Sequence[str], baseline: str, copies: Sequence[str]) -> list[Pair]:
+    """Each copy against the original, each other arm against the mean of the logs of all of them."""
+    if baseline not in arms:
+        return []
+    original = arms.index(baseline)
+    all_of_it = (original, *(arms.index(copy) for copy in copies if copy in arms))
+    return [
+        Pair(arm, baseline, arm in copies, index, (original,) if arm in copies else all_of_it)
+        for index, arm in enumerate(arms)
+        if arm != baseline
+    ]
+
+
+def geomean_rounds(times: Times, pair: Pair) -> Floats:
+    """[round]: the geomean effect in each round that has it; what the stopping rule looks at."""
+    return _Measured(times, pair).aggregate_effects
+
+
+def compare(
+    steady: Times, first: Times | None, baseline: str, copies: Sequence[str], precision: Precision, *, per_query: bool
+) -> list[Effect]:
+    """All effects of one metric under one combination of levels, A/A first."""
+    ordered = sorted(pairs(steady.arms, baseline, copies), key=lambda pair: not pair.is_aa)
+    effects = [effect for pair in ordered for effect in _effects(steady, first, pair, precision, per_query=per_query)]
+    alarm = _alarm(effects)
+    return [_judged(effect, 0.0 if effect.is_aa else alarm, precision.margin) for effect in effects]
+
+
+def _alarm(effects: Sequence[Effect]) -> float:
+    """How far A/A's geomean reaches from 0, where its interval excludes 0; else 0.
+
+    BIAS: then two copies of one thing differ by more than chance, so any other difference may be of that kind too. The
+    far bound, not the length: a precise A/A that lies far from 0 is the worse news.
+    """
+    reaches = [
+        max(abs(effect.shown.low), abs(effect.shown.high))
+        for effect in effects
+        if effect.is_aa and effect.estimand == GEOMEAN and effect.shown and effect.shown.excludes_zero
+    ]
+    return max(reaches, default=0.0)
+
+
+def _judged(effect: Effect, alarm: float, margin: float) -> Effect:
+    shown = effect.shown.widened(alarm) if effect.shown else None
+    holm = effect.holm.widened(alarm) if effect.holm else None
+    said = stats.verdict(holm or shown, effect.rounds, margin)
+    return replace(effect, shown=shown, holm=holm, verdict=said, widened_by=alarm if shown else 0.0)
+
+
+def _effects(steady: Times, first: Times | None, pair: Pair, precision: Precision, *, per_query: bool) -> list[Effect]:
+    alpha = 1 - precision.confidence
+    rounds_min = precision.rounds_min
+    measured = _Measured(steady, pair)
+    touched = _Measured(first, pair, measured.kept) if first else None
+    left_out = measured.left_out
+    if touched:
+        left_out += tuple(f"first touch of {why}" for why in touched.left_out if why not in measured.left_out)
+    blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0)
+
+    def effect(estimand: str, values: Floats, blocks: Floats, first_values: Floats | None) -> Effect:
+        found = stats.interval(values, alpha, rounds_min)
+        return replace(
+            blank,
+            estimand=estimand,
+            rounds=len(values),
+            shown=found,
+            reason=None if found else _too_few(len(values)),
+            first_touch=None if first_values is None else stats.interval(first_values, alpha, rounds_min),
+            components=stats.components(blocks),
+        )
+
+    result: list[Effect] = []
+    if measured.kept.any():
+        first_geomean = touched.aggregate_effects if touched else None
+        result.append(effect(GEOMEAN, measured.aggregate_effects, measured.block_effects, first_geomean))
+        if per_query:
+            first_total = touched.aggregate_totals if touched else None
+            result.append(effect(RATIO_OF_TOTALS, measured.aggregate_totals, measured.block_totals, first_total))
+        result = [replace(found, left_out=left_out) for found in result]
+    else:
+        nothing = replace(blank, reason="no query has a value: " + "; ".join(left_out), left_out=left_out)
+        result += [nothing, *([replace(nothing, estimand=RATIO_OF_TOTALS)] if per_query else [])]
+    if per_query:
+        result += _query_effects(measured, touched, effect, blank, precision)
+    return result
+
+
+def _query_effects(
+    measured: _Measured,
+    touched: _Measured | None,
+    effect: Callable[[str, Floats, Floats, Floats | None], Effect],
+    blank: Effect,
+    precision: Precision,
+) -> list[Effect]:
+    """Per query, with Holm's adjustment over all that have an interval."""
+    found: list[Effect] = []
+    for index, query in enumerate(measured.times.queries):
+        reason = measured.reasons[index]
+        if reason:
+            found.append(replace(blank, estimand=f"query:{query}", reason=reason))
+        else:
+            values = measured.query_effects(index)
+            first_values = touched.query_effects(index) if touched else None
+            found.append(effect(f"query:{query}", values, measured.ratios[:, :, index], first_values))
+    p_values = [item.shown.p for item in found if item.shown]
+    adjusted = iter(zip(stats.holm_p(p_values), stats.holm_alphas(p_values, 1 - precision.confidence), strict=True))
+    result = []
+    for index, item in enumerate(found):
+        if item.shown:
+            p_holm, alpha = next(adjusted)
+            holm = stats.interval(measured.query_effects(index), alpha, precision.rounds_min)
+            result.append(replace(item, p_holm=p_holm, holm=holm))
+        else:
+            result.append(item)
+    return result
+
+
+class _Measured:
+    """What one pair's visits give, query by query and round by round.
+
+    A query that failed or was censored anywhere, or has a value in no more than half of the rounds, has a reason and
+    is left out of the aggregates in *all* rounds; a round that lacks one of the queries kept is left out of the
+    aggregates. So every round's aggregate is over the same queries.
+    """
+
+    def __init__(self, times: Times, pair: Pair, kept: Floats | None = None) -> None:
+        self.times = times
+        self.ratios = log_ratios(times.ns, pair.index, pair.references)
+        self.effects = stats.midmean(self.ratios, -2)
+        self.finite = np.isfinite(self.effects)
+        self.here = (~np.isnan(times.ns[..., pair.index])).any(axis=(1, 2))
+        self.reasons = [self._reason(index, pair) for index in range(len(times.queries))]
+        possible = np.array([reason is None for reason in self.reasons], dtype=bool)
+        self.kept = possible if kept is None else np.logical_and(possible, kept)
+        self.left_out = tuple(
+            f"{query}: {reason}" for query, reason in zip(times.queries, self.reasons, strict=True) if reason
+        )
+        self.whole = self.finite[:, self.kept].all(axis=1) & self.here if self.kept.any() else self.here & False
+        self._pair = pair
+
+    def _reason(self, query: int, pair: Pair) -> str | None:
+        for arm in (pair.index, *pair.references):
+            if failed := int(self.times.failed[query, arm]):
+                return f"{failed} visit{'s' if failed > 1 else ''} of {self.times.arms[arm]} failed or answered wrongly"
+        for arm in (pair.index, *pair.references):
+            if censored := int(np.isposinf(self.times.ns[:, :, query, arm]).sum()):
+                many = "s" if censored > 1 else ""
+                return f"{censored} visit{many} of {self.times.arms[arm]} ran into the statement timeout"
+        rounds, present = int(self.here.sum()), int(self.finite[:, query].sum())
+        if 2 * present <= rounds:
+            return f"it has a value in {present} of {rounds} rounds"
+        return None
+
+    @property
+    def aggregate_effects(self) -> Floats:
+        """[round]: mean over the queries kept."""
+        return np.asarray(self.effects[self.whole][:, self.kept].mean(axis=1)) if self.kept.any() else np.empty(0)
+
+    @property
+    def aggregate_totals(self) -> Floats:
+        return round_totals(self.times.ns[self.whole][:, :, self.kept], self._pair.index, self._pair.references)
+
+    @property
+    def block_effects(self) -> Floats:
+        return np.asarray(self.ratios[self.whole][:, :, self.kept].mean(axis=2))
+
+    @property
+    def block_totals(self) -> Floats:
+        ns = self.times.ns[self.whole][:, :, self.kept]
+        return round_totals(ns[:, :, np.newaxis], self._pair.index, self._pair.references)
+
+    def query_effects(self, query: int) -> Floats:
+        """[round]: the rounds in which the query has a value."""
+        return np.asarray(self.effects[self.finite[:, query], query])
+
+
+def _too_few(rounds: int) -> str:
+    return "no complete round" if rounds == 0 else "an interval needs two complete rounds, there is one"

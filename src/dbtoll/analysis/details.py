@@ -1,0 +1,155 @@
+"""The parts of a result beside the comparisons: arms with their gates, times, the run-order series, changed plans."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.samples import METRICS, levels_key, visit_time
+from dbtoll.analysis.shape import ArmResult, Gate, PlanChange, SeriesPoint, Times
+from dbtoll.model import Arm, Outcome
+from dbtoll.store.reader import Run
+from dbtoll.store.schema import Fingerprint, Start
+
+
+def arm(measured: Measured, arm: Arm) -> ArmResult:
+    """What became of an arm, with its gates."""
+    run = measured.run
+    outside = [record for record in run.outside if isinstance(record, Start) and record.arm == arm.name]
+    starts = [record for record in run.records(Start) if record.arm == arm.name]
+    visits = [visit for visit in measured.visits if visit.arm == arm.name]
+    rounds = {visit.round for visit in visits}
+    begun = [start for start in starts if start.outcome == "ok" and start.round in rounds]
+    boot_ids = {start.facts["boot_id"] for start in begun if "boot_id" in start.facts}
+    gates = tuple(
+        Gate(f.gate.name, f.gate.passed, f.gate.finding, f.gate.voids, f.rounds_failed)
+        for f in measured.findings
+        if f.arm == arm.name
+    )
+    outcome, reason = _outcome(measured, arm.name, bool(rounds), [*outside, *starts], gates)
+    return ArmResult(
+        name=arm.name,
+        stack="/".join(_step_text(step.environment, step.options) for step in arm.stack),
+        outcome=outcome,
+        reason=reason,
+        rounds=len(rounds),
+        boots=len(boot_ids) if boot_ids else len(begun),
+        blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_touch}),
+        gates=gates,
+        emulated=any(bool(start.facts.get("emulated")) for start in begun),
+    )
+
+
+def _outcome(
+    measured: Measured, arm: str, counted: bool, starts: Sequence[Start], gates: Sequence[Gate]
+) -> tuple[Outcome, str | None]:
+    if invalid := measured.invalid(arm):
+        return Outcome.INVALID, invalid
+    if counted:
+        bad = [start for start in starts if start.outcome != "ok"]
+        return Outcome.OK, f"{len(bad)} of {len(starts)} starts do not count: {bad[-1].reason}" if bad else None
+    for gate in gates:
+        if gate.passed is False and gate.voids:
+            return Outcome.INVALID, f"{gate.name}: {gate.finding}"
+    bad = [start for start in starts if start.outcome != "ok"]
+    if bad:
+        return Outcome(bad[-1].outcome), bad[-1].reason
+    return Outcome.FAILED, "it has no complete round"
+
+
+def _step_text(environment: str, options: Mapping[str, object]) -> str:
+    words = [f"{key}={value}" for key, value in sorted(options.items())]
+    return environment + (":" + ",".join(words) if words else "")
+
+
+def series(measured: Measured) -> list[SeriesPoint]:
+    """In the order in which the visits were made. Parameters change a query's time, so each set has its own median."""
+    begun = {attempt.round: attempt.begin.elapsed_s for attempt in measured.run.counted}
+    first_ns: dict[int, int] = {}
+    for visit in measured.visits:
+        if visit.host_start_ns is not None:
+            first_ns[visit.round] = min(visit.host_start_ns, first_ns.get(visit.round, visit.host_start_ns))
+    points = []
+    cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for visit in measured.visits:
+        value = None if visit.first_touch else visit_time(visit, METRICS["run_time"])
+        if value is not None and math.isfinite(value):
+            key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
+            cells[key].append(value)
+            points.append((visit, key, value))
+    medians = {key: math.log(_median(values)) for key, values in cells.items()}
+    return [
+        SeriesPoint(
+            arm=visit.arm,
+            levels=visit.levels,
+            elapsed_s=begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round)),
+            round=visit.round,
+            query=visit.query,
+            log_deviation=math.log(value) - medians[key],
+        )
+        for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order))
+    ]
+
+
+def _since(at_ns: int | None, first_ns: int | None) -> float:
+    return 0.0 if at_ns is None or first_ns is None else (at_ns - first_ns) / 1e9
+
+
+def times(measured: Measured) -> list[Times]:
+    """Over all visits that count, with what failed in them; void visits are not in it."""
+    rows = []
+    for levels in measured.levels:
+        steady: dict[tuple[str, str], list[float]] = defaultdict(list)
+        first: dict[tuple[str, str], list[float]] = defaultdict(list)
+        outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for visit in measured.of(levels):
+            key = (visit.arm, visit.query)
+            value = visit_time(visit, METRICS["run_time"])
+            if value is not None and not math.isnan(value):
+                (first if visit.first_touch else steady)[key].append(value)
+            if not visit.first_touch:
+                outcomes[key].update(timing.outcome for timing in visit.executions)
+        for arm in measured.arms:
+            for query in measured.run.plan.queries:
+                key = (arm, query)
+                if key in steady or key in first or key in outcomes:
+                    count = outcomes[key]
+                    rows.append(
+                        Times(
+                            arm=arm,
+                            levels=levels,
+                            query=query,
+                            median_ns=_finite(_median(steady[key])) if steady[key] else None,
+                            executions=sum(count.values()),
+                            first_touch_median_ns=_finite(_median(first[key])) if first[key] else None,
+                            censored=count["timeout"],
+                            failed=count["error"] + count["wrong_answer"],
+                        )
+                    )
+    return rows
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _finite(value: float) -> float | None:
+    """None where more than half was censored: the median is longer than the timeout."""
+    return value if math.isfinite(value) else None
+
+
+def plans_changed(run: Run) -> list[PlanChange]:
+    """Each change once, also where it happened in many rounds."""
+    baseline = run.plan.experiment.baseline
+    records = list(run.records(Fingerprint))
+    expected = {(f.round, f.block, f.query): f.fingerprint for f in records if f.arm == baseline}
+    changes = (
+        PlanChange(f.arm, f.query, known, f.fingerprint)
+        for f in records
+        if (known := expected.get((f.round, f.block, f.query))) is not None and known != f.fingerprint
+    )
+    return list(dict.fromkeys(changes))

@@ -1,0 +1,56 @@
+"""The visits of a run that may enter an interval."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from dbtoll.analysis import checks
+from dbtoll.analysis.samples import METRICS, Times, collect, levels_key
+from dbtoll.analysis.shape import Levels
+from dbtoll.store.reader import Run
+from dbtoll.store.schema import Start, Visit
+
+
+class Measured:
+    """The visits of a run that count, by levels, with what the gates void taken out."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        experiment = run.plan.experiment
+        self.arms = tuple(arm.name for arm in experiment.arms)
+        self.copies = tuple(arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline)
+        every = list(run.records(Visit))
+        self.findings = checks.find_all(run, every)
+        void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
+        void_rounds |= {(s.arm, s.round) for s in run.records(Start) if s.outcome != "ok"}
+        void_visits = frozenset(key for finding in self.findings for key in finding.void_visits)
+        self.every = every
+        self.visits = [
+            visit
+            for visit in every
+            if (visit.arm, visit.round) not in void_rounds and (visit.round, visit.order) not in void_visits
+        ]
+        self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
+        for visit in self.visits:
+            self._by_levels[levels_key(visit.levels)].append(visit)
+
+    @property
+    def levels(self) -> list[Levels]:
+        """The combinations of levels that were measured, in the order of the plan."""
+        return [dict(key) for key in self._by_levels]
+
+    def of(self, levels: Levels) -> list[Visit]:
+        """The visits at one combination of levels."""
+        return self._by_levels[levels_key(levels)]
+
+    def times(self, levels: Levels, metric: str, first_touch: bool) -> Times | None:
+        """The arrays of one metric, of steady visits or of first touches."""
+        chosen = (visit for visit in self.of(levels) if visit.first_touch is first_touch)
+        return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric])
+
+    def invalid(self, arm: str) -> str | None:
+        """Why an arm that ran gets no verdict over all queries: it answered wrongly."""
+        for finding in self.findings:
+            if finding.arm == arm and finding.gate.name == "equal_answers" and finding.gate.passed is False:
+                return f"{arm}: {finding.gate.finding}"
+        return None

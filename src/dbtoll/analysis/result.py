@@ -1,0 +1,118 @@
+"""A run folder in, a `Result` out: what `dbtoll analyze RUN --json` prints (docs/SCHEMA.md)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from dbtoll.analysis import caveats, details
+from dbtoll.analysis.compare import Effect, compare
+from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.samples import METRICS
+from dbtoll.analysis.shape import (
+    ArmResult,
+    Comparison,
+    ComponentsResult,
+    EffectResult,
+    Gate,
+    Levels,
+    NoiseFloor,
+    PlanChange,
+    Result,
+    SeriesPoint,
+    Times,
+    fractions,
+    from_json,
+    json_schema,
+    to_json,
+)
+from dbtoll.analysis.stats import FEWEST_DRAWS
+from dbtoll.model import Verdict
+from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import SCHEMA_VERSION
+
+__all__ = [
+    "ArmResult", "Comparison", "ComponentsResult", "EffectResult", "Gate", "NoiseFloor", "PlanChange", "Result",
+    "SeriesPoint", "Times", "analyze", "analyze_run", "fractions", "from_json", "json_schema", "to_json",
+]  # fmt: skip
+
+
+def analyze(folder: Path) -> Result:
+    """All that may be said about the run in ``folder``. Raises RunFolderError for a damaged one."""
+    return analyze_run(read_run(folder))
+
+
+def analyze_run(run: Run) -> Result:
+    """All that may be said about a run that was read."""
+    measured = Measured(run)
+    comparisons = [
+        comparison
+        for levels in measured.levels
+        for metric in METRICS
+        for comparison in _comparisons(measured, levels, metric)
+    ]
+    experiment = run.plan.experiment
+    arms = tuple(details.arm(measured, arm) for arm in experiment.arms)
+    return Result(
+        run=run.begin.run,
+        schema_version=SCHEMA_VERSION,
+        confidence=experiment.precision.confidence,
+        margin=experiment.precision.margin,
+        target=experiment.precision.target,
+        question=experiment.question,
+        expected=experiment.expected,
+        stopped=run.end.reason if run.end else "not finished",
+        warnings=tuple(caveats.warnings(run, arms, comparisons)),
+        arms=arms,
+        comparisons=tuple(comparisons),
+        noise_floor=tuple(caveats.noise_floor(comparisons)),
+        not_inside_the_interval=tuple(caveats.not_inside(measured)),
+        series=tuple(details.series(measured)),
+        times=tuple(details.times(measured)),
+        plans_changed=tuple(details.plans_changed(run)),
+        facts=run.facts,
+    )
+
+
+def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Comparison]:
+    steady = measured.times(levels, metric, False)
+    if steady is None:
+        return []
+    experiment = measured.run.plan.experiment
+    # The statement does not matter to the time of connecting, so that has no effects per query.
+    effects = compare(
+        steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
+        per_query=metric == "run_time",
+    )  # fmt: skip
+    return [_comparison(measured, effect, levels, metric) for effect in effects]
+
+
+def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
+    shown, holm = fractions(effect.shown), fractions(effect.holm)
+    aggregate = not effect.estimand.startswith("query:")
+    invalid = (measured.invalid(effect.arm) or measured.invalid(effect.baseline)) if aggregate else None
+    reason = effect.reason or invalid
+    if reason is None and effect.rounds < FEWEST_DRAWS:
+        reason = f"no verdict rests on fewer than {FEWEST_DRAWS} independent starts, there are {effect.rounds}"
+    return Comparison(
+        arm=effect.arm,
+        baseline=effect.baseline,
+        is_aa=effect.is_aa,
+        levels=levels,
+        metric="connect_time" if metric == "connect_time" else "run_time",
+        estimand=effect.estimand,
+        estimate=shown.estimate if shown else None,
+        low=shown.low if shown else None,
+        high=shown.high if shown else None,
+        p=effect.shown.p if effect.shown else None,
+        p_holm=effect.p_holm,
+        low_holm=holm.low if holm else None,
+        high_holm=holm.high if holm else None,
+        verdict=Verdict.CANNOT_TELL if invalid else effect.verdict,
+        rounds=effect.rounds,
+        first_touch=fractions(effect.first_touch),
+        reason=reason,
+        left_out=effect.left_out,
+        components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
+        widened_by=math.expm1(effect.widened_by),
+    )

@@ -1,0 +1,186 @@
+"""The shape of result.json as types; docs/result.schema.json is made from them and a test compares the two."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from dbtoll.analysis.stats import Interval
+from dbtoll.model import Json, Outcome, Verdict
+
+Levels = dict[str, str]
+Fraction = Annotated[float, Meta(description="0.01 is 1 %")]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One honesty gate of an arm. ``passed`` null: it could not be checked, ``finding`` says why."""
+
+    name: str
+    passed: bool | None
+    finding: str
+    voids: bool
+    rounds_failed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """One arm; ``rounds`` that count, ``boots`` and ``blocks`` in them.
+
+    ``emulated``: its times are not those of hardware.
+    """
+
+    name: str
+    stack: str
+    outcome: Outcome
+    reason: str | None
+    rounds: int
+    boots: int
+    blocks: int
+    gates: tuple[Gate, ...]
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EffectResult:
+    """An effect without a verdict."""
+
+    estimate: Fraction
+    low: Fraction
+    high: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsResult:
+    """Variance components on the log scale; null where there are too few draws."""
+
+    between_rounds: float | None
+    within_rounds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One estimand of one arm against the baseline: cost / baseline cost - 1."""
+
+    arm: str
+    baseline: str
+    is_aa: Annotated[bool, Meta(description="the arm is the baseline's second copy: what it shows is the noise floor")]
+    levels: Annotated[Levels, Meta(description="level of every other factor")]
+    metric: Literal["run_time", "connect_time"]
+    estimand: Annotated[str, Meta(description="geomean, ratio_of_totals or query:NAME")]
+    estimate: Fraction | None
+    low: Fraction | None
+    high: Fraction | None
+    p: Annotated[float | None, Meta(description="of: there is no effect; before any widening")]
+    p_holm: Annotated[float | None, Meta(description="adjusted over all queries of the arm; null for aggregates")]
+    low_holm: Fraction | None
+    high_holm: Fraction | None
+    verdict: Verdict
+    rounds: int
+    first_touch: Annotated[EffectResult | None, Meta(description="the same effect in first runs after a start")]
+    reason: Annotated[str | None, Meta(description="why there is no estimate or no verdict")]
+    left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
+    components: ComponentsResult
+    widened_by: Annotated[Fraction, Meta(description="added on both sides because A/A excludes 0")]
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """A/A's own geomean interval."""
+
+    levels: Levels
+    metric: str
+    estimate: Fraction
+    low: Fraction
+    high: Fraction
+    excludes_zero: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """One steady visit for the run-order plot: log of its time over the arm's median for that query and parameters."""
+
+    arm: str
+    levels: Levels
+    elapsed_s: float
+    round: int
+    query: str
+    log_deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of one arm and query. Counts are of steady executions; ``censored`` ones ran into the timeout."""
+
+    arm: str
+    levels: Levels
+    query: str
+    median_ns: float | None
+    executions: int
+    first_touch_median_ns: float | None
+    censored: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """A query for which the server in this arm uses another plan than in the baseline."""
+
+    arm: str
+    query: str
+    baseline_fingerprint: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that is said about a run."""
+
+    run: str
+    schema_version: int
+    confidence: float
+    margin: Fraction
+    target: Fraction
+    question: str
+    expected: str
+    stopped: Annotated[str, Meta(description="why no further round was begun")]
+    warnings: tuple[str, ...]
+    arms: tuple[ArmResult, ...]
+    comparisons: tuple[Comparison, ...]
+    noise_floor: tuple[NoiseFloor, ...]
+    not_inside_the_interval: tuple[str, ...]
+    series: tuple[SeriesPoint, ...]
+    times: tuple[Times, ...]
+    plans_changed: tuple[PlanChange, ...]
+    facts: Json
+
+    def to_json(self) -> Json:
+        """As plain dicts and lists."""
+        return cast(Json, msgspec.json.decode(msgspec.json.encode(self)))  # tuples become lists
+
+
+def fractions(interval: Interval | None) -> EffectResult | None:
+    """From the log scale. A bound beyond the range of a float becomes the largest one."""
+    if interval is None:
+        return None
+    return EffectResult(*(math.expm1(min(value, 700.0)) for value in (interval.estimate, interval.low, interval.high)))
+
+
+def to_json(result: Result) -> str:
+    """One line, keys in the order of the schema."""
+    return msgspec.json.encode(result).decode()
+
+
+def from_json(text: str | bytes) -> Result:
+    """A result that was written earlier."""
+    return msgspec.json.decode(text, type=Result)
+
+
+def json_schema() -> str:
+    """What docs/result.schema.json holds."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll result, schema version 1"}
+    return msgspec.json.format(msgspec.json.encode({**head, **msgspec.json.schema(Result)})).decode() + "\n"

@@ -1,0 +1,98 @@
+"""dbtoll's own run in the layout of the published tables: rows of Tables 1, 4 and 5 of minhas2008 with ours beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dbtoll.analysis.published import table
+from dbtoll.analysis.shape import Comparison, EffectResult, Levels, Result
+from dbtoll.errors import UsageError
+from dbtoll.model import Verdict
+
+_OWN = "per_statement"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which of our levels a published table is about."""
+
+    name: str
+    title: str
+    levels: Levels
+
+
+MINHAS2008 = {
+    1: Layout("table1_warm_overhead", "warm, a connection per query", {"temperature": "warm", "connection": _OWN}),
+    4: Layout("table4_single_connection", "warm, one connection", {"temperature": "warm", "connection": "one"}),
+    5: Layout("table5_cold_overhead", "cold, a connection per query", {"temperature": "cold", "connection": _OWN}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One query. Published: as printed. Ours: medians in ms, the effect as fractions, Holm-adjusted.
+
+    None where the paper has no such query, or we have no such figure; ``reason`` then says why.
+    """
+
+    query: str
+    published_base_s: float | None
+    published_arm_s: float | None
+    published_percent: float | None
+    base_ms: float | None
+    arm_ms: float | None
+    effect: EffectResult | None
+    verdict: Verdict | None
+    reason: str | None
+
+
+def minhas2008(result: Result, number: int, arm: str) -> tuple[Layout, tuple[Line, ...]]:
+    """Table ``number`` (1, 4 or 5) with the figures of ``arm``, its queries in the paper's order, then ours alone.
+
+    UsageError if the run has no such levels: a table is compared with its own kind only.
+    """
+    layout = MINHAS2008[number]
+    of_arm = [c for c in result.comparisons if c.arm == arm and c.metric == "run_time"]
+    ours = [c for c in of_arm if _within(c.levels, layout.levels)]
+    if not ours:
+        raise UsageError(
+            f"run {result.run} has no figures of {arm} for Table {number} of minhas2008 ({layout.title})",
+            "measure with these levels in the specification's [factors]",
+        )
+    levels, baseline = ours[0].levels, ours[0].baseline
+    comparisons = {
+        c.estimand.removeprefix("query:"): c for c in ours if c.levels == levels and c.estimand.startswith("query:")
+    }
+    medians = {
+        (row.arm, row.query): row.median_ns / 1e6
+        for row in result.times
+        if row.levels == levels and row.median_ns is not None
+    }
+    printed = {row["query"]: row for row in table(f"minhas2008/{layout.name}")}
+    lines = []
+    for query in [*printed, *(name for name in comparisons if name not in printed)]:
+        row, comparison = printed.get(query), comparisons.get(query)
+        lines.append(
+            Line(
+                query=query,
+                published_base_s=float(row["base_runtime_s"]) if row else None,
+                published_arm_s=float(row["xen_runtime_s"]) if row else None,
+                published_percent=float(row["rel_slowdown_pct"]) if row else None,
+                base_ms=medians.get((baseline, query)),
+                arm_ms=medians.get((arm, query)),
+                effect=_adjusted(comparison) if comparison else None,
+                verdict=comparison.verdict if comparison else None,
+                reason=comparison.reason if comparison else "not measured in this run",
+            )
+        )
+    return layout, tuple(lines)
+
+
+def _within(levels: Levels, asked: Levels) -> bool:
+    return all(levels.get(factor) == level for factor, level in asked.items())
+
+
+def _adjusted(comparison: Comparison) -> EffectResult | None:
+    if comparison.estimate is None or comparison.low_holm is None or comparison.high_holm is None:
+        return None
+    return EffectResult(comparison.estimate, comparison.low_holm, comparison.high_holm)

@@ -1,0 +1,142 @@
+"""When to stop: after whole rounds, at the target or at the end of the budget (DESIGN §5). Pure."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbtoll.analysis import stats
+from dbtoll.analysis.compare import geomean_rounds, pairs
+from dbtoll.analysis.samples import collect, levels_key, run_time_ns
+from dbtoll.analysis.shape import EffectResult, fractions
+from dbtoll.analysis.stats import Floats
+from dbtoll.model import Experiment, Precision
+from dbtoll.store.schema import Visit
+
+TARGET_REACHED = "target reached"
+BUDGET_ENDED = "budget ended"
+ROUNDS_MAX = "rounds_max"
+
+_MOST_ROUNDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``reason`` is None while it goes on. ``rounds_needed``: in all, for the target; None if it cannot be told yet."""
+
+    reason: str | None
+    rounds_needed: int | None
+
+    @property
+    def stop(self) -> bool:
+        """Whether no further round is begun."""
+        return self.reason is not None
+
+
+def decide(
+    effects: Sequence[Floats], elapsed_s: float, next_round_s: float, precision: Precision, rounds: int
+) -> Decision:
+    """Whether to begin another round.
+
+    ``effects``: for each comparison that has to meet the target (`deciding`), its effects per round so far, log scale;
+    ``rounds``: complete rounds so far; ``next_round_s``: how long the next is predicted to take.
+    """
+    alpha = 1 - precision.confidence
+    intervals = [stats.interval(values, alpha, precision.rounds_min) for values in effects]
+    needed = [rounds_needed(values, precision) for values in effects]
+    known = [count for count in needed if count is not None]
+    all_needed = max(known) if known and len(known) == len(needed) else None
+    met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
+    if met and min(len(values) for values in effects) >= precision.rounds_min:
+        return Decision(TARGET_REACHED, all_needed)
+    if rounds >= precision.rounds_max:
+        return Decision(ROUNDS_MAX, all_needed)
+    if elapsed_s + next_round_s > precision.budget_s:
+        return Decision(BUDGET_ENDED, all_needed)
+    return Decision(None, all_needed)
+
+
+def deciding(arms: Sequence[Floats], copies: Sequence[Floats]) -> list[Floats]:
+    """What has to meet the target: every arm, and the A/A copies brought to the spread that an arm like them has.
+
+    A rule that looks at an arm's spread alone stops where that spread happens to look small, and its interval then
+    covers too little. A/A's spread tells of the same noise and is nearly independent of the arm's, so both seldom look
+    small at once; with `stats.look_factor` this keeps the coverage (METHOD, "Optional stopping"). ``arms``, ``copies``:
+    effects per round; a copy's are against the original alone, an arm's against the mean of all baseline copies.
+    """
+    with_values = [values for values in arms if len(values)]
+    references = 1 + len(copies)
+    shrink = math.sqrt((1 + 1 / references) / 2) if with_values else 1.0
+    return with_values + [values * shrink for values in copies if len(values)]
+
+
+def rounds_needed(values: Floats, precision: Precision) -> int | None:
+    """Rounds in all until the half-width meets the target, if the spread stays as it is now; None for one round."""
+    if len(values) < 2:
+        return None
+    variance = float(np.var(values, ddof=1))
+    target = math.log1p(precision.target)
+    candidates = range(max(precision.rounds_min, 2), _MOST_ROUNDS)
+    index = bisect.bisect_left(candidates, True, key=lambda rounds: _half_width(rounds, variance, precision) <= target)
+    return candidates[index] if index < len(candidates) else None
+
+
+def _half_width(rounds: int, variance: float, precision: Precision) -> float:
+    factor = stats.look_factor(rounds, precision.rounds_min)
+    quantile = stats.t_quantile(1 - (1 - precision.confidence) / 2, rounds - 1)
+    return quantile * math.sqrt(variance * factor / rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far."""
+
+    decision: Decision
+    intervals: dict[str, EffectResult]
+
+    @property
+    def reason(self) -> str | None:
+        """Why to stop; None to go on."""
+        return self.decision.reason
+
+
+def look(
+    visits: Sequence[Visit], experiment: Experiment, *, rounds: int, elapsed_s: float, next_round_s: float
+) -> Look:
+    """The rule applied to the visits of the ``rounds`` that are complete.
+
+    Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
+    does not hold the others up.
+    """
+    arms = [arm.name for arm in experiment.arms]
+    copies = [arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline]
+    queries = sorted({visit.query for visit in visits})
+    by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
+    for visit in visits:
+        if not visit.first_touch:
+            by_levels[levels_key(visit.levels)].append(visit)
+    varied = {name for name, _ in set().union(*by_levels) if len({dict(key).get(name) for key in by_levels}) > 1}
+    found: list[tuple[str, Floats]] = []
+    must: list[Floats] = []
+    for key, chosen in by_levels.items():
+        times = collect(chosen, queries, arms, run_time_ns)
+        where = ", ".join(level for name, level in key if name in varied)
+        if times is None:
+            continue
+        compared = [(pair, geomean_rounds(times, pair)) for pair in pairs(arms, experiment.baseline, copies)]
+        found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
+        must += deciding(
+            [values for pair, values in compared if not pair.is_aa], [values for pair, values in compared if pair.is_aa]
+        )
+    precision = experiment.precision
+    intervals = {
+        name: effect
+        for name, values in found
+        if (effect := fractions(stats.interval(values, 1 - precision.confidence, precision.rounds_min)))
+    }
+    return Look(decide(must, elapsed_s, next_round_s, precision, rounds), intervals)

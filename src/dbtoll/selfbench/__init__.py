@@ -1,0 +1,97 @@
+"""The instrument's calibration certificate: each module measures one property and holds its figures to bounds.
+
+A module ``selfbench/NAME.py`` has ``ABOUT`` (one sentence), ``OPTIONS`` (name -> Option) and ``measure(options, say)``, which
+returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbtoll import spec
+from dbtoll.errors import UsageError
+from dbtoll.model import Json
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a figure is held to: at most ``most``, at least ``least``; None where there is no such limit."""
+
+    most: float | None = None
+    least: float | None = None
+
+    def holds(self, figure: float | None) -> bool:
+        if figure is None:
+            return False
+        return (self.most is None or figure <= self.most) and (self.least is None or figure >= self.least)
+
+    def __str__(self) -> str:
+        parts = [f"at least {self.least:g}"] if self.least is not None else []
+        parts += [f"at most {self.most:g}"] if self.most is not None else []
+        return " and ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Figures of one property; ``bounds`` by figure; ``facts``: of the machine and how it was measured."""
+
+    name: str
+    figures: dict[str, Any]
+    bounds: dict[str, Bound]
+    facts: Json = field(default_factory=dict)
+
+    def holds(self) -> bool:
+        """Whether every bounded figure is within its bound."""
+        return all(bound.holds(self.figures.get(name)) for name, bound in self.bounds.items())
+
+    def as_json(self) -> Json:
+        bounds = {name: {"most": bound.most, "least": bound.least} for name, bound in self.bounds.items()}
+        return {"name": self.name, "figures": self.figures, "bounds": bounds, "facts": self.facts}
+
+    def as_text(self) -> str:
+        lines = []
+        for name, figure in self.figures.items():
+            bound = self.bounds.get(name)
+            held = "" if bound is None else f"  ({bound}: {'holds' if bound.holds(figure) else 'DOES NOT HOLD'})"
+            lines.append(f"{name}: {_shown(figure)}{held}")
+        return "\n".join(lines)
+
+
+def _shown(figure: Any) -> str:
+    match figure:
+        case float():
+            return f"{figure:.4g}"
+        case dict():
+            return ", ".join(f"{key} {_shown(value)}" for key, value in figure.items())
+        case list() | tuple():
+            return " … ".join(_shown(value) for value in figure)
+    return str(figure)
+
+
+def listed() -> dict[str, str]:
+    """Name -> what it measures."""
+    return {name: _module(name).ABOUT for name in _names()}
+
+
+def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:
+    """Measure one property. UsageError for a name or an option that does not exist."""
+    if name not in _names():
+        raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(_names())}")
+    module = _module(name)
+    certificate: Certificate = module.measure(spec.option_values(given, module.OPTIONS, f"selfbench {name!r}"), say)
+    return certificate
+
+
+def _names() -> list[str]:
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name for name in found if hasattr(_module(name), "ABOUT"))
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,482 @@
+"""From visits to comparisons: what is paired with what, and what becomes of values that are missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from support.make_run import BASE_MS, COPY, DOCKER, FACTS, NATIVE, QUERIES, experiment, make_run
+
+from dbtoll.analysis import result as results
+from dbtoll.analysis import side_by_side, stopping
+from dbtoll.analysis.compare import Effect, compare, mean, round_effects, round_totals
+from dbtoll.analysis.samples import Times
+from dbtoll.analysis.shape import Comparison, Result
+from dbtoll.errors import UsageError
+from dbtoll.model import Outcome, Precision, Verdict
+from dbtoll.store.reader import read_run
+from dbtoll.store.schema import GateRecord, PlanFile, Record, RoundBegin, RoundEnd, RunEnd, Start, Timing, Visit
+from dbtoll.store.writer import RunWriter
+
+ROOT = Path(__file__).parents[2]
+ARMS = (NATIVE, COPY, DOCKER)
+
+
+def times(ns: np.ndarray, failed: np.ndarray | None = None) -> Times:
+    """[round, block, query, arm] with the arms of the simulated run."""
+    queries = tuple(f"Q{n + 1}" for n in range(ns.shape[2]))
+    none_failed = np.zeros(ns.shape[2:])
+    return Times(tuple(range(len(ns))), queries, ARMS, ns, none_failed if failed is None else failed)
+
+
+def noisy(effect: float = 0.0, rounds: int = 8, seed: int = 1, sd: float = 0.01, copy: float = 0.0) -> np.ndarray:
+    chance = np.random.default_rng(seed)
+    logs = np.log([1e8, 2e7, 5e6])[:, np.newaxis] + chance.normal(0, sd, (rounds, 3, 3, 3))
+    logs += np.array([0, copy, math.log1p(effect)])
+    return np.exp(logs)
+
+
+def effects(measured: Times, first: Times | None = None) -> dict[tuple[str, str], Effect]:
+    found = compare(measured, first, NATIVE, [COPY], Precision(), per_query=True)
+    return {(effect.arm, effect.estimand): effect for effect in found}
+
+
+def test_an_arm_is_set_against_the_geometric_mean_of_both_copies() -> None:
+    ns = np.array([[[[100.0, 400.0, 300.0]]]])
+    assert round_effects(ns, 2, [0, 1])[0, 0] == pytest.approx(math.log(300 / 200))
+    assert round_effects(ns, 1, [0])[0, 0] == pytest.approx(math.log(4))
+
+
+def test_blocks_are_paired() -> None:
+    """A machine that slows down fourfold from block to block changes no effect at all."""
+    ns = np.array([100.0, 100.0, 107.0]) * np.array([1.0, 4.0, 16.0])[:, np.newaxis, np.newaxis]
+    assert round_effects(ns[np.newaxis], 2, [0, 1])[0, 0] == pytest.approx(math.log(1.07))
+
+
+def test_the_ratio_of_totals_is_of_sums() -> None:
+    ns = np.array([[[[100.0, 100.0, 110.0], [10.0, 10.0, 20.0]]]])
+    assert round_totals(ns, 2, [0, 1])[0] == pytest.approx(math.log(130 / 110))
+    doubled = np.concatenate([ns, 3 * ns], axis=1)
+    assert round_totals(doubled, 2, [0, 1], mean)[0] == pytest.approx(math.log(130 / 110))
+
+
+def test_leading_axes_give_the_same_as_one_by_one() -> None:
+    ns = np.stack([noisy(seed=1), noisy(seed=2)])
+    ns[0, 2, 1, 0, 2] = math.nan
+    many, totals = round_effects(ns, 2, [0, 1]), round_totals(ns, 2, [0, 1])
+    for index in range(2):
+        assert many[index] == pytest.approx(round_effects(ns[index], 2, [0, 1]))
+        assert totals[index] == pytest.approx(round_totals(ns[index], 2, [0, 1]))
+
+
+def test_a_planted_effect_is_found() -> None:
+    found = effects(times(noisy(0.07, sd=0.005)))
+    for estimand in ("geomean", "ratio_of_totals", "query:Q2"):
+        shown = found[DOCKER, estimand].shown
+        assert shown is not None and shown.low < math.log1p(0.07) < shown.high
+        assert found[DOCKER, estimand].verdict is Verdict.LOSES
+    assert found[COPY, "geomean"].is_aa
+    assert found[COPY, "geomean"].verdict is Verdict.NO_DIFFERENCE
+
+
+def test_a_query_that_failed_is_said_to_have_failed() -> None:
+    failed = np.zeros((3, 3))
+    failed[1, 2] = 2
+    ns = noisy(0.07)
+    ns[3, :, 1, 2] = math.nan
+    found = effects(times(ns, failed))
+    assert found[DOCKER, "query:Q2"].shown is None
+    assert found[DOCKER, "query:Q2"].reason == "2 visits of docker failed or answered wrongly"
+    assert found[DOCKER, "geomean"].left_out == ("Q2: 2 visits of docker failed or answered wrongly",)
+    without = effects(times(np.delete(noisy(0.07), 1, axis=2)))
+    assert found[DOCKER, "geomean"].shown == without[DOCKER, "geomean"].shown
+    assert found[DOCKER, "ratio_of_totals"].shown == without[DOCKER, "ratio_of_totals"].shown
+    assert found[DOCKER, "geomean"].rounds == 8
+    assert found[COPY, "geomean"].left_out == ()
+
+
+def test_a_query_that_failed_in_the_baseline_fails_everywhere() -> None:
+    failed = np.zeros((3, 3))
+    failed[0, 1] = 1
+    found = effects(times(noisy(), failed))
+    for arm in (COPY, DOCKER):
+        assert found[arm, "query:Q1"].reason == "1 visit of native (A/A) failed or answered wrongly"
+
+
+def test_a_censored_query_is_censored_not_dropped() -> None:
+    ns = noisy(0.07)
+    ns[2, 1, 0, 2] = math.inf
+    found = effects(times(ns))
+    assert found[DOCKER, "query:Q1"].reason == "1 visit of docker ran into the statement timeout"
+    assert found[DOCKER, "geomean"].left_out == ("Q1: 1 visit of docker ran into the statement timeout",)
+
+
+def test_a_void_visit_costs_a_block_and_a_missing_round_its_round() -> None:
+    ns = noisy(0.07)
+    ns[1, 0, 0, 2] = math.nan  # one block of three
+    assert effects(times(ns))[DOCKER, "geomean"].rounds == 8
+    ns[4, :, 1, 2] = math.nan  # a query's whole round
+    found = effects(times(ns))
+    assert found[DOCKER, "query:Q2"].rounds == 7
+    assert found[DOCKER, "geomean"].rounds == 7
+    assert found[DOCKER, "query:Q1"].rounds == 8
+    ns[:4, :, 1, 2] = math.nan  # more than half of the rounds
+    found = effects(times(ns))
+    assert found[DOCKER, "query:Q2"].reason == "it has a value in 3 of 8 rounds"
+    assert found[DOCKER, "geomean"].rounds == 8
+
+
+def test_an_arm_that_sat_out_rounds_keeps_the_others() -> None:
+    ns = noisy(0.07)
+    ns[:3, :, :, 2] = math.nan
+    found = effects(times(ns))
+    assert found[DOCKER, "geomean"].rounds == 5
+    assert found[DOCKER, "geomean"].left_out == ()
+    assert found[COPY, "geomean"].rounds == 8
+
+
+def test_one_baseline_copy_can_stand_alone() -> None:
+    ns = noisy(0.07)
+    ns[2, :, :, 1] = math.nan
+    found = effects(times(ns))
+    assert found[DOCKER, "geomean"].rounds == 8
+    assert found[COPY, "geomean"].rounds == 7
+
+
+def test_too_few_rounds_say_so() -> None:
+    one = effects(times(noisy(0.5, rounds=1)))[DOCKER, "geomean"]
+    assert one.shown is None
+    assert one.reason == "an interval needs two complete rounds, there is one"
+    four = effects(times(noisy(0.5, rounds=4)))[DOCKER, "geomean"]
+    assert four.shown is not None and four.shown.low > 0.3
+    assert four.verdict is Verdict.CANNOT_TELL
+
+
+def test_an_alarm_of_the_copies_widens_everything_but_itself() -> None:
+    quiet, alarmed = effects(times(noisy(0.07))), effects(times(noisy(0.07, copy=0.05)))
+    floor = alarmed[COPY, "geomean"].shown
+    assert floor is not None and floor.low > 0
+    assert quiet[DOCKER, "geomean"].widened_by == 0
+    assert alarmed[COPY, "geomean"].widened_by == 0
+    effect = alarmed[DOCKER, "geomean"]
+    assert effect.widened_by == pytest.approx(floor.high)
+    # Half of the copy's offset is in the baseline's mean; the interval holds the truth none the less.
+    assert effect.shown is not None and effect.shown.low < math.log1p(0.07) < effect.shown.high
+    query = alarmed[DOCKER, "query:Q1"]
+    assert query.holm is not None and query.shown is not None
+    assert query.holm.half_width > floor.high
+
+
+def test_holm_intervals_are_drawn_where_holm_tests() -> None:
+    found = effects(times(noisy(0.02, sd=0.02)))
+    queries = [found[DOCKER, f"query:Q{n}"] for n in (1, 2, 3)]
+    assert any(effect.p_holm != effect.shown.p for effect in queries if effect.shown)
+    for effect in queries:
+        assert effect.holm is not None and effect.p_holm is not None and effect.shown is not None
+        assert effect.holm.excludes_zero == (effect.p_holm < 0.05)
+        assert effect.holm.half_width >= effect.shown.half_width - 1e-12
+
+
+def test_first_touch_is_apart() -> None:
+    first = times(noisy(0.30)[:, :1])
+    found = effects(times(noisy(0.0)), first)
+    touch = found[DOCKER, "geomean"].first_touch
+    assert touch is not None and touch.low < math.log1p(0.30) < touch.high
+    assert effects(times(noisy(0.0)))[DOCKER, "geomean"].shown == found[DOCKER, "geomean"].shown
+
+
+# --- a whole run folder ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return make_run(path, cold=True, connections=("one", "per_statement"), docker_effect=0.08, start_sd=0.003)
+
+
+@pytest.fixture(scope="module")
+def analysed(folder: Path) -> Result:
+    return results.analyze(folder)
+
+
+def pick(result: Result, arm: str, estimand: str, metric: str = "run_time", **levels: str) -> Comparison:
+    found = [
+        c
+        for c in result.comparisons
+        if (c.arm, c.estimand, c.metric) == (arm, estimand, metric) and levels.items() <= c.levels.items()
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_result_is_of_the_published_shape(analysed: Result) -> None:
+    text = (ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")
+    assert text == results.json_schema(), (
+        "the types changed: write docs/result.schema.json anew with dbtoll.analysis.result.json_schema()"
+    )
+    schema = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = json.loads(results.to_json(analysed))
+    jsonschema.validate(document, schema)
+    assert document == analysed.to_json()
+    assert results.from_json(results.to_json(analysed)) == analysed
+    for damage in ({"comparisons": None}, {"confidence": "95 %"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**document, **damage}, schema)
+
+
+def test_every_level_and_metric_is_compared(analysed: Result) -> None:
+    levels = {tuple(c.levels.items()) for c in analysed.comparisons}
+    assert len(levels) == 4
+    for temperature in ("warm", "cold"):
+        for connection in ("one", "per_statement"):
+            geomean = pick(analysed, DOCKER, "geomean", temperature=temperature, connection=connection)
+            assert geomean.low is not None and geomean.high is not None
+            assert geomean.low < 0.0885 < geomean.high  # 8 % on 21 queries and 25 % on Q9
+            assert geomean.verdict is Verdict.LOSES
+            pick(analysed, COPY, "query:Q22", temperature=temperature, connection=connection)
+    connect = pick(analysed, DOCKER, "geomean", "connect_time", temperature="warm")
+    assert connect.estimate == pytest.approx(math.expm1(0.2), abs=0.02)
+    assert connect.levels["connection"] == "per_statement"
+    assert not [c for c in analysed.comparisons if c.metric == "connect_time" and c.estimand.startswith("query:")]
+
+
+def test_first_touch_is_of_warm_phases_only(analysed: Result) -> None:
+    warm = pick(analysed, DOCKER, "geomean", temperature="warm", connection="one").first_touch
+    assert warm is not None and warm.estimate == pytest.approx(1.0885 * math.exp(0.05) - 1, abs=0.01)
+    assert pick(analysed, DOCKER, "geomean", temperature="cold", connection="one").first_touch is None
+
+
+def test_arms_times_series_and_plans(analysed: Result) -> None:
+    assert [(arm.name, arm.outcome, arm.rounds, arm.boots) for arm in analysed.arms] == [
+        (name, Outcome.OK, 8, 8) for name in ARMS
+    ]
+    assert {arm.blocks for arm in analysed.arms} == {8 * 2 * 4}
+    row = next(t for t in analysed.times if (t.arm, t.query) == (NATIVE, "Q9") and t.levels["temperature"] == "warm")
+    assert row.executions == 8 * 2 * 3
+    assert row.median_ns == pytest.approx(BASE_MS["Q9"] * 1e6, rel=0.1)
+    assert row.first_touch_median_ns is not None and row.median_ns is not None
+    assert row.first_touch_median_ns > 1.3 * row.median_ns
+    assert [(p.arm, p.query) for p in analysed.plans_changed] == [(DOCKER, "Q9")]
+    assert len(analysed.series) == 8 * 2 * 4 * 3 * 22
+    elapsed = [point.elapsed_s for point in analysed.series]
+    assert elapsed == sorted(elapsed)
+    assert abs(float(np.median([point.log_deviation for point in analysed.series]))) < 0.01
+
+
+def test_what_the_figures_do_not_say_is_said(analysed: Result) -> None:
+    assert any("not completed do not count: rounds 2" in text for text in analysed.warnings)
+    assert any("same_plans" in text for text in analysed.warnings)
+    assert any("system image" in text for text in analysed.not_inside_the_interval)
+    assert analysed.stopped == "budget ended"
+    assert len(analysed.noise_floor) == 6
+
+
+def test_tables_of_minhas2008_beside_ours(analysed: Result) -> None:
+    for number, queries in ((1, 22), (4, 22), (5, 22)):
+        layout, lines = side_by_side.minhas2008(analysed, number, DOCKER)
+        assert len(lines) == queries
+        assert all(line.effect is not None and line.base_ms and line.arm_ms for line in lines)
+        q9 = next(line for line in lines if line.query == "Q9")
+        assert q9.published_base_s == {1: 10.99, 4: 10.52, 5: 798.9}[number]
+        assert q9.base_ms == pytest.approx(BASE_MS["Q9"] * (1.5 if number == 5 else 1), rel=0.1)
+        assert layout.levels["temperature"] == ("cold" if number == 5 else "warm")
+    _, four = side_by_side.minhas2008(analysed, 4, DOCKER)
+    assert [line.published_percent for line in four].count(None) == 12
+    with pytest.raises(UsageError, match="no figures of gvisor for Table 1"):
+        side_by_side.minhas2008(analysed, 1, "gvisor")
+
+
+def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) -> None:
+    run = read_run(folder)
+    seen = stopping.look(list(run.records(Visit)), run.plan.experiment, rounds=8, elapsed_s=1e9, next_round_s=10)
+    assert seen.reason == "target reached"
+    geomean = pick(analysed, DOCKER, "geomean", temperature="cold", connection="one")
+    line = seen.intervals["docker (cold, one)"]
+    assert (line.estimate, line.low, line.high) == pytest.approx((geomean.estimate, geomean.low, geomean.high))
+
+
+# --- runs in which something went wrong ------------------------------------------------------------------------------
+
+
+def changed_run(source: Path, folder: Path, change) -> Result:  # type: ignore[no-untyped-def]
+    """The run again with every record passed through ``change``, which returns those to write instead."""
+    run = read_run(source)
+    with RunWriter.create(
+        folder, spec=b"", plan=PlanFile(experiment=experiment(), queries=QUERIES, blocks=2), facts=FACTS
+    ) as writer:
+        for attempt in run.counted:
+            records = [record for each in attempt.records for record in change(each)]
+            assert attempt.end is not None
+            for record in [attempt.begin, *records, attempt.end]:
+                writer.append(_first_attempt(record))
+        for end in run.ends:
+            writer.append(end)
+    return results.analyze(folder)
+
+
+def _first_attempt(record: Record) -> Record:
+    if isinstance(record, RoundBegin):
+        return RoundBegin(round=record.round, attempt=0, elapsed_s=record.elapsed_s)
+    if isinstance(record, RoundEnd):
+        return RoundEnd(round=record.round, attempt=0, complete=True, elapsed_s=record.elapsed_s)
+    return record
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("plain") / "run", start_sd=0.003, interrupted=False)
+
+
+def revised(visit: Visit, **changes: object) -> Visit:
+    values = {name: getattr(visit, name) for name in visit.__struct_fields__}
+    return Visit(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def with_outcome(visit: Visit, outcome: str) -> Visit:
+    executions = [getattr(visit.executions[0], name) for name in Timing.__struct_fields__[:-1]]
+    return revised(visit, executions=(Timing(*executions, outcome),), problem="row 3, column 2: 4 is not 5")
+
+
+def test_a_wrong_answer_takes_the_verdict_away(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        hit = isinstance(record, Visit) and (record.arm, record.query, record.round) == (DOCKER, "Q7", 3)
+        return [with_outcome(record, "wrong_answer") if hit and not record.first_touch else record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    docker = result.arms[2]
+    assert docker.outcome is Outcome.INVALID
+    gate = next(gate for gate in docker.gates if gate.name == "equal_answers")
+    assert gate.passed is False and gate.voids and gate.rounds_failed == (3,)
+    assert "Q7 (2)" in gate.finding and "row 3, column 2" in gate.finding
+    assert pick(result, DOCKER, "query:Q7").estimate is None
+    geomean = pick(result, DOCKER, "geomean")
+    assert geomean.estimate is not None and geomean.verdict is Verdict.CANNOT_TELL
+    assert geomean.left_out == ("Q7: 2 visits of docker failed or answered wrongly",)
+    assert geomean.reason is not None and "wrong answers" in geomean.reason
+    assert result.arms[0].outcome is Outcome.OK
+    row = next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q7"))
+    assert row.failed == 2
+
+
+def test_a_start_that_failed_costs_its_round(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        if isinstance(record, Start) and (record.arm, record.round) == (DOCKER, 5):
+            return [Start(round=5, arm=DOCKER, outcome="failed", reason="the daemon went away")]
+        return [] if isinstance(record, Visit) and (record.arm, record.round) == (DOCKER, 5) else [record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    assert result.arms[2].rounds == 7
+    assert result.arms[2].outcome is Outcome.OK
+    assert result.arms[2].reason == "1 of 8 starts do not count: the daemon went away"
+    assert pick(result, DOCKER, "geomean").rounds == 7
+    assert pick(result, COPY, "geomean").rounds == 8
+
+
+def test_a_voiding_gate_takes_its_round_out(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        hit = isinstance(record, GateRecord) and (record.arm, record.gate) == (DOCKER, "same_settings")
+        if hit and record.round in {1, 2}:
+            return [GateRecord(round=record.round, arm=DOCKER, gate="same_settings", passed=False, finding="jit is on")]
+        return [record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    gate = next(gate for gate in result.arms[2].gates if gate.name == "same_settings")
+    assert (gate.passed, gate.finding, gate.rounds_failed) == (False, "jit is on", (1, 2))
+    assert pick(result, DOCKER, "geomean").rounds == 6
+    assert any("same_settings failed in rounds 1, 2 (void): jit is on" in text for text in result.warnings)
+
+
+def test_visits_that_the_host_did_not_see_like_that_are_void(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        if isinstance(record, Visit) and (record.arm, record.round, record.query) == (DOCKER, 2, "Q1"):
+            assert record.host_end_ns is not None
+            return [revised(record, host_end_ns=record.host_end_ns + 200_000_000)]
+        return [record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    gate = next(gate for gate in result.arms[2].gates if gate.name == "host_brackets")
+    assert gate.passed is False and gate.rounds_failed == (2,)
+    assert pick(result, DOCKER, "query:Q1").rounds == 7
+    assert pick(result, DOCKER, "query:Q2").rounds == 8
+    assert next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q1")).executions == 7 * 2 * 3
+
+
+def test_a_clock_that_runs_slow_is_found(plain: Path, tmp_path: Path) -> None:
+    """A guest that is told 99 ms for every 100 would look 1 % faster than it is."""
+
+    def change(record: Record) -> list[Record]:
+        if isinstance(record, Visit) and record.arm == DOCKER:
+            start, slow = record.start_ns, lambda at: record.start_ns + round((at - record.start_ns) * 0.99)
+            executions = tuple(
+                Timing(slow(t.start_ns), None, None, slow(t.end_ns), t.rows, t.result_bytes, "ok")
+                for t in record.executions
+            )
+            return [revised(record, start_ns=start, end_ns=slow(record.end_ns), executions=executions)]
+        return [record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    gate = next(gate for gate in result.arms[2].gates if gate.name == "clock_rate")
+    assert gate.passed is False and gate.voids and len(gate.rounds_failed) == 8
+    assert result.arms[2].outcome is Outcome.INVALID
+    assert "clock_rate" in (result.arms[2].reason or "")
+    assert not [c for c in result.comparisons if c.arm == DOCKER and c.estimate is not None]
+
+
+def test_labels_do_not_void(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        if isinstance(record, Visit) and (record.arm, record.round) == (DOCKER, 2) and not record.first_touch:
+            return [revised(record, disk_read_bytes=1 << 20)]
+        return [record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    gate = next(gate for gate in result.arms[2].gates if gate.name == "warm_stays_warm")
+    assert gate.passed is False and not gate.voids and gate.rounds_failed == (2,)
+    assert pick(result, DOCKER, "geomean") == pick(results.analyze(plain), DOCKER, "geomean")
+
+
+def test_timeouts_are_counted_as_censored(plain: Path, tmp_path: Path) -> None:
+    def change(record: Record) -> list[Record]:
+        hit = isinstance(record, Visit) and (record.arm, record.query) == (DOCKER, "Q9")
+        return [with_outcome(record, "timeout") if hit else record]
+
+    result = changed_run(plain, tmp_path / "run", change)
+    row = next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q9"))
+    assert (row.median_ns, row.censored, row.failed) == (None, 16, 0)
+    assert pick(result, DOCKER, "query:Q9").reason == "16 visits of docker ran into the statement timeout"
+    assert result.arms[2].outcome is Outcome.OK
+
+
+def test_a_run_without_a_complete_round(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    plan = PlanFile(experiment=experiment(), queries=QUERIES, blocks=1)
+    with RunWriter.create(folder, spec=b"", plan=plan, facts=FACTS) as writer:
+        writer.append(Start(round=0, arm=DOCKER, outcome="unsupported", reason="there is no Docker daemon"))
+        writer.append(RunEnd(reason="no arm left", elapsed_s=1.0))
+    result = results.analyze(folder)
+    assert result.comparisons == ()
+    assert [(arm.outcome, arm.reason) for arm in result.arms][2] == (
+        Outcome.UNSUPPORTED,
+        "there is no Docker daemon",
+    )
+    assert "there is no complete round: nothing can be said" in result.warnings
+    jsonschema.validate(result.to_json(), json.loads(results.json_schema()))
+
+
+def test_a_large_run_is_analysed_in_seconds(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", rounds=20, blocks=4, executions=19)
+    begun = time.process_time()
+    result = results.analyze(folder)
+    assert sum(row.executions for row in result.times) == 20 * 4 * 22 * 3 * 19  # 100 320
+    assert time.process_time() - begun < 10
+
+
+def test_precision_of_the_experiment_is_that_of_the_result(plain: Path) -> None:
+    result = results.analyze(plain)
+    asked = Precision()
+    assert (result.confidence, result.margin, result.target) == (asked.confidence, asked.margin, asked.target)

@@ -1,0 +1,170 @@
+"""The numerics, against hand calculations, the literature and scipy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as reference
+
+from dbtoll.analysis import stats, stopping
+from dbtoll.analysis.stats import Interval
+from dbtoll.model import Precision, Verdict
+
+P_VALUES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=25)
+ALPHA = 0.05
+
+
+def test_interval_is_students_t() -> None:
+    values = np.array([0.011, 0.017, -0.004, 0.009, 0.013])
+    found = stats.interval(values, ALPHA, rounds_min=5)
+    expected = reference.t.interval(0.95, 4, loc=values.mean(), scale=reference.sem(values))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(expected)
+    assert found.p == pytest.approx(reference.ttest_1samp(values, 0).pvalue)
+
+
+def test_one_round_has_no_interval() -> None:
+    assert stats.interval(np.array([0.01]), ALPHA, 5) is None
+    assert stats.interval(np.array([]), ALPHA, 5) is None
+
+
+def test_rounds_without_any_spread() -> None:
+    assert stats.interval(np.zeros(5), ALPHA, 5) == Interval(0.0, 0.0, 0.0, 1.0)
+    assert stats.interval(np.full(5, 0.25), ALPHA, 5) == Interval(0.25, 0.25, 0.25, 0.0)
+
+
+def test_looking_makes_the_interval_longer_but_never_much() -> None:
+    assert stats.look_factor(5, 5) == 1.0
+    factors = [stats.look_factor(n, 5) for n in range(5, 1000)]
+    assert max(factors) == stats.look_factor(10, 5) == pytest.approx(1.15)
+    assert factors[-1] < 1.01
+    values = np.array([0.011, 0.017, -0.004, 0.009, 0.013, 0.002, 0.008, 0.012, 0.01, 0.003])
+    plain, looked = stats.interval(values, ALPHA, 10), stats.interval(values, ALPHA, 5)
+    assert plain is not None and looked is not None
+    assert looked.half_width == pytest.approx(plain.half_width * math.sqrt(1.15))
+    assert looked.p > plain.p
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ([3.0], 3.0),
+        ([3.0, 5.0], 4.0),
+        ([1.0, 100.0, 3.0], 3.0),  # the median
+        ([1.0, 100.0, 3.0, 5.0], 4.0),  # the median
+        ([1.0, 2.0, 3.0, 7.0, 100.0], 4.0),  # one of each side is cut
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 70.0, 80.0], 4.5),  # two of each side are cut
+        ([math.nan, 3.0, math.nan, 5.0], 4.0),
+        ([1.0, 3.0, math.inf], 3.0),  # a block that is censored is merely the largest
+        ([1.0, math.inf, math.inf], math.inf),
+    ],
+)
+def test_midmean(blocks: list[float], expected: float) -> None:
+    assert stats.midmean(np.array(blocks), 0) == pytest.approx(expected)
+    several = stats.midmean(np.array([[blocks, blocks]] * 3), -1)
+    assert several.shape == (3, 2)
+    assert several == pytest.approx(np.full((3, 2), expected))
+
+
+def test_midmean_of_nothing_is_missing() -> None:
+    assert math.isnan(stats.midmean(np.array([math.nan, math.nan]), 0))
+
+
+def test_holm_as_in_the_literature() -> None:
+    """The worked example of Holm's procedure: 0.01, 0.04, 0.03, 0.005 (four hypotheses)."""
+    p_values = [0.01, 0.04, 0.03, 0.005]
+    assert stats.holm_p(p_values) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    # Rejected at their own steps, 0.05/4 and 0.05/3; the procedure stops at the third, at 0.05/2.
+    assert stats.holm_alphas(p_values, ALPHA) == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+
+
+@given(P_VALUES)
+def test_a_holm_interval_excludes_zero_exactly_where_holm_rejects(p_values: list[float]) -> None:
+    adjusted, alphas = stats.holm_p(p_values), stats.holm_alphas(p_values, ALPHA)
+    for p, p_holm, alpha in zip(p_values, adjusted, alphas, strict=True):
+        if abs(p_holm - ALPHA) > 1e-12:
+            assert (p <= alpha) == (p_holm <= ALPHA)
+        assert ALPHA / len(p_values) <= alpha <= ALPHA
+
+
+@given(st.integers(2, 12), st.integers(2, 30), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_the_same_with_intervals(queries: int, rounds: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    values = chance.normal(0, 1, (queries, rounds)) + chance.choice([0.0, 0.5, 3.0], (queries, 1))
+    plain = [stats.interval(row, ALPHA, 5) for row in values]
+    p_values = [found.p for found in plain if found]
+    adjusted = stats.holm_p(p_values)
+    for row, p_holm, alpha in zip(values, adjusted, stats.holm_alphas(p_values, ALPHA), strict=True):
+        holm = stats.interval(row, alpha, 5)
+        assert holm is not None
+        assert holm.excludes_zero == (p_holm < ALPHA)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.03, 0.05, Verdict.LOSES),
+        (0.001, 0.03, Verdict.LOSES),
+        (-0.05, -0.03, Verdict.GAINS),
+        (-0.008, 0.014, Verdict.NO_DIFFERENCE),
+        (0.001, 0.015, Verdict.NO_DIFFERENCE),  # excludes 0, but who set the margin said that it does not matter
+        (-0.015, -0.001, Verdict.NO_DIFFERENCE),
+        (-0.01, 0.03, Verdict.CANNOT_TELL),
+        (-0.03, 0.01, Verdict.CANNOT_TELL),
+    ],
+)
+def test_verdicts(low: float, high: float, verdict: Verdict) -> None:
+    shown = Interval((low + high) / 2, low, high, 0.5)
+    assert stats.verdict(shown, 8, 0.02) is verdict
+    assert stats.verdict(shown, 4, 0.02) is Verdict.CANNOT_TELL
+    assert stats.verdict(None, 8, 0.02) is Verdict.CANNOT_TELL
+
+
+def test_components_find_what_was_planted() -> None:
+    chance = np.random.default_rng(3)
+    between, within = 0.012, 0.03
+    blocks = chance.normal(0, between, (4000, 1)) + chance.normal(0, within, (4000, 4))
+    blocks[::7, 3] = math.nan  # some rounds have a block less
+    found = stats.components(blocks)
+    assert found.between_rounds == pytest.approx(between**2, rel=0.1)
+    assert found.within_rounds == pytest.approx(within**2, rel=0.05)
+    assert stats.components(blocks[:1]) == stats.Components(None, None)
+    assert stats.components(blocks[:, :1]).within_rounds is None
+
+
+def test_the_rule_stops_for_the_right_reason() -> None:
+    precision = Precision(budget_s=100, target=0.01, rounds_min=5, rounds_max=8)
+    quiet, loud = np.array([0.0, 0.001, -0.001, 0.002, 0.0]), np.array([0.0, 0.1, -0.1, 0.2, 0.0])
+
+    def reason(effects: list[np.ndarray], elapsed_s: float = 10, next_s: float = 10, rounds: int = 5) -> str | None:
+        return stopping.decide(effects, elapsed_s, next_s, precision, rounds).reason
+
+    assert reason([quiet]) == "target reached"
+    assert reason([quiet, loud]) is None
+    assert reason([quiet[:4]], rounds=4) is None  # fewer than rounds_min
+    assert reason([quiet[:4]], 95, rounds=4) == "budget ended"
+    assert reason([loud], 90, 10) is None
+    assert reason([loud], 91, 10) == "budget ended"
+    assert reason([loud], rounds=8) == "rounds_max"
+    assert reason([]) is None  # nothing to judge by: the budget decides
+
+
+def test_the_target_is_met_when_it_was_said_to_be() -> None:
+    precision = Precision(target=0.01, rounds_min=5)
+    values = np.array([0.0, 0.02, -0.02, 0.01, 0.03, -0.01])
+    needed = stopping.rounds_needed(values, precision)
+    assert needed is not None
+
+    def half_width(rounds: int) -> float:
+        error = math.sqrt(np.var(values, ddof=1) / rounds * stats.look_factor(rounds, 5))
+        return float(reference.t.ppf(0.975, rounds - 1) * error)
+
+    assert half_width(needed) <= math.log1p(0.01) < half_width(needed - 1)
+    assert stopping.rounds_needed(values[:1], precision) is None
+    assert stopping.rounds_needed(np.zeros(3), precision) == 5
+    assert stopping.rounds_needed(values * 1e6, precision) is None
