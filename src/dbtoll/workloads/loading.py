@@ -1,0 +1,56 @@
+"""Running scripts while a dataset is made: nothing here is measured but how long it took."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from dbtoll.errors import EngineError
+from dbtoll.interfaces import Machine
+from dbtoll.model import Address
+from dbtoll.workloads.sqltext import Part
+
+
+def run_in_order(machine: Machine, address: Address, parts: Sequence[Part]) -> int:
+    """One statement after the other over one connection; ns by the agent's clock.
+
+    Raises EngineError that begins with ``file:line`` of the statement that was refused.
+    """
+    return run_side_by_side(machine, address, parts, connections=1)
+
+
+def run_side_by_side(machine: Machine, address: Address, parts: Sequence[Part], *, connections: int) -> int:
+    """The statements begun in order, each as soon as one of ``connections`` is free; ns by the agent's clock.
+
+    After the first refusal none is begun any more. Errors as :func:`run_in_order`.
+    """
+    waiting = iter(list(parts))  # shared: taking the next item of a list is atomic
+    refused = threading.Event()
+
+    def work() -> None:
+        session = machine.serial(address, connection="one")
+        try:
+            for part in waiting:
+                if refused.is_set():
+                    return
+                _run(session.query, part)
+        except BaseException:
+            refused.set()
+            raise
+        finally:
+            session.close()
+
+    began_ns = int(machine.call("ping", {})["at_ns"])
+    with ThreadPoolExecutor(connections) as pool:
+        workers = [pool.submit(work) for _ in range(connections)]
+    for worker in workers:
+        worker.result()
+    return int(machine.call("ping", {})["at_ns"]) - began_ns
+
+
+def _run(query: Callable[[str], object], part: Part) -> None:
+    try:
+        query(part.sql)
+    except EngineError as error:
+        raise EngineError(f"{part.where}: {error.message}", error.mend) from None

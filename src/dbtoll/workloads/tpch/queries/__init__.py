@@ -1,0 +1,56 @@
+"""The 22 queries, one file each, read as data.
+
+``q07.sql`` is for every engine; ``q07.ENGINE.sql`` takes its place where an engine needs another text for the same
+question. A file opens with three comments: the clause of the TPC-H specification that it implements, the names of its
+parameters ($1, $2 …) in the clause's order, and the kind of each column of its answer (docs/PROTOCOL.md, ANSWER). Every
+placeholder has a cast, so that the text may be sent with parameters beside it or with literals in it.
+
+``order by`` is total in each: where the specification's leaves equal rows in any order, a key is added and the file
+says so. All collations agree on the strings that are sorted on: they differ first in a letter or a digit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+NAMES = tuple(f"Q{number}" for number in range(1, 23))
+
+_HEADER = re.compile(
+    r"-- TPC-H (?P<clause>2\.4\.[0-9]+) (?P<title>.+)\n"
+    r"-- parameters: (?P<parameters>.+)\n"
+    r"-- answer: (?P<answer>.+)\n"
+    r"(?:-- .*\n)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: ``answer`` holds the kind of each column, ``template`` the SQL with its placeholders."""
+
+    clause: str
+    title: str
+    parameters: tuple[str, ...]
+    answer: tuple[str, ...]
+    template: str
+
+
+@cache
+def query(name: str, engine: str) -> Query:
+    """The query ``name`` (``Q1`` … ``Q22``) in the words of ``engine``."""
+    stem = f"q{int(name[1:]):02}"
+    directory = resources.files(__name__)
+    own = directory / f"{stem}.{engine}.sql"
+    text = (own if own.is_file() else directory / f"{stem}.sql").read_text(encoding="utf-8")
+    header = _HEADER.match(text)
+    if header is None:
+        raise ValueError(f"the file of {name} does not open with its three comments")
+    return Query(
+        header["clause"],
+        header["title"],
+        tuple(header["parameters"].split()),
+        tuple(header["answer"].split()),
+        text[header.end() :].strip(),
+    )

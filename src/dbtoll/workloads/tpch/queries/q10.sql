@@ -1,0 +1,23 @@
+-- TPC-H 2.4.10 Returned Item Reporting
+-- parameters: DATE
+-- answer: exact exact numeric numeric trimmed exact trimmed exact
+-- order: c_custkey is added, so that equal rows have one order.
+select
+  c_custkey,
+  c_name,
+  sum(l_extendedprice * (1 - l_discount)) as revenue,
+  c_acctbal,
+  n_name,
+  c_address,
+  c_phone,
+  c_comment
+from customer, orders, lineitem, nation
+where c_custkey = o_custkey
+  and l_orderkey = o_orderkey
+  and o_orderdate >= cast($1 as date)
+  and o_orderdate < cast($1 as date) + interval '3' month
+  and l_returnflag = 'R'
+  and c_nationkey = n_nationkey
+group by c_custkey, c_name, c_acctbal, c_phone, n_name, c_address, c_comment
+order by revenue desc, c_custkey
+limit 20

@@ -1,0 +1,14 @@
+-- TPC-H 2.4.18 Large Volume Customer
+-- parameters: QUANTITY
+-- answer: exact exact exact exact numeric numeric
+-- order: o_orderkey is added, so that equal rows have one order.
+select c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice, sum(l_quantity)
+from customer, orders, lineitem
+where o_orderkey in (
+    select l_orderkey from lineitem group by l_orderkey having sum(l_quantity) > cast($1 as decimal(15,2))
+  )
+  and c_custkey = o_custkey
+  and o_orderkey = l_orderkey
+group by c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice
+order by o_totalprice desc, o_orderdate, o_orderkey
+limit 100
