@@ -1,0 +1,113 @@
+"""The floor of the rig: a server that answers every statement at once with an empty result.
+
+What it costs to ask is what dbtoll itself, the socket and the layer in between cost; no database can be measured
+below it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dbtoll.errors import AgentFailure, EngineError
+from dbtoll.interfaces import Machine, Process, Session
+from dbtoll.interfaces import Server as AnyServer
+from dbtoll.model import Address, Json, Option, Resources, Statement
+
+AGENT = "/dbtoll/agent"
+"""Where every environment puts the agent."""
+
+SOCKET = "/dbtoll/run/null.socket"
+
+START_DEADLINE_S = 10.0
+STOP_DEADLINE_S = 10.0
+
+
+@dataclass(slots=True)
+class Server:
+    """A running null server."""
+
+    address: Address
+    pid: int | None
+    process: Process
+
+
+class Engine:
+    """Speaks the PostgreSQL wire; keeps nothing."""
+
+    name = "null"
+    options: Mapping[str, Option] = {}
+    answers = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        del options
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def key(self, machine: Machine) -> str:
+        """There is one."""
+        return "null"
+
+    def create(self, machine: Machine, data: str) -> None:
+        """It has no data."""
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+        """Returns when it answers."""
+        process = machine.spawn([AGENT, "null-server", "--unix", SOCKET])
+        address = Address(wire="postgres", user="null", database="null", unix=SOCKET)
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not _answers(machine, address):
+            if not process.running() or time.monotonic() > deadline:
+                said = process.output()[-400:].decode(errors="replace")
+                raise EngineError(
+                    f"{machine.name}: the null server does not answer: {said}",
+                    "look at the logs of this machine",
+                )
+            time.sleep(0.01)
+        return Server(address, process.pid, process)
+
+    def stop(self, machine: Machine, server: AnyServer) -> None:
+        """Returns when it has ended."""
+        assert isinstance(server, Server)
+        server.process.signal(15)
+        server.process.wait(STOP_DEADLINE_S)
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def finish_load(self, session: Session) -> None:
+        """It has nothing to finish."""
+
+    def quiet(self, session: Session) -> None:
+        """It does nothing in the background."""
+
+    def background_work(self, session: Session) -> Json:
+        """None."""
+        return {}
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """It plans nothing."""
+        return "none", "the null server plans nothing"
+
+    def facts(self, session: Session) -> Json:
+        """None."""
+        return {}
+
+
+def _answers(machine: Machine, address: Address) -> bool:
+    try:
+        session = machine.serial(address, connection="one")
+    except AgentFailure:
+        return False
+    try:
+        session.query("SELECT 1")
+    except (AgentFailure, EngineError):
+        return False
+    finally:
+        session.close()
+    return True

@@ -1,0 +1,373 @@
+"""PostgreSQL 13 to 18, from the system image.
+
+Everything of an arm that is not data lies in ``/dbtoll/run/postgres`` (mode 0700, its own user's): the socket,
+postgresql.conf, pg_hba.conf. So a data directory is the same bytes in every arm, and nobody else on the machine can
+reach the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbtoll.engines import postgres_settings
+from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.interfaces import Machine, Process, Session
+from dbtoll.interfaces import Server as AnyServer
+from dbtoll.model import Address, Json, Option, Resources, Statement
+
+USER = "postgres"
+"""Of the image, and of the database. The server refuses to run as root."""
+
+DATABASE = "postgres"
+
+RUN = "/dbtoll/run/postgres"
+
+PORT = 5432
+"""Only part of the socket's name, unless the server listens on TCP."""
+
+CREATE_DEADLINE_S = 300.0
+"""initdb takes 1 s here and was seen to take 18 s in an emulated guest."""
+
+START_DEADLINE_S = 120.0
+"""Seen: 0.1 s here, 3 s in an emulated guest."""
+
+STOP_DEADLINE_S = 300.0
+"""A fast shutdown writes every dirty buffer."""
+
+POLL_S = 0.02
+
+LOG_LINES = 12
+"""The server's last lines in an error."""
+
+_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+
+
+@dataclass(slots=True)
+class Server:
+    """A running server; ``pid`` is the postmaster's, on its machine. ``log`` grows until it ends."""
+
+    address: Address
+    pid: int | None
+    process: Process
+    data: str
+
+    def log(self) -> bytes:
+        """What it wrote so far, the last of it."""
+        return self.process.output()
+
+
+class Engine:
+    """See interfaces.Engine."""
+
+    name = "postgres"
+    answers = True
+    options: Mapping[str, Option] = {
+        "profile": Option("text", "default", "server settings to begin with", postgres_settings.PROFILES),
+        "settings_file": Option("path", "", "a postgresql.conf; wins over the profile"),
+        "settings": Option("table", {}, "setting = value; wins over the file"),
+        "background": Option(
+            "text",
+            "off",
+            "autovacuum and timed checkpoints: off, as arms sleep, or as the settings say",
+            ("off", "as set"),
+        ),
+        "listen": Option(
+            "text", "unix", "where the server listens: its socket, or loopback TCP as well", ("unix", "tcp")
+        ),
+        "port": Option("integer", 0, "the TCP port; 0 takes any"),
+        "bin": Option("text", "", "directory of the programs in the image; empty finds the newest"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
+        self._profile: str = chosen["profile"]
+        self._as_set: bool = chosen["background"] == "as set"
+        self._tcp: bool = chosen["listen"] == "tcp"
+        self._port: int = chosen["port"]
+        self._bin: str = chosen["bin"]
+        if not 0 <= self._port <= 65535:
+            raise SpecError(f"engine postgres: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
+        given = postgres_settings.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
+        for name, value in chosen["settings"].items():
+            given[postgres_settings.canonical(name)] = _as_text(name, value)
+        postgres_settings.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
+        self._given, self._set_aside = postgres_settings.set_aside(given)
+
+    # --- settings ---
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """See ``postgres_settings.profile``; the file wins over the profile, the table over the file."""
+        settings = {
+            **postgres_settings.SAME_EVERYWHERE,
+            **postgres_settings.profile(self._profile, resources),
+            **self._given,
+        }
+        return settings if self._as_set else {**settings, **postgres_settings.WHILE_ASLEEP}
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """See ``postgres_settings.loading``."""
+        return postgres_settings.loading(resources)
+
+    # --- a data directory ---
+
+    def key(self, machine: Machine) -> str:
+        """The full version line of its build: minor versions share the page format, not the planner and its samples."""
+        return machine.run([self._program(machine, "postgres"), "--version"]).output.decode().strip()
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty cluster: UTF-8, byte order, one superuser."""
+        machine.run(["mkdir", "-p", data])
+        machine.run(["chown", USER, data])
+        machine.run(["chmod", "0700", data])
+        # Locale C: byte order, the same in every C library, and what the answers of other engines are compared by.
+        # --no-sync: whoever keeps the directory syncs it once it is whole. Checksums: as the distribution has them.
+        argv = [self._program(machine, "initdb"), "-D", data, "--username", USER, "--encoding", "UTF8", "--locale", "C"]
+        argv += ["--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync"]
+        try:
+            machine.run(argv, user=USER, env=_ENVIRONMENT, timeout_s=CREATE_DEADLINE_S)
+        except AgentFailure as error:
+            if error.code == "not_found":
+                raise Unavailable(f"{machine.name}: {error.message}", f"use an image with the user {USER}") from error
+            raise
+
+    # --- a server ---
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+        """Its socket only its own user and root can reach (``trust`` there); over TCP it asks for a generated
+        password."""
+        port = self._port or (20000 + secrets.randbelow(10000) if self._tcp else PORT)
+        where = {
+            "unix_socket_directories": RUN,
+            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "port": str(port),
+            "hba_file": f"{RUN}/pg_hba.conf",
+            "ssl": "off",
+            "password_encryption": "scram-sha-256",
+            "logging_collector": "off",
+            "log_destination": "stderr",
+        }
+        machine.run(["mkdir", "-p", RUN])
+        machine.run(["chown", USER, RUN])
+        machine.run(["chmod", "0700", RUN])
+        machine.put(f"{RUN}/postgresql.conf", postgres_settings.write({**settings, **where}), mode=0o600, user=USER)
+        machine.put(
+            f"{RUN}/pg_hba.conf",
+            b"local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n",
+            mode=0o600,
+            user=USER,
+        )
+        process = machine.spawn(
+            [self._program(machine, "postgres"), "-D", data, "-c", f"config_file={RUN}/postgresql.conf"],
+            user=USER,
+            env=_ENVIRONMENT,
+            cwd=data,
+            stop_signal=signal.SIGINT,  # fast shutdown
+            stop_grace_ms=round(STOP_DEADLINE_S * 1000),
+        )
+        local = Address(wire="postgres", user=USER, database=DATABASE, unix=f"{RUN}/.s.PGSQL.{port}")
+        try:
+            self._wait_until_ready(machine, local, process)
+            if not self._tcp:
+                return Server(local, process.pid, process, data)
+            password = secrets.token_urlsafe(24)
+            _ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
+        except BaseException:
+            if process.running():
+                process.signal(signal.SIGQUIT)  # immediate shutdown: the postmaster takes its children along
+                process.wait(STOP_DEADLINE_S)
+            raise
+        reached = Address(wire="postgres", user=USER, database=DATABASE, tcp=("127.0.0.1", port), password=password)
+        return Server(reached, process.pid, process, data)
+
+    def stop(self, machine: Machine, server: AnyServer) -> None:
+        """Fast shutdown. A postmaster ends with 0 only after its last child has ended and its last checkpoint is
+        written (postmaster.c: PM_WAIT_DEAD_END, PM_NO_CHILDREN), and then pg_control says so; both are asked for.
+        """
+        assert isinstance(server, Server)
+        if server.process.running():
+            server.process.signal(signal.SIGINT)
+        ended = server.process.wait(STOP_DEADLINE_S)
+        if ended.exit_code != 0:
+            how = f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
+            raise EngineError(f"{machine.name}: PostgreSQL did not stop cleanly: {how}: {_last_lines(server.log())}")
+        control = machine.run(
+            [self._program(machine, "pg_controldata"), "-D", server.data], user=USER, env=_ENVIRONMENT
+        ).output.decode()
+        state = re.search(r"^Database cluster state:\s*(.*)$", control, re.MULTILINE)
+        if state is None or state[1] != "shut down":
+            found = state[1] if state else "unknown"
+            raise EngineError(f"{machine.name}: PostgreSQL ended, but its data directory is {found!r}, not 'shut down'")
+
+    def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while True:
+            why = "another server has its socket"
+            try:
+                ((pid,),) = _ask(machine, address, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
+                if pid == str(process.pid):
+                    return
+            except (AgentFailure, EngineError) as error:  # no socket yet, or "the database system is starting up"
+                why = error.message
+            if not process.running():
+                problem = "ended at once"
+            elif time.monotonic() > deadline:
+                problem = f"does not answer after {START_DEADLINE_S:.0f} s ({why})"
+            else:
+                time.sleep(POLL_S)
+                continue
+            raise EngineError(
+                f"{machine.name}: PostgreSQL {problem}: {_last_lines(process.output())}",
+                "look at its settings: the last lines of its log name the one that it refuses",
+            )
+
+    def _program(self, machine: Machine, program: str) -> str:
+        if not self._bin:
+            found = machine.run(
+                ["find", "/usr", "/opt", "-maxdepth", "5", "-path", "*/bin/postgres"], check=False
+            ).output.decode().split()  # fmt: skip
+            if not found:
+                raise Unavailable(
+                    f"{machine.name}: its image has no PostgreSQL server",
+                    "use another image, or set the engine's option bin",
+                )
+            newest = max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path)])
+            self._bin = newest.rpartition("/")[0]
+        return f"{self._bin}/{program}"
+
+    # --- inside a server ---
+
+    def finish_load(self, session: Session) -> None:
+        """Statistics, frozen rows, a checkpoint."""
+        # ANALYZE samples rows at random and its generator cannot be seeded; done once here and never again
+        # (autovacuum is off), its statistics, and so the plans, are the same in every copy of this data directory.
+        session.query("VACUUM (FREEZE, ANALYZE)")
+        session.query("CHECKPOINT")
+
+    def quiet(self, session: Session) -> None:
+        """A checkpoint."""
+        session.query("CHECKPOINT")
+
+    def background_work(self, session: Session) -> Json:
+        """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""
+        checkpoints = (
+            "SELECT num_timed, num_requested, buffers_written FROM pg_stat_checkpointer"
+            if _version(session) >= 170000
+            else "SELECT checkpoints_timed, checkpoints_req, buffers_checkpoint FROM pg_stat_bgwriter"
+        )
+        timed, requested, buffers = _integers(session, checkpoints)
+        vacuums, autovacuums, analyzes, autoanalyzes = _integers(
+            session,
+            "SELECT coalesce(sum(vacuum_count), 0), coalesce(sum(autovacuum_count), 0),"
+            " coalesce(sum(analyze_count), 0), coalesce(sum(autoanalyze_count), 0) FROM pg_stat_all_tables",
+        )
+        files, temporary_bytes = _integers(
+            session, "SELECT temp_files, temp_bytes FROM pg_stat_database WHERE datname = current_database()"
+        )
+        return {
+            "checkpoints_timed_count": timed,
+            "checkpoints_requested_count": requested,
+            "checkpoint_buffers": buffers,
+            "vacuums_count": vacuums,
+            "autovacuums_count": autovacuums,
+            "analyzes_count": analyzes,
+            "autoanalyzes_count": autoanalyzes,
+            "temporary_files_count": files,
+            "temporary_bytes": temporary_bytes,
+        }
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """Two plans of one shape have one fingerprint, whatever the parameters: literals do not count, nor do costs.
+
+        A text of several statements, or one that has no plan, has the fingerprint ``none``.
+        """
+        if len(_statements(statement.text)) != 1:  # EXPLAIN would explain the first and execute the others
+            return "none", "several statements have no single plan"
+        if not _PLANNED.match(_uncommented(statement.text)):
+            return "none", "this statement has no plan"
+        plan = "\n".join(row[0] or "" for row in session.query(f"EXPLAIN (COSTS OFF) {statement.text}"))
+        return hashlib.sha256(shape(plan).encode()).hexdigest()[:16], plan
+
+    def facts(self, session: Session) -> Json:
+        """``settings``: all that differ from the built-in defaults; ``settings_set_aside``: of the user's, the arm's
+        to say."""
+        settings = session.query(
+            "SELECT name, current_setting(name) FROM pg_settings WHERE setting IS DISTINCT FROM boot_val"
+            " AND source NOT IN ('client', 'session') ORDER BY name"
+        )
+        ((version, encoding, collation, size),) = session.query(
+            "SELECT version(), pg_encoding_to_char(encoding), datcollate, pg_database_size(oid)"
+            " FROM pg_database WHERE datname = current_database()"
+        )
+        return {
+            "version": version,
+            "encoding": encoding,
+            "collation": collation,
+            "database_bytes": int(size or 0),
+            "settings": {name: value for name, value in settings if name is not None},
+            "settings_set_aside": dict(self._set_aside),
+        }
+
+
+def shape(plan: str) -> str:
+    """A plan's text (EXPLAIN without costs) without its literals. Counts of planned workers are part of the plan and
+    stay."""
+    return "\n".join(
+        line if line.lstrip().startswith("Workers") else _LITERAL.sub("?", line) for line in plan.splitlines()
+    )
+
+
+_LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.$\"])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.\"])")
+_QUOTED = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/""", re.DOTALL | re.ASCII
+)
+_PLANNED = re.compile(r"[\s(]*(?:select|with|values|table|insert|update|delete|merge)\b", re.IGNORECASE)
+
+
+def _uncommented(sql: str) -> str:
+    return re.sub(r"--[^\n]*|/\*.*?\*/", " ", sql, flags=re.DOTALL)
+
+
+def _statements(sql: str) -> list[str]:
+    return [
+        part for part in _QUOTED.sub(lambda match: "" if match[0][:1] in "-/" else "q", sql).split(";") if part.strip()
+    ]
+
+
+def _ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
+    session = machine.serial(address, connection="one")
+    try:
+        return session.query(sql)
+    finally:
+        session.close()
+
+
+def _version(session: Session) -> int:
+    """170004 for 17.4."""
+    return _integers(session, "SHOW server_version_num")[0]
+
+
+def _integers(session: Session, sql: str) -> list[int]:
+    (row,) = session.query(sql)
+    return [int(value) for value in row if value is not None]
+
+
+def _as_text(name: str, value: Any) -> str:
+    """A TOML value as PostgreSQL writes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise SpecError(f"engine postgres: the setting {name} is neither text nor number", f"write: {name} = 'value'")
+
+
+def _last_lines(log: bytes) -> str:
+    lines = log.decode(errors="replace").strip().splitlines()
+    return " | ".join(lines[-LOG_LINES:]) or "it wrote nothing"

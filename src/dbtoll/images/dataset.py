@@ -1,0 +1,152 @@
+"""Datasets: a workload loaded once into an engine, kept as a stopped data directory, copied into every arm (DESIGN §4).
+
+The *master* lies in the cache and is never started. Every start of an arm gets a *copy*: the same
+pages in another place on the disk.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from pathlib import Path
+
+from dbtoll.errors import ProgramFailed
+from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, no_room
+from dbtoll.interfaces import Engine, Machine, Workload
+from dbtoll.model import Artifact, Json, Provision, Resources
+
+DATA = "/dbtoll/data"
+"""Where an engine finds its data directory, in every arm."""
+
+RECIPE_VERSION = 1
+"""Raise it when the same engine and workload come to be loaded into other pages."""
+
+COPY_DEADLINE_S = 1800.0
+
+MachineOpener = Callable[[tuple[Provision, ...]], Machine]
+"""Opens an arm of the image with these provisions. Whoever calls ``build`` says in which environment the loading is
+done."""
+
+
+def build(
+    cache: Cache,
+    open_machine: MachineOpener,
+    engine: Engine,
+    workload: Workload,
+    *,
+    image: Artifact,
+    resources: Resources,
+    estimate_bytes: int = 1 << 30,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Entry:
+    """The master of ``workload`` in ``engine`` as ``image`` has it; loaded at the first use, then taken from the cache.
+
+    ``resources``: what the loading server gets (its settings are part of the recipe, as they decide how rows are laid
+    out). ``estimate_bytes``: disk space that loading needs. The entry's facts: ``load`` (the workload's), ``engine``
+    (the engine's, taken when the load was done), ``data_bytes``.
+    """
+    settings = engine.load_settings(resources)
+    with open_machine(()) as machine:
+        engine_key = engine.key(machine)
+    recipe: Json = {
+        "version": RECIPE_VERSION,
+        "engine": engine.name,
+        "engine_key": engine_key,
+        "load_settings": settings,
+        "workload": workload.key(),
+        "image": image.key,
+    }
+
+    def load(content: Path) -> Json:
+        place = Artifact(key=f"dataset-{content.parent.name}", path=str(content))
+        progress(f"loading {workload.name} into {engine.name}")
+        with open_machine((Provision(place, DATA, writable=True),)) as machine:
+            engine.create(machine, DATA)
+            server = engine.start(machine, DATA, settings)
+            load_facts = workload.load(machine, engine.name, server, progress)
+            session = machine.serial(server.address, connection="one")
+            try:
+                progress("statistics, frozen rows, checkpoint")
+                engine.finish_load(session)
+                engine_facts = engine.facts(session)
+            finally:
+                session.close()
+            engine.stop(machine, server)
+            data_bytes = tree_bytes(machine, DATA)
+        return {"load": load_facts, "engine": engine_facts, "data_bytes": data_bytes}
+
+    return cache.obtain("dataset", recipe, load, estimate_bytes=estimate_bytes, progress=progress)
+
+
+def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
+    """Copies the master to ``target`` (made here) on the machine that holds both. When it returns, the copy is on the
+    disk and no page of its larger files is in the page cache; ``read_in`` brings them back. Raises Unavailable if the
+    disk lacks room.
+
+    Blocks are shared where the file system can (reflink); elsewhere they are really allocated (``sparse=never``), so
+    that no arm allocates in measured time.
+
+    BIAS: a copy leaves its pages behind in memory, dirty: they would be written back in some arm's measured time, and
+    they lie in memory as the copy laid them out (large folios, file after file). So the file system is synced (a
+    dirty page cannot be dropped), and each file's pages are dropped with posix_fadvise(DONTNEED): ``dd iflag=nocache
+    count=0`` of coreutils does that for a whole file and reads nothing. Smaller files are left in: they are a
+    thousand, 20 MB together, and new anyway.
+    """
+    source = machine.provide(master)
+    parent = posixpath.dirname(target)
+    machine.run(["mkdir", "-p", parent])
+    need_bytes = tree_bytes(machine, source) + SPARE_BYTES
+    free_bytes = _free_bytes(machine, parent)
+    if free_bytes < need_bytes and not _shares_blocks(machine, source, parent):
+        raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes)
+    try:
+        machine.run(
+            ["cp", "--archive", "--reflink=auto", "--sparse=never", "--no-target-directory", "--", source, target],
+            timeout_s=COPY_DEADLINE_S,
+        )
+    except BaseException as error:
+        remove_copy(machine, target)
+        if isinstance(error, ProgramFailed) and any(words in error.message for words in _FULL):
+            raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes) from error
+        raise
+    machine.run(["sync", "--file-system", target], timeout_s=COPY_DEADLINE_S)
+    drop = ["-exec", "dd", "if={}", "iflag=nocache", "count=0", "status=none", ";"]
+    machine.run(["find", target, "-xdev", "-type", "f", "-size", "+256k", *drop], timeout_s=COPY_DEADLINE_S)
+
+
+def read_in(machine: Machine, directory: str = DATA) -> None:
+    """Reads all files below ``directory`` into the page cache, in the order of the directory.
+
+    BIAS: a page of the cache is charged to the control group that reads it first. So this is asked of the arm itself,
+    not of the machine around it: else the arm would get its page cache on top of its memory limit.
+
+    ``wc -l`` reads all of a file at some GB/s and prints one line for it; ``cat`` would send the data to us.
+    """
+    machine.run(["find", directory, "-xdev", "-type", "f", "-exec", "wc", "-l", "{}", "+"], timeout_s=COPY_DEADLINE_S)
+
+
+def remove_copy(machine: Machine, target: str) -> None:
+    """Removes a copy, or what there is of it; nothing there is no error."""
+    machine.run(["rm", "-rf", "--one-file-system", "--", target], timeout_s=COPY_DEADLINE_S)
+
+
+def tree_bytes(machine: Machine, directory: str) -> int:
+    """Disk space that a directory takes, in bytes."""
+    return int(machine.run(["du", "--summarize", "--block-size=1", directory]).output.split()[0])
+
+
+_FULL = ("No space left", "Disk quota exceeded")
+
+
+def _free_bytes(machine: Machine, directory: str) -> int:
+    blocks, block_bytes = machine.run(["stat", "--file-system", "--format=%a %S", directory]).output.split()
+    return int(blocks) * int(block_bytes)
+
+
+def _shares_blocks(machine: Machine, source: str, directory: str) -> bool:
+    """Whether a copy from ``source`` into ``directory`` shares its blocks: tried with one of its files."""
+    first = machine.run(["find", source, "-type", "f", "-size", "+0", "-print", "-quit"]).output.decode().rstrip("\n")
+    probe = f"{directory}/.reflink-probe"
+    shared = machine.run(["cp", "--reflink=always", "--", first, probe], check=False).exit_code == 0
+    machine.run(["rm", "-f", "--", probe])
+    return shared

@@ -1,0 +1,92 @@
+"""The system image: one directory with the database servers that every environment starts from (DESIGN §4).
+
+Either Debian (``debian``), or the user's own: a directory, or an OCI image. Environments mount their own things over it
+(``inspect.DIRECTORIES`` and ``FILES``); the image itself is never written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dbtoll.errors import Unavailable
+from dbtoll.images import oci
+from dbtoll.images.cache import Cache, key_of
+from dbtoll.images.debian import debian_image
+from dbtoll.images.inspect import DIRECTORIES, FILES, image_facts, tree_digest
+from dbtoll.model import Artifact, Json
+
+RECIPE_VERSION = 1
+"""Raise it when an OCI image comes to be unpacked differently."""
+
+Progress = Callable[[str], None]
+
+
+def obtain_image(
+    cache: Cache,
+    *,
+    choice: str | None = None,
+    suite: str = "bookworm",
+    mirror: str | None = None,
+    progress: Progress = lambda line: None,
+) -> tuple[Artifact, Json]:
+    """The image to use, and its facts: ``source``, ``release``, ``packages``, ``packages_sha256`` and more.
+
+    ``choice``: the user's own directory or OCI image (see ``own_image``); None: Debian's ``suite``, from ``mirror``
+    (a URL) or from where this host gets its own packages. Raises Unavailable, UsageError, ProgramFailed, ImageError.
+    """
+    if choice is not None:
+        return own_image(cache, choice, progress)
+    entry = debian_image(cache, suite, mirror, progress)
+    return entry.artifact(), entry.facts
+
+
+def own_image(cache: Cache, choice: str, progress: Progress = lambda line: None) -> tuple[Artifact, Json]:
+    """A root file system in a directory (used in place, never written), or an OCI image (a layout directory, a tar of
+    one, or what ``docker save`` writes), whose layers are unpacked into the cache. Nothing is fetched from a registry.
+    """
+    path = Path(choice).absolute()
+    if not path.exists():
+        raise Unavailable(
+            f"there is no image {choice}",
+            f"give a directory or a tar; one that is in Docker is written with: docker save -o image.tar {path.name}",
+        )
+    if oci.is_oci(path):
+        return _unpacked(cache, path, progress)
+    if path.is_dir():
+        return _in_place(path)
+    raise Unavailable(f"{choice} is neither a directory nor an OCI image", "give what docker save or skopeo copy wrote")
+
+
+def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, Json]:
+    digest = oci.image_digest(path)
+    size_bytes = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    root_user = os.geteuid() == 0
+
+    def build(root: Path) -> Json:
+        progress(f"unpacking {path.name}")
+        configuration = oci.unpack_image(path, root, set_owner=root_user)
+        for directory in DIRECTORIES:
+            (root / directory).mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            (root / file).touch()
+        env = configuration.get("config", {}).get("Env", [])
+        return {"source": f"oci {digest}", "env": env, **image_facts(root)}
+
+    recipe: Json = {"version": RECIPE_VERSION, "oci": digest, "ownership": "image" if root_user else "flat"}
+    # Packed layers are a third to a half of what they hold; whether it really fits shows when they are unpacked.
+    entry = cache.obtain("image", recipe, build, estimate_bytes=3 * size_bytes, progress=progress)
+    return entry.artifact(), entry.facts
+
+
+def _in_place(path: Path) -> tuple[Artifact, Json]:
+    directories = [str(path / name) for name in DIRECTORIES if not (path / name).is_dir()]
+    files = [str(path / name) for name in FILES if not (path / name).is_file()]
+    if directories or files:
+        mends = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
+        missing = ", ".join(name.removeprefix(str(path)) for name in [*directories, *files])
+        raise Unavailable(f"the image {path} lacks mount points: {missing}", " && ".join(mends))
+    listing = tree_digest(path)
+    facts: Json = {"source": f"directory {path.name}", "tree_sha256": listing, **image_facts(path)}
+    return Artifact(key=key_of("image", {"directory": listing}), path=str(path)), facts

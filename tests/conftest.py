@@ -1,0 +1,75 @@
+"""What tests on real machines share: the system image, this host as a machine, native arms on it.
+
+Where something is missing the test is skipped, and says what and why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dbtoll.channel.local import open_local
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.native import Environment as Native
+from dbtoll.errors import Unavailable
+from dbtoll.images import debian
+from dbtoll.images.cache import Cache
+from dbtoll.interfaces import Machine
+from dbtoll.model import Artifact, Place, Provision, Resources
+from dbtoll.runner.journal import Journal, leftovers
+
+OpenArm = Callable[..., Machine]
+
+
+@pytest.fixture(scope="session")
+def system_image() -> Artifact:
+    """Debian's, from the user's cache; built if it is not there."""
+    if os.geteuid() != 0:
+        pytest.skip("an image that a chroot can use needs root")
+    try:
+        return debian.debian_image(Cache()).artifact()
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+
+
+@pytest.fixture
+def local() -> Iterator[AgentMachine]:
+    """This host."""
+    try:
+        machine = open_local()
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    with machine:
+        yield machine
+
+
+@pytest.fixture
+def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Iterator[OpenArm]:
+    """``open_arm(*provisions, name="a", resources=None)``: a native arm; closed, and nothing left, at the end."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    native = Native()
+    if lacking := native.lacks(local, {}):
+        pytest.skip(f"native: {lacking[0].what}: {lacking[0].why}")
+    with Journal(folder) as journal, ExitStack() as machines:
+
+        def open_one(*provisions: Provision, name: str = "a", resources: Resources | None = None) -> Machine:
+            place = Place(
+                name=f"{name}-{os.getpid()}",
+                run_id=f"test-{os.getpid()}",
+                arm=name,
+                image=system_image,
+                provisions=provisions,
+                resources=resources or Resources(memory_bytes=1 << 30),
+                cpuset=(min(os.sched_getaffinity(0)),),
+            )
+            machine = native.open(local, place, journal)
+            machines.callback(machine.close)
+            return machine
+
+        yield open_one
+    assert leftovers(folder) == []

@@ -1,0 +1,93 @@
+"""What every engine must keep to; a new one is found by its file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll import interfaces, registry
+from dbtoll.engines.postgres import Engine as Postgres
+from dbtoll.errors import UsageError
+from dbtoll.interfaces import Machine
+from dbtoll.model import Artifact, Option, Provision, Resources, Statement
+
+OpenArm = Callable[..., Machine]
+DATA = "/dbtoll/data"
+
+engines = pytest.mark.parametrize("name", registry.names("engines"))
+
+
+def made(name: str) -> Any:
+    return registry.find("engines", name)({})
+
+
+@engines
+def test_it_has_the_shape_of_an_engine(name: str) -> None:
+    engine = made(name)
+    assert engine.name == name
+    assert isinstance(engine.answers, bool)
+    for method, wanted in inspect.getmembers(interfaces.Engine, inspect.isfunction):
+        if not method.startswith("_"):
+            assert list(inspect.signature(getattr(type(engine), method)).parameters) == list(
+                inspect.signature(wanted).parameters
+            ), method
+
+
+@engines
+def test_its_options_are_a_table_with_working_defaults(name: str) -> None:
+    for key, option in made(name).options.items():
+        assert isinstance(option, Option), key
+        assert option.help
+        if option.choices:
+            assert option.default in option.choices
+
+
+@engines
+def test_settings_are_text_and_the_same_for_equal_resources(name: str) -> None:
+    resources = Resources(cpus=2, memory_bytes=8 << 30)
+    for settings in (made(name).settings(resources), made(name).load_settings(resources)):
+        assert all(isinstance(key, str) and isinstance(value, str) for key, value in settings.items())
+    assert made(name).settings(resources) == made(name).settings(Resources(cpus=2, memory_bytes=8 << 30))
+
+
+def test_an_engine_that_is_none_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.find("engines", "postgers")
+    assert "postgres" in caught.value.mend
+
+
+@engines
+def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
+    """Create, start, ask, stop, start again, for real; after a stop nothing of it is left."""
+    data = tmp_path / "data"
+    data.mkdir()
+    engine, resources = made(name), Resources(memory_bytes=1 << 30)
+    machine = open_arm(Provision(Artifact("test-data", str(data)), DATA, writable=True), resources=resources)
+    assert engine.key(machine) == engine.key(machine) != ""
+    engine.create(machine, DATA)
+    for settings in (engine.load_settings(resources), engine.settings(resources)):
+        server = engine.start(machine, DATA, settings)
+        assert server.pid is not None
+        session = machine.serial(server.address, connection="one")
+        try:
+            engine.finish_load(session)
+            engine.quiet(session)
+            statement = Statement("Q", "select 1 where 1 = 1", "select 1 where 1 = 1")
+            fingerprint, plan = engine.fingerprint(session, statement)
+            assert fingerprint and plan
+            work = engine.background_work(session)
+            assert all(isinstance(value, int) for value in work.values())
+            assert all(engine.background_work(session)[key] >= value for key, value in work.items())
+            assert isinstance(engine.facts(session), dict)
+        finally:
+            session.close()
+        engine.stop(machine, server)
+        assert machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 1
+
+
+def test_the_postgres_engine_runs_without_options() -> None:
+    assert isinstance(made("postgres"), Postgres)

@@ -1,0 +1,164 @@
+"""A dataset: loaded once on a native arm, copied, started from the copy."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.engines.postgres import Engine
+from dbtoll.errors import Unavailable
+from dbtoll.images import dataset
+from dbtoll.images.cache import Cache, Entry
+from dbtoll.interfaces import Machine, Server
+from dbtoll.model import Artifact, Json, Option, Provision, Resources, Statement
+
+OpenArm = Callable[..., Machine]
+RESOURCES = Resources(memory_bytes=1 << 30)
+ROWS = 100_003  # a prime
+
+
+class Numbers:
+    """The smallest workload that is one."""
+
+    name = "numbers"
+    options: Mapping[str, Option] = {}
+    queries = ("count",)
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.loads = 0
+
+    def key(self) -> str:
+        return f"numbers {ROWS}"
+
+    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+        self.loads += 1
+        session = machine.serial(server.address, connection="one")
+        try:
+            session.query(f"CREATE TABLE numbers AS SELECT g AS n, md5(g::text) AS t FROM generate_series(1, {ROWS}) g")
+        finally:
+            session.close()
+        return {"rows": {"numbers": ROWS}}
+
+    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+        return {"count": Statement("count", "SELECT count(*) FROM numbers", "SELECT count(*) FROM numbers")}
+
+    def references(
+        self, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+    ) -> dict[str, Any]:
+        return {}
+
+
+Build = Callable[..., tuple[Entry, Numbers]]
+
+
+@pytest.fixture
+def build(open_arm: OpenArm, system_image: Artifact, tmp_path: Path) -> Build:
+    def build_it(**options: Any) -> tuple[Entry, Numbers]:
+        opened = iter(range(100))
+
+        def opener(provisions: tuple[Provision, ...]) -> Machine:
+            return open_arm(*provisions, name=f"load{next(opened)}", resources=RESOURCES)
+
+        workload = Numbers({})
+        entry = dataset.build(
+            Cache(tmp_path / "cache"), opener, Engine(options), workload, image=system_image, resources=RESOURCES
+        )
+        return entry, workload
+
+    return build_it
+
+
+def tree_hash(root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        digest.update(repr((str(path.relative_to(root)), status.st_mode, status.st_uid, status.st_mtime_ns)).encode())
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def cached_bytes(path: Path) -> int:
+    done = subprocess.run(["fincore", "--bytes", "--noheadings", "--output=RES", path], capture_output=True, check=True)
+    return int(done.stdout)
+
+
+def test_loaded_once_copied_and_started(build: Build, open_arm: OpenArm, local: AgentMachine, tmp_path: Path) -> None:
+    master, workload = build()
+    assert workload.loads == 1
+    assert master.facts["load"] == {"rows": {"numbers": ROWS}}
+    assert master.facts["data_bytes"] > 10 << 20
+    assert master.recipe["load_settings"]["fsync"] == "off"
+    again, workload = build()
+    assert (again.key, workload.loads) == (master.key, 0)
+    before = tree_hash(master.content)
+
+    for name in ("first", "second"):
+        copy = tmp_path / "copies" / name
+        dataset.fresh_copy(local, master.artifact(), str(copy))
+        large = [path for path in copy.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20]
+        assert large
+        for path in large:
+            assert cached_bytes(path) == 0, f"{path} is still in the page cache"
+            assert path.stat().st_blocks * 512 >= path.stat().st_size, f"{path} is sparse"
+
+        arm = open_arm(
+            Provision(Artifact(f"copy-{name}", str(copy)), dataset.DATA, writable=True), name=name, resources=RESOURCES
+        )
+        dataset.read_in(arm)
+        for path in large:
+            assert cached_bytes(path) >= path.stat().st_size
+        assert tree_hash(copy) == before, "names, owners, modes, times and contents"
+        engine = Engine({})
+        server = engine.start(arm, dataset.DATA, engine.settings(RESOURCES))
+        session = arm.serial(server.address, connection="one")
+        assert session.query("SELECT count(*), sum(n) FROM numbers") == [[str(ROWS), str(ROWS * (ROWS + 1) // 2)]]
+        session.query("DELETE FROM numbers")  # what one arm writes, no other sees
+        session.close()
+        engine.stop(arm, server)
+    assert tree_hash(master.content) == before
+
+
+def test_no_room_for_a_copy_is_one_clear_error(build: Build, local: AgentMachine, tmp_path: Path) -> None:
+    master, _ = build()
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=True)
+    try:
+        with pytest.raises(Unavailable, match="no room for a copy of the dataset"):
+            dataset.fresh_copy(local, master.artifact(), str(small / "copy"))
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_disk_that_fills_up_while_copying(
+    build: Build, local: AgentMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, _ = build()
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=True)
+    monkeypatch.setattr(dataset, "_free_bytes", lambda machine, directory: 1 << 60)  # somebody else fills it meanwhile
+    try:
+        with pytest.raises(Unavailable, match="no room for a copy of the dataset"):
+            dataset.fresh_copy(local, master.artifact(), str(small / "copy"))
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_load_that_fails_leaves_nothing(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Json:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(Numbers, "load", fails)
+    with pytest.raises(RuntimeError, match="boom"):
+        build()
+    assert [path.suffix for path in (tmp_path / "cache" / "dataset").iterdir()] == [".lock"]
