@@ -1,0 +1,57 @@
+"""Which agent binary belongs to which architecture."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Final
+
+import dbtoll
+from dbtoll.errors import Unavailable
+
+_ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
+"""e_machine of the ELF header (System V ABI)."""
+
+_OTHER_NAMES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def find_agent(architecture: str | None = None) -> Path:
+    """The agent for ``architecture`` (as ``uname -m`` says; None: this machine's).
+
+    Looks for the one packaged in the wheel, then for one built in the checkout. Raises Unavailable with the mend.
+    """
+    name = architecture or platform.machine()
+    name = _OTHER_NAMES.get(name, name)
+    if name not in _ELF_MACHINES:
+        raise Unavailable(
+            f"there is no agent for the architecture {name}", f"use one of: {', '.join(sorted(_ELF_MACHINES))}"
+        )
+    package = Path(dbtoll.__file__).parent
+    target = package.parent.parent / "agent" / "target"
+    candidates = [
+        package / "_agent" / name / "dbtoll-agent",
+        target / f"{name}-unknown-linux-gnu" / "release" / "dbtoll-agent",
+        target / f"{name}-unknown-linux-musl" / "release" / "dbtoll-agent",
+        target / "release" / "dbtoll-agent",
+    ]
+    for path in candidates:
+        if _elf_machine(path) == _ELF_MACHINES[name]:
+            return path
+    raise Unavailable(
+        f"the agent for {name} has not been built",
+        "./dbtoll setup, or `cargo build --release` in agent/",
+    )
+
+
+def _elf_machine(path: Path) -> int | None:
+    """What the file's header says it runs on; None if it is not there or no little-endian ELF file."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(20)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise Unavailable(f"the agent {path} cannot be read: {error.strerror}", f"chmod a+rx {path}") from None
+    if len(header) < 20 or header[:6] != b"\x7fELF\x02\x01":
+        return None
+    return int.from_bytes(header[18:20], "little")
