@@ -1,0 +1,74 @@
+//! Where a server listens, and how to reach it without a resolver.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Code, Failure};
+
+/// `{"unix": PATH}` or `{"tcp": [HOST, PORT]}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Address {
+    Unix(String),
+    Tcp(String, u16),
+}
+
+impl Address {
+    /// A connected, blocking stream socket; TCP without delay.
+    pub fn connect(&self, timeout: Duration) -> Result<OwnedFd, Failure> {
+        match self {
+            Self::Unix(path) => connect_unix(path, timeout),
+            Self::Tcp(host, port) => {
+                let address = SocketAddr::new(resolve(host)?, *port);
+                let stream = TcpStream::connect_timeout(&address, timeout)
+                    .map_err(|error| refusal(&format!("connect {address}"), error))?;
+                stream.set_nodelay(true).map_err(|error| Failure::io("setsockopt", error))?;
+                Ok(stream.into())
+            }
+        }
+    }
+}
+
+fn connect_unix(path: &str, timeout: Duration) -> Result<OwnedFd, Failure> {
+    let address = SocketAddrUnix::new(path)
+        .map_err(|_| Failure::bad_request(format!("{path}: the path of a socket has at most 107 bytes, no NUL")))?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Failure::io("socket", error))?;
+    // Bounds the wait for a place in the listener's queue; taken off again for the stream itself.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))
+        .map_err(|error| Failure::io("setsockopt", error))?;
+    rustix::net::connect(&socket, &address).map_err(|error| refusal(&format!("connect {path}"), error.into()))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)
+        .map_err(|error| Failure::io("setsockopt", error))?;
+    Ok(socket)
+}
+
+fn refusal(what: &str, error: io::Error) -> Failure {
+    if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
+        return Failure::new(Code::Timeout, format!("{what}: no answer in time"));
+    }
+    Failure::io(what, error)
+}
+
+/// A number, or a name in `/etc/hosts`.
+fn resolve(host: &str) -> Result<IpAddr, Failure> {
+    if let Ok(address) = host.parse() {
+        return Ok(address);
+    }
+    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let listed = hosts.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_ascii_whitespace();
+        let address = words.next()?.parse().ok()?;
+        words.any(|name| name == host).then_some(address)
+    });
+    let local = (host == "localhost").then_some(IpAddr::from([127, 0, 0, 1]));
+    listed.or(local).ok_or_else(|| {
+        Failure::new(Code::NotFound, format!("host {host:?} is neither a number nor a name in /etc/hosts"))
+    })
+}

@@ -1,0 +1,58 @@
+//! JSON objects, one per line, over a stream's main channel.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::{Code, Failure};
+use crate::stream::StreamHandle;
+
+pub const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// A stream that is read and written line by line.
+pub struct Lines {
+    stream: StreamHandle,
+    received: Vec<u8>,
+    /// How much of `received` is known to hold no end of line.
+    searched: usize,
+}
+
+impl Lines {
+    #[must_use]
+    pub fn new(stream: StreamHandle) -> Self {
+        Self { stream, received: Vec::new(), searched: 0 }
+    }
+
+    /// The next line without its end; `None` at the end of input. A last line may lack its end.
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        loop {
+            if let Some(offset) = self.received[self.searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.received.split_off(self.searched + offset + 1);
+                let mut line = std::mem::replace(&mut self.received, rest);
+                line.pop();
+                self.searched = 0;
+                return Ok(Some(line));
+            }
+            self.searched = self.received.len();
+            if self.searched > MAX_LINE_BYTES {
+                let text = format!("a command line of more than {MAX_LINE_BYTES} bytes");
+                return Err(Failure::new(Code::TooLarge, text));
+            }
+            match self.stream.read()? {
+                Some(bytes) => self.received.extend(bytes),
+                None if self.received.is_empty() => return Ok(None),
+                None => self.received.push(b'\n'),
+            }
+        }
+    }
+
+    /// Sends one object, unless its line would be longer than the other side takes: then `too_long`.
+    pub fn send(&self, reply: &impl Serialize, too_long: impl FnOnce() -> Value) -> Result<(), Failure> {
+        let internal = |error: serde_json::Error| Failure::new(Code::Internal, format!("a reply: {error}"));
+        let mut line = serde_json::to_vec(reply).map_err(internal)?;
+        if line.len() >= MAX_LINE_BYTES {
+            line = serde_json::to_vec(&too_long()).map_err(internal)?;
+        }
+        line.push(b'\n');
+        self.stream.write(0, &line)
+    }
+}

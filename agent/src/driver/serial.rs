@@ -1,0 +1,241 @@
+//! The method `serial`: one server session, commands and replies as JSON lines; see docs/PROTOCOL.md.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::answer::Expected;
+use super::lines::{Lines, MAX_LINE_BYTES};
+use super::session::Session;
+use super::{DatabaseError, Execution, Mode, Outcome, Statement};
+use crate::clock::now_ns;
+use crate::failure::Failure;
+use crate::method;
+use crate::method::counters::{self, Selection};
+use crate::stream::StreamHandle;
+use crate::wire::blocking::{Address, Interrupter};
+use crate::wire::postgres::Login;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    Postgres,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ConnectionPer {
+    One,
+    PerStatement,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    #[serde(rename = "wire")]
+    _wire: Wire,
+    address: Address,
+    user: String,
+    #[serde(default)]
+    password: Option<String>,
+    database: String,
+    connection: ConnectionPer,
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    sql: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeadIn {
+    sql: String,
+    min_ns: u64,
+    min_executions: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Visit {
+    #[serde(default)]
+    lead_in: Option<LeadIn>,
+    statements: Vec<Statement>,
+    #[serde(default)]
+    counters: bool,
+    #[serde(default)]
+    server_pid: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct LeadInReport {
+    executions: u64,
+    elapsed_ns: u64,
+}
+
+#[derive(Serialize)]
+struct VisitReport {
+    start_ns: u64,
+    end_ns: u64,
+    lead_in: Option<LeadInReport>,
+    executions: Vec<Execution>,
+    counters: Option<Value>,
+}
+
+pub fn serial(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+    let params: Params = method::parse(params)?;
+    let interrupter = Interrupter::default();
+    let on_cancel = interrupter.clone();
+    stream.on_cancel(move || on_cancel.interrupt());
+    let login = Login {
+        user: params.user,
+        password: params.password,
+        database: params.database,
+        options: params.options.into_iter().collect(),
+    };
+    let mut driver =
+        Driver { session: Session::new(params.address, login, interrupter), connection_per: params.connection };
+    let mut lines = Lines::new(stream);
+    while let Some(line) = lines.next_line()? {
+        let received_ns = now_ns();
+        driver.obey(&line, received_ns, &lines)?;
+    }
+    driver.session.disconnect();
+    Ok(json!({}))
+}
+
+struct Driver {
+    session: Session,
+    connection_per: ConnectionPer,
+}
+
+impl Driver {
+    fn obey(&mut self, line: &[u8], received_ns: u64, lines: &Lines) -> Result<(), Failure> {
+        let not_a_command = |text: &str| Failure::bad_request(format!("not a command: {text}"));
+        let mut command: Value = serde_json::from_slice(line).map_err(|error| not_a_command(&error.to_string()))?;
+        let object = command.as_object_mut().ok_or_else(|| not_a_command("no JSON object"))?;
+        let name = object.remove("command").ok_or_else(|| not_a_command("it lacks the key \"command\""))?;
+        match name.as_str().unwrap_or_default() {
+            "query" => {
+                let query: Query = method::parse(command)?;
+                let reply = match self.session.query(&query.sql)? {
+                    Ok(result) => json!({
+                        "columns": result.columns, "rows": result.rows, "command_tags": result.command_tags,
+                    }),
+                    Err(error) => json!({"error": error}),
+                };
+                lines.send(&reply, too_long)
+            }
+            "connect" => {
+                let Nothing {} = method::parse(command)?;
+                let reply = match self.session.connect()? {
+                    Ok(()) => json!({"at_ns": now_ns()}),
+                    Err(error) => json!({"error": error}),
+                };
+                lines.send(&reply, too_long)
+            }
+            "disconnect" => {
+                let Nothing {} = method::parse(command)?;
+                self.session.disconnect();
+                lines.send(&json!({"at_ns": now_ns()}), too_long)
+            }
+            "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long),
+            "visit" => match self.visit(method::parse(command)?, received_ns)? {
+                Ok(report) => lines.send(&report, too_long),
+                Err(error) => lines.send(&json!({"error": error}), too_long),
+            },
+            other => Err(not_a_command(&format!("there is none named {other:?}"))),
+        }
+    }
+
+    /// One waking of an arm. The inner error is the lead-in's.
+    fn visit(&mut self, visit: Visit, start_ns: u64) -> Result<Result<VisitReport, DatabaseError>, Failure> {
+        for statement in &visit.statements {
+            self.check(statement)?;
+        }
+        let lead_in = match visit.lead_in.map(|lead_in| self.lead_in(lead_in)).transpose()? {
+            Some(Ok(report)) => Some(report),
+            Some(Err(error)) => return Ok(Err(error)),
+            None => None,
+        };
+        let selection = Selection { pids: None, tree_of: visit.server_pid, all: false, machine: true };
+        let sample = || visit.counters.then(|| counters::read(&selection)).transpose();
+        let before = sample()?;
+        let mut executions = Vec::new();
+        for statement in &visit.statements {
+            self.repeat(statement, &mut executions)?;
+        }
+        let after = sample()?;
+        let counters = before.zip(after).map(|(before, after)| json!({"before": before, "after": after}));
+        Ok(Ok(VisitReport { start_ns, end_ns: now_ns(), lead_in, executions, counters }))
+    }
+
+    fn check(&self, statement: &Statement) -> Result<(), Failure> {
+        let refuse = |text: &str| Err(Failure::bad_request(format!("statement {:?}: {text}", statement.id)));
+        if statement.mode == Mode::Simple && !statement.parameters.is_empty() {
+            return refuse("the simple protocol has no parameters");
+        }
+        if statement.mode == Mode::Prepared && self.connection_per == ConnectionPer::PerStatement {
+            return refuse("prepared, but each execution has a connection of its own");
+        }
+        let is_ragged = |answer: &Expected| answer.rows.iter().any(|row| row.len() != answer.columns.len());
+        if statement.answer.as_ref().is_some_and(is_ragged) {
+            return refuse("a row of its answer has not as many values as there are columns");
+        }
+        if statement.min_executions > statement.max_executions || statement.max_executions == 0 {
+            return refuse("min_executions beyond max_executions, or none at all");
+        }
+        Ok(())
+    }
+
+    fn lead_in(&mut self, lead_in: LeadIn) -> Result<Result<LeadInReport, DatabaseError>, Failure> {
+        let statement = Statement::simple("lead-in", lead_in.sql);
+        let start_ns = now_ns();
+        let mut report = LeadInReport { executions: 0, elapsed_ns: 0 };
+        while report.executions < lead_in.min_executions || report.elapsed_ns < lead_in.min_ns {
+            if let Some(error) = self.execute(&statement)?.error {
+                return Ok(Err(error));
+            }
+            report.executions += 1;
+            report.elapsed_ns = now_ns() - start_ns;
+        }
+        Ok(Ok(report))
+    }
+
+    /// Executes a statement as often as it asks for; the first execution that is not `ok` is the last.
+    fn repeat(&mut self, statement: &Statement, executions: &mut Vec<Execution>) -> Result<(), Failure> {
+        let (mut count, mut elapsed_ns) = (0, 0);
+        while count < statement.max_executions && (count < statement.min_executions || elapsed_ns < statement.dwell_ns)
+        {
+            let execution = self.execute(statement)?;
+            count += 1;
+            elapsed_ns += execution.end_ns - execution.start_ns;
+            let is_ok = execution.outcome == Outcome::Ok;
+            executions.push(execution);
+            if !is_ok {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, statement: &Statement) -> Result<Execution, Failure> {
+        match self.connection_per {
+            ConnectionPer::One => self.session.execute(statement),
+            ConnectionPer::PerStatement => self.session.execute_alone(statement),
+        }
+    }
+}
+
+fn too_long() -> Value {
+    let message = format!("the reply would be longer than {MAX_LINE_BYTES} bytes");
+    json!({"error": DatabaseError { sqlstate: None, message, position: None }})
+}

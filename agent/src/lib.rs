@@ -1,0 +1,25 @@
+//! `dbtoll-agent`: runs, relays and times inside every machine that dbtoll measures. docs/PROTOCOL.md is its contract.
+
+pub mod address;
+pub mod children;
+pub mod clock;
+pub mod connection;
+pub mod device;
+pub mod driver;
+pub mod failure;
+pub mod launch;
+pub mod method;
+pub mod proto;
+mod relay;
+pub mod stream;
+pub mod tpch;
+mod users;
+pub mod wire;
+mod workers;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks also after another holder panicked: what our mutexes guard is whole between any two statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::ExitCode;
+
+use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
+use dbtoll_agent::wire::null;
+use dbtoll_agent::{children, device, launch, tpch};
+
+const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
+    | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["exec-child", socket, agent] => match (socket.parse(), agent.parse()) {
+            (Ok(socket), Ok(agent)) => launch::exec_child(socket, agent),
+            _ => Err(USAGE.to_owned()),
+        },
+        [] | ["serve"] => serve_standard_streams(),
+        ["serve", "--unix", path] => serve_socket(path, false),
+        ["serve", "--unix", path, "--keep"] | ["serve", "--keep", "--unix", path] => serve_socket(path, true),
+        ["serve", "--device", path] => serve_device(path),
+        ["null-server", "--unix", path] => null_server(path),
+        ["tpch", ref options @ ..] => tpch::command::run(options),
+        ["version" | "--version"] => {
+            let (build, protocol) = (env!("CARGO_PKG_VERSION"), dbtoll_agent::proto::VERSION);
+            // What is shipped must say `static`.
+            let linking = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
+            println!("dbtoll-agent {build} protocol {protocol} {} {linking}", std::env::consts::ARCH);
+            Ok(())
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("dbtoll-agent: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_standard_streams() -> Result<(), String> {
+    let clone = |file: io::Result<OwnedFd>| file.map_err(|error| format!("standard streams: {error}"));
+    let input = clone(io::stdin().as_fd().try_clone_to_owned())?;
+    let output = clone(io::stdout().as_fd().try_clone_to_owned())?;
+    serve_once(fs::File::from(input), output)
+}
+
+fn null_server(path: &str) -> Result<(), String> {
+    let served = listen(path).and_then(|listener| null::run(&listener, Path::new(path)));
+    served.map_err(|error| format!("{path}: {error}"))
+}
+
+fn serve_device(path: &str) -> Result<(), String> {
+    let device = device::open(path).map_err(|failure| failure.message)?;
+    let output = device.try_clone().map_err(|error| format!("{path}: {error}"))?;
+    serve_once(device::PatientReader::new(device), output)
+}
+
+/// Serves until the connection ends, then ends what was started.
+fn serve_once(input: impl Read, output: OwnedFd) -> Result<(), String> {
+    supervise()?;
+    let ended = serve(input, output, WINDOW_BYTES);
+    children::end_all();
+    report(ended)
+}
+
+fn serve_socket(path: &str, keep: bool) -> Result<(), String> {
+    supervise()?;
+    let listener = listen(path).map_err(|error| format!("{path}: {error}"))?;
+    loop {
+        let (stream, _) = listener.accept().map_err(|error| format!("{path}: {error}"))?;
+        if keep {
+            let serving = move || {
+                if let Err(message) = serve_stream(&stream) {
+                    eprintln!("dbtoll-agent: {message}");
+                }
+            };
+            std::thread::Builder::new().spawn(serving).map_err(|error| error.to_string())?;
+            continue;
+        }
+        let _ = fs::remove_file(path);
+        let result = serve_stream(&stream);
+        children::end_all();
+        return result;
+    }
+}
+
+/// A socket that nobody listens on any more is a leftover and is replaced.
+fn listen(path: &str) -> io::Result<UnixListener> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        fs::remove_file(path)?;
+    }
+    UnixListener::bind(path)
+}
+
+fn serve_stream(stream: &UnixStream) -> Result<(), String> {
+    let output = stream.try_clone().map_err(|error| error.to_string())?;
+    let ended = serve(stream, output.into(), WINDOW_BYTES);
+    // Also wakes a handler that is stuck in writing to a controller that does not read.
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+    report(ended)
+}
+
+fn supervise() -> Result<(), String> {
+    children::supervise().map_err(|error| format!("signals: {error}"))
+}
+
+fn report(ended: Ended) -> Result<(), String> {
+    match ended {
+        Ended::EndOfFile => Ok(()),
+        Ended::Violation(violation) => Err(format!("protocol error: {violation}")),
+        Ended::Refused(failure) => Err(format!("the controller ended the connection: {failure}")),
+        Ended::Io(error) => Err(format!("the connection broke: {error}")),
+    }
+}

@@ -1,0 +1,384 @@
+//! `counters`: what processes and the machine have used, from `/proc`. A value that the kernel does not give is null.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::parse;
+use crate::clock;
+use crate::failure::{Code, Failure};
+use crate::stream::StreamHandle;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Selection {
+    #[serde(default)]
+    pub pids: Option<Vec<u32>>,
+    #[serde(default)]
+    pub tree_of: Option<u32>,
+    #[serde(default)]
+    pub all: bool,
+    #[serde(default = "yes")]
+    pub machine: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Serialize)]
+pub struct Counters {
+    pub at_ns: u64,
+    /// None where no process was asked for.
+    pub processes: Option<Processes>,
+    pub machine: Option<Machine>,
+}
+
+/// Sums over the chosen processes with all their threads.
+#[derive(Debug, Default, Serialize)]
+pub struct Processes {
+    pub count: u64,
+    pub user_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub minor_faults: Option<u64>,
+    pub major_faults: Option<u64>,
+    /// Of live threads: the kernel keeps none of those that ended.
+    pub voluntary_switches: Option<u64>,
+    pub involuntary_switches: Option<u64>,
+    /// From and to block devices, with those of children that were waited for.
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
+    /// Of live threads.
+    pub run_ns: Option<u64>,
+    pub run_queue_wait_ns: Option<u64>,
+    pub rss_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Machine {
+    pub user_ns: Option<u64>,
+    pub nice_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub idle_ns: Option<u64>,
+    pub iowait_ns: Option<u64>,
+    pub irq_ns: Option<u64>,
+    pub softirq_ns: Option<u64>,
+    pub steal_ns: Option<u64>,
+    pub context_switches: Option<u64>,
+    pub forks: Option<u64>,
+    pub pages_in_bytes: Option<u64>,
+    pub pages_out_bytes: Option<u64>,
+    pub minor_faults: Option<u64>,
+    pub major_faults: Option<u64>,
+    /// Whole devices; None where the kernel does not show them.
+    pub disk: Option<BTreeMap<String, Disk>>,
+    pub pressure: Pressure,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Disk {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub io_ns: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Pressure {
+    pub cpu_some_ns: Option<u64>,
+    pub memory_some_ns: Option<u64>,
+    pub io_some_ns: Option<u64>,
+}
+
+pub fn counters(params: Value, _: StreamHandle) -> Result<Value, Failure> {
+    serde_json::to_value(read(&parse(params)?)?).map_err(|error| Failure::new(Code::Internal, error.to_string()))
+}
+
+/// The counters at this moment; a process that is named but not there is `not_found`.
+pub fn read(selection: &Selection) -> Result<Counters, Failure> {
+    let units = Units::of_kernel();
+    let at_ns = clock::now_ns();
+    let processes = match (selection.pids.as_ref(), selection.tree_of, selection.all) {
+        (None, None, false) => None,
+        (Some(pids), None, false) => {
+            let stats = pids.iter().map(|pid| Stat::read(*pid).ok_or_else(|| no_process(*pid)));
+            Some(sum(&stats.collect::<Result<Vec<_>, _>>()?, &units, false))
+        }
+        (None, Some(root), false) => Some(sum(&tree(root, all_stats()?)?, &units, true)),
+        (None, None, true) => Some(sum(&all_stats()?, &units, false)),
+        _ => return Err(Failure::bad_request("only one of pids, tree_of and all")),
+    };
+    let machine = selection.machine.then(|| Machine::read(&units));
+    Ok(Counters { at_ns, processes, machine })
+}
+
+fn no_process(pid: u32) -> Failure {
+    Failure::new(Code::NotFound, format!("no process {pid}"))
+}
+
+struct Units {
+    tick_ns: u64,
+    page_bytes: u64,
+}
+
+impl Units {
+    fn of_kernel() -> Self {
+        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+        Self { tick_ns: 1_000_000_000 / ticks_per_second, page_bytes: rustix::param::page_size() as u64 }
+    }
+}
+
+/// `/proc/PID/stat`.
+struct Stat {
+    pid: u32,
+    parent: u32,
+    fields: Vec<u64>,
+}
+
+/// Positions in proc(5), which counts from 1.
+mod field {
+    pub const PARENT: usize = 4;
+    pub const MINOR_FAULTS: usize = 10;
+    pub const CHILDREN_MINOR_FAULTS: usize = 11;
+    pub const MAJOR_FAULTS: usize = 12;
+    pub const CHILDREN_MAJOR_FAULTS: usize = 13;
+    pub const USER: usize = 14;
+    pub const SYSTEM: usize = 15;
+    pub const CHILDREN_USER: usize = 16;
+    pub const CHILDREN_SYSTEM: usize = 17;
+    pub const RSS: usize = 24;
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(pid: u32, text: &str) -> Option<Self> {
+        // The name in brackets may itself hold blanks and brackets.
+        let after_name = text.get(text.rfind(')')? + 1..)?;
+        // Negative numbers stand only in fields that are not used here.
+        let fields: Vec<u64> = after_name.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
+        let stat = Self { pid, parent: 0, fields };
+        let parent = u32::try_from(stat.get(field::PARENT)?).ok()?;
+        Some(Self { parent, ..stat })
+    }
+
+    /// A field by its number in proc(5); the first after the name is 3.
+    fn get(&self, number: usize) -> Option<u64> {
+        self.fields.get(number - 3).copied()
+    }
+}
+
+fn all_stats() -> Result<Vec<Stat>, Failure> {
+    let entries = fs::read_dir("/proc").map_err(|error| Failure::io("open /proc", error))?;
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // A process that has ended since it was listed is left out.
+    Ok(pids.filter_map(Stat::read).collect())
+}
+
+/// The process `root` and all that descend from it.
+fn tree(root: u32, stats: Vec<Stat>) -> Result<Vec<Stat>, Failure> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for stat in &stats {
+        children.entry(stat.parent).or_default().push(stat.pid);
+    }
+    if !stats.iter().any(|stat| stat.pid == root) {
+        return Err(no_process(root));
+    }
+    let (mut members, mut waiting) = (HashSet::from([root]), vec![root]);
+    while let Some(pid) = waiting.pop() {
+        waiting.extend(children.get(&pid).into_iter().flatten().filter(|child| members.insert(**child)));
+    }
+    Ok(stats.into_iter().filter(|stat| members.contains(&stat.pid)).collect())
+}
+
+/// With `ended_children`, what ended children left to their parents is added: right for whole trees only.
+fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
+    // One unknown summand makes the sum unknown.
+    let total = |of: &dyn Fn(&Stat) -> Option<u64>| stats.iter().map(of).sum::<Option<u64>>();
+    let with_children = |own: usize, children: usize, unit: u64| {
+        total(&|stat| {
+            let ended = if ended_children { stat.get(children)? } else { 0 };
+            Some((stat.get(own)? + ended) * unit)
+        })
+    };
+    let io: Vec<_> = stats.iter().map(|stat| fs::read_to_string(format!("/proc/{}/io", stat.pid)).ok()).collect();
+    let io_total = |key: &str| io.iter().map(|text| labelled(text.as_deref()?, key)).sum::<Option<u64>>();
+    let threads: Vec<_> = stats.iter().map(|stat| Threads::read(stat.pid)).collect();
+    let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| threads.iter().map(of).sum::<Option<u64>>();
+    Processes {
+        count: stats.len() as u64,
+        user_ns: with_children(field::USER, field::CHILDREN_USER, units.tick_ns),
+        system_ns: with_children(field::SYSTEM, field::CHILDREN_SYSTEM, units.tick_ns),
+        minor_faults: with_children(field::MINOR_FAULTS, field::CHILDREN_MINOR_FAULTS, 1),
+        major_faults: with_children(field::MAJOR_FAULTS, field::CHILDREN_MAJOR_FAULTS, 1),
+        voluntary_switches: threads_total(&|threads| threads.voluntary_switches),
+        involuntary_switches: threads_total(&|threads| threads.involuntary_switches),
+        read_bytes: io_total("read_bytes:"),
+        written_bytes: io_total("write_bytes:"),
+        run_ns: threads_total(&|threads| threads.run_ns),
+        run_queue_wait_ns: threads_total(&|threads| threads.run_queue_wait_ns),
+        rss_bytes: total(&|stat| Some(stat.get(field::RSS)? * units.page_bytes)),
+    }
+}
+
+/// Sums over the live threads of one process.
+struct Threads {
+    voluntary_switches: Option<u64>,
+    involuntary_switches: Option<u64>,
+    run_ns: Option<u64>,
+    run_queue_wait_ns: Option<u64>,
+}
+
+impl Threads {
+    fn read(pid: u32) -> Self {
+        let listing = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        let folders: Vec<_> = listing.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        let of_each = |of: &dyn Fn(&Path) -> Option<u64>| {
+            // A thread that has ended since it was listed adds nothing.
+            let values = folders.iter().map(|folder| of(folder).or_else(|| (!folder.exists()).then_some(0)));
+            values.sum::<Option<u64>>().filter(|_| !folders.is_empty())
+        };
+        let status = |key: &str| of_each(&|folder| labelled(&fs::read_to_string(folder.join("status")).ok()?, key));
+        let schedule = |word: usize| {
+            of_each(&|folder| {
+                let text = fs::read_to_string(folder.join("schedstat")).ok()?;
+                text.split_ascii_whitespace().nth(word)?.parse().ok()
+            })
+        };
+        Self {
+            voluntary_switches: status("voluntary_ctxt_switches:"),
+            involuntary_switches: status("nonvoluntary_ctxt_switches:"),
+            run_ns: schedule(0),
+            run_queue_wait_ns: schedule(1),
+        }
+    }
+}
+
+/// The number after `label` on the line that begins with it.
+fn labelled(text: &str, label: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(label)?.split_ascii_whitespace().next()?.parse().ok())
+}
+
+impl Machine {
+    fn read(units: &Units) -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let memory = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let cpu: Vec<Option<u64>> = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("cpu "))
+            .map(|words| words.split_ascii_whitespace().map(|word| word.parse().ok()).collect())
+            .unwrap_or_default();
+        let time = |column: usize| Some(cpu.get(column).copied()?? * units.tick_ns);
+        let major_faults = labelled(&memory, "pgmajfault ");
+        Self {
+            user_ns: time(0),
+            nice_ns: time(1),
+            system_ns: time(2),
+            idle_ns: time(3),
+            iowait_ns: time(4),
+            irq_ns: time(5),
+            softirq_ns: time(6),
+            steal_ns: time(7),
+            context_switches: labelled(&stat, "ctxt "),
+            forks: labelled(&stat, "processes "),
+            // The kernel counts these two in KiB.
+            pages_in_bytes: labelled(&memory, "pgpgin ").map(|kib| kib * 1024),
+            pages_out_bytes: labelled(&memory, "pgpgout ").map(|kib| kib * 1024),
+            // The kernel's number holds both kinds.
+            minor_faults: labelled(&memory, "pgfault ").zip(major_faults).map(|(all, major)| all.saturating_sub(major)),
+            major_faults,
+            disk: disks(),
+            pressure: Pressure {
+                cpu_some_ns: pressure("cpu"),
+                memory_some_ns: pressure("memory"),
+                io_some_ns: pressure("io"),
+            },
+        }
+    }
+}
+
+fn disks() -> Option<BTreeMap<String, Disk>> {
+    let text = fs::read_to_string("/proc/diskstats").ok()?;
+    let lines = text.lines().filter_map(disk);
+    // A partition's traffic is its device's too. Without /sys all are listed.
+    let is_whole = |name: &str| Path::new("/sys/block").join(name.replace('/', "!")).exists();
+    let can_tell = Path::new("/sys/block").exists();
+    Some(lines.filter(|(name, _)| !can_tell || is_whole(name)).collect())
+}
+
+/// One line of `/proc/diskstats`, which counts in sectors of 512 bytes whatever the device's are.
+fn disk(line: &str) -> Option<(String, Disk)> {
+    let mut words = line.split_ascii_whitespace().skip(2);
+    let name = words.next()?.to_owned();
+    let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let [reads, _, read_sectors, _, writes, _, written_sectors, _, _, io_ms, ..] = numbers[..] else { return None };
+    let (read_bytes, written_bytes) = (read_sectors * 512, written_sectors * 512);
+    Some((name, Disk { reads, read_bytes, writes, written_bytes, io_ns: io_ms * 1_000_000 }))
+}
+
+fn pressure(resource: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let microseconds: u64 = some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
+    Some(microseconds * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAUGHTY: &str =
+        "7 (a) b) S) R 3 7 7 0 -1 4194304 10 20 1 2 30 40 300 400 20 0 1 0 55 1000 12 18446744073709551615";
+
+    #[test]
+    fn reads_past_names_with_brackets() {
+        let stat = Stat::parse(7, NAUGHTY).unwrap();
+        assert_eq!((stat.parent, stat.get(field::USER), stat.get(field::RSS)), (3, Some(30), Some(12)));
+        assert!(
+            Stat::parse(7, "7 (x").is_none() && Stat::parse(7, "").is_none() && Stat::parse(7, "7 (x) R").is_none()
+        );
+    }
+
+    #[test]
+    fn sums_trees_with_their_ended_children() {
+        let units = Units { tick_ns: 10_000_000, page_bytes: 4096 };
+        let mut stat = Stat::parse(7, NAUGHTY).unwrap();
+        stat.pid = u32::MAX; // no such process: its thread counters are unknown
+        let stats = [stat];
+        let tree = sum(&stats, &units, true);
+        assert_eq!((tree.user_ns, tree.system_ns), (Some(330 * 10_000_000), Some(440 * 10_000_000)));
+        assert_eq!((tree.minor_faults, tree.major_faults, tree.rss_bytes), (Some(30), Some(3), Some(12 * 4096)));
+        assert_eq!((tree.run_ns, tree.read_bytes, tree.voluntary_switches), (None, None, None));
+        assert_eq!(sum(&stats, &units, false).user_ns, Some(30 * 10_000_000));
+    }
+
+    #[test]
+    fn selects_whole_trees() {
+        let stat = |pid, parent| Stat { pid, parent, fields: vec![] };
+        let stats = || vec![stat(1, 0), stat(2, 1), stat(3, 2), stat(4, 1), stat(5, 3)];
+        let mut pids: Vec<_> = tree(2, stats()).unwrap().iter().map(|stat| stat.pid).collect();
+        pids.sort_unstable();
+        assert_eq!(pids, [2, 3, 5]);
+        assert_eq!(tree(9, stats()).err().unwrap().code, Code::NotFound);
+    }
+
+    #[test]
+    fn reads_disks_and_itself() {
+        let (name, disk) = disk(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
+        assert_eq!((name.as_str(), disk.reads, disk.read_bytes, disk.written_bytes), ("vda", 1, 3 * 512, 7 * 512));
+        assert_eq!(disk.io_ns, 10_000_000);
+        let selection = Selection { pids: Some(vec![std::process::id()]), tree_of: None, all: false, machine: true };
+        let counters = read(&selection).unwrap();
+        let processes = counters.processes.unwrap();
+        assert_eq!(processes.count, 1);
+        assert!(processes.minor_faults > Some(100) && processes.rss_bytes > Some(100_000), "{processes:?}");
+        let machine = counters.machine.unwrap();
+        assert!(machine.idle_ns > Some(0) && machine.context_switches > Some(0), "{machine:?}");
+    }
+}
