@@ -39,7 +39,7 @@ def find_agent(architecture: str | None = None) -> Path:
             return path
     raise Unavailable(
         f"the agent for {name} has not been built",
-        "./dbtoll setup, or `cargo build --release` in agent/",
+        "./dbtoll setup, or `cargo static --target …` in agent/",
     )
 
 

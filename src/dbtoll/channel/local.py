@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from dbtoll.channel.binary import find_agent
 from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import Unavailable
+from dbtoll.images.cache import default_root
 
 
 def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> AgentMachine:
@@ -18,13 +22,35 @@ def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> Age
 
     Raises Unavailable when no agent has been built, ChannelError when it does not answer.
     """
-    agent = find_agent()
+    agent = kept(find_agent())
     try:
         with _affinity(cpus):
             line = PipeStream([str(agent), "serve"], env={"PATH": os.environ.get("PATH", os.defpath)})
     except OSError as error:
         raise Unavailable(f"the agent {agent} cannot be started: {error.strerror}", "./dbtoll setup") from error
     return AgentMachine(name, Channel(line, name))
+
+
+def kept(agent: Path) -> Path:
+    """The same program under its own address in the cache.
+
+    A run binds its agent's file into every arm that it starts: a build of another one must not take it away.
+    """
+    content = agent.read_bytes()
+    copy = default_root() / "agent" / hashlib.sha256(content).hexdigest()[:32] / agent.name
+    if not copy.exists():
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as file:
+                file.write(content)
+            Path(file.name).chmod(0o755)
+            Path(file.name).replace(copy)
+        except OSError as error:
+            raise Unavailable(
+                f"the agent cannot be put into the cache at {copy}: {error.strerror}",
+                "make room there, or set DBTOLL_CACHE to a directory that you may write to",
+            ) from error
+    return copy
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""Which agent is found, and what is said when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dbtoll
+from dbtoll.channel.binary import find_agent
+from dbtoll.errors import Unavailable
+
+X86_64, AARCH64 = 62, 183
+
+
+def put_elf(path: Path, machine: int) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(11) + machine.to_bytes(2, "little") + bytes(44))
+    return path
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(dbtoll, "__file__", str(tmp_path / "src" / "dbtoll" / "__init__.py"))
+    return tmp_path
+
+
+def test_nothing_is_built(checkout: Path) -> None:
+    with pytest.raises(Unavailable, match="the agent for x86_64 has not been built") as caught:
+        find_agent("x86_64")
+    assert "./dbtoll setup" in caught.value.mend
+    assert "cargo build --release" in caught.value.mend
+
+
+def test_unknown_architecture(checkout: Path) -> None:
+    with pytest.raises(Unavailable, match="no agent for the architecture s390x") as caught:
+        find_agent("s390x")
+    assert "x86_64" in caught.value.mend
+
+
+def test_the_packaged_one_comes_first(checkout: Path) -> None:
+    target = checkout / "agent" / "target"
+    plain = put_elf(target / "release" / "dbtoll-agent", X86_64)
+    assert find_agent("x86_64") == plain
+    triple = put_elf(target / "x86_64-unknown-linux-gnu" / "release" / "dbtoll-agent", X86_64)
+    assert find_agent("amd64") == triple
+    packaged = put_elf(checkout / "src" / "dbtoll" / "_agent" / "x86_64" / "dbtoll-agent", X86_64)
+    assert find_agent("x86_64") == packaged
+
+
+def test_one_for_another_architecture_is_not_taken(checkout: Path) -> None:
+    built = put_elf(checkout / "agent" / "target" / "release" / "dbtoll-agent", AARCH64)
+    assert find_agent("arm64") == built
+    with pytest.raises(Unavailable):
+        find_agent("x86_64")
+
+
+def test_what_is_no_program_is_not_taken(checkout: Path) -> None:
+    path = checkout / "agent" / "target" / "release" / "dbtoll-agent"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    with pytest.raises(Unavailable):
+        find_agent("x86_64")
