@@ -1,0 +1,99 @@
+"""What the machines of all freezable environments have in common."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from dbtoll.channel.client import Channel
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.freezer import Freezer
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces import Machine
+from dbtoll.model import Artifact, Json, Place
+
+
+class ArmMachine(AgentMachine):
+    """An agent in a control group, on the same kernel as ``parent``: it can sleep, and its page cache is its parent's.
+
+    ``told``: facts that only the environment knows. ``shows_parent``: it sees the parent's own files, at the same
+    paths.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        parent: AgentMachine,
+        channel: Channel,
+        on_close: ExitStack,
+        *,
+        freezer: Freezer,
+        told: Json,
+        shows_parent: bool = False,
+    ) -> None:
+        super().__init__(place.name, channel, on_close)
+        self._place = place
+        self.parent = parent
+        self._freezer = freezer
+        self._told = told
+        self.shows_parent = shows_parent
+        self._closed = False
+
+    def provide(self, artifact: Artifact) -> str:
+        """Where it was asked for when this was opened. Raises Unavailable for what cannot be seen from inside."""
+        for provision in self._place.provisions:
+            if provision.artifact.key == artifact.key:
+                return provision.at
+        if self.shows_parent:
+            return self.parent.provide(artifact)
+        raise Unavailable(f"{self.name}: {artifact.path} was not provided when this machine was opened")
+
+    def freeze(self) -> None:
+        """Returns when every process in here sleeps, the agent too."""
+        self._freezer.freeze()
+
+    def thaw(self) -> None:
+        """Returns when every process in here may run."""
+        self._freezer.thaw()
+
+    def cpu_ns(self) -> int:
+        """CPU time of all processes that ever were in here, ns; asked of the parent, so also of a sleeping machine."""
+        return self._freezer.cpu_ns()
+
+    def drop_caches(self) -> None:
+        """Host-wide: writes back the dirty pages and forgets the clean ones of the whole kernel, other arms' too."""
+        self.parent.run(["sync"], timeout_s=600)
+        self.parent.put("/proc/sys/vm/drop_caches", b"3", in_place=True)
+
+    def facts(self) -> Json:
+        """As of any machine, and what only the environment knows under ``environment``."""
+        return {**super().facts(), "environment": self._told}
+
+    def close(self) -> None:
+        """Thaw, end everything in here and give back what was made for it. Also twice."""
+        try:
+            if not self._closed:
+                self._closed = True
+                self.thaw()  # a sleeping agent cannot say goodbye
+        finally:
+            super().close()
+
+
+def through_agent(machine: Machine) -> AgentMachine:
+    """The machine as one that can hold others. Raises Unavailable for one without an agent (``fake``)."""
+    if not isinstance(machine, AgentMachine):
+        raise Unavailable(
+            f"{machine.name}: nothing can be opened on a machine without an agent", "put `fake` last in its stack"
+        )
+    return machine
+
+
+class Unwritten:
+    """A journal (and its own entries) for a trial that is over before anything could be left behind."""
+
+    def create(self, kind: str, **identity: Any) -> Unwritten:
+        """Notes nothing."""
+        return self
+
+    def done(self) -> None:
+        """Notes nothing."""

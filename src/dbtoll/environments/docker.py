@@ -1,0 +1,261 @@
+"""``docker``: the system image as a container, through the Engine API of Docker, or of ``podman system service``.
+
+The container's first process is the agent, attached by its standard streams: no port, no network, no ``docker exec``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from dbtoll.channel.client import Channel
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
+from dbtoll.environments.docker_api import Api, AttachedStream, answers, reason
+from dbtoll.environments.docker_container import Engine, Wish, container, furnish, remove_container
+from dbtoll.environments.docker_image import import_image, tag_of
+from dbtoll.environments.enclose import open_files
+from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.interfaces import Journal, Machine
+from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
+
+SYSTEM_SOCKET = "/var/run/docker.sock"
+
+BUILT_IN_RUNTIMES = ("runc", "io.containerd.runc.v2")
+"""What every daemon knows by itself."""
+
+GVISOR_NETWORK: Mapping[str, list[str]] = {"none": ["--network=none"], "host": ["--network=host"], "bridge": []}
+"""gVisor brings a network of its own, which it refuses to start where it takes the namespace for the host's."""
+
+
+class DockerMachine(ArmMachine):
+    """A container; its logs include those of dbtoll's own daemon."""
+
+    lease: dockerd.Lease | None = None
+
+    def freeze(self) -> None:
+        """The container first, then our own daemon, which relays for it."""
+        super().freeze()
+        if self.lease is not None:
+            self.lease.rest()
+
+    def thaw(self) -> None:
+        """In the opposite order."""
+        if self.lease is not None:
+            self.lease.wake()
+        super().thaw()
+
+    def logs(self) -> Mapping[str, bytes]:
+        """Of the programs in here, and of the daemon."""
+        return {**super().logs(), **({} if self.lease is None else {"dockerd.log": self.lease.daemon.output()})}
+
+
+class Environment:
+    """Opens an image as a container."""
+
+    name = "docker"
+    primary = "runtime"
+    options: Mapping[str, Option] = {
+        "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
+        "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),
+        "runtime_args": Option("list", (), "arguments it is registered with, such as --platform=systrap"),
+        "socket": Option(
+            "text", None, f"the API's socket; else {SYSTEM_SOCKET} if it answers, else dbtoll starts its own daemon"
+        ),
+        "data_root": Option("text", dockerd.DATA_ROOT, "where dbtoll's own daemon keeps its images"),
+        # The driver talks inside the container, so no network lies in its way. `none` gives each arm a loopback of its
+        # own: two arms may listen on the same port, and nothing from outside comes in. The others are for comparison.
+        "network": Option("text", "none", "network of the container", ("none", "host", "bridge")),
+        "seccomp": Option("text", "default", "`default`, `unconfined`, or a profile's path on the machine"),
+        "apparmor": Option("text", "default", "`default`, `unconfined`, or a loaded profile's name"),
+        "shm": Option("size", None, "size of /dev/shm; equal to the other arms' if not given"),
+        "storage": Option(
+            "text", "bind", "where writable data lies: host directory, volume or layer", ("bind", "volume", "layer")
+        ),
+        "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
+        "cpu_period": Option("duration", 100_000_000, "period of the quota"),
+    }
+
+    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+        """Starts a container from an empty image, freezes it, thaws it and removes both."""
+        parent = through_agent(machine)
+        mark = f"doctor-{parent.hello()['pid']}"
+        directory = f"/tmp/dbtoll-{mark}"
+        place = Place(
+            name=f"dbtoll-{mark}",
+            run_id=mark,
+            arm="docker",
+            image=Artifact(mark, directory),
+            provisions=(),
+            resources=Resources(memory_bytes=256 << 20),
+            cpuset=cgroups.own_cpus(parent),
+            options=self._complete(options),
+        )
+        try:
+            self._try(parent, place)
+        except DbtollError as error:
+            return [Lack("a Docker daemon that starts a container", error.message, error.mend)]
+        return []
+
+    def open(self, machine: Machine, place: Place, journal: Journal) -> DockerMachine:
+        """A running container. Raises Unavailable, or DbtollError with what the daemon said."""
+        parent = through_agent(machine)
+        if place.image is None:
+            raise Unavailable(f"{place.name}: a container needs a system image", "give an image")
+        options = self._complete(place.options)
+        layout = cgroups.find_layout(parent)
+        with _plain_errors(place.name), ExitStack() as on_close:
+            engine = on_close.enter_context(_engine(parent, place, journal, options))
+            _register_runtime(parent, engine, options)
+            import_image(parent, engine.api, place.image)
+            wish = Wish(parent, engine, place, place.image, options)
+            made = on_close.enter_context(container(wish, journal, layout))
+            client = engine.api.client
+            stream = AttachedStream(parent, engine.api.path, client.api_version, made)
+            on_close.callback(stream.close)
+            client.start(made)
+            pid = client.inspect_container(made)["State"]["Pid"]
+            freezer = cgroups.freezer_of(parent, layout, cgroups.path_of_process(parent, layout, pid, "freezer"))
+            told, channel = _told(wish), Channel(stream, place.name)
+            arm = DockerMachine(place, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
+            arm.lease = engine.own
+            on_close.callback(arm.close)
+            furnish(arm, wish)
+            on_close.pop_all()
+        return arm
+
+    def _try(self, parent: AgentMachine, place: Place) -> None:
+        assert place.image is not None
+        with _plain_errors(place.name), ExitStack() as undo:
+            parent.mkdir(f"{place.image.path}/dbtoll")
+            undo.callback(parent.remove, place.image.path, recursive=True)
+            # Held around the arm, so that the daemon is still there for the removal of the image.
+            engine = undo.enter_context(_engine(parent, place, Unwritten(), place.options))
+            undo.callback(_forget_image, engine.api, tag_of(place.image))
+            with self.open(parent, place, Unwritten()) as arm:
+                arm.freeze()
+                arm.thaw()
+                arm.get("/proc/self/status")
+
+    def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: option.default for name, option in self.options.items()} | dict(options)
+
+
+@contextmanager
+def _engine(parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any]) -> Iterator[Engine]:
+    with ExitStack() as stack:
+        own = None
+        if options["socket"] is not None:
+            socket = options["socket"]
+        elif answers(parent, SYSTEM_SOCKET):
+            socket = SYSTEM_SOCKET
+        else:
+            own = dockerd.lease(parent, journal, place.run_id, options["data_root"], place.cpuset)
+            stack.callback(own.release)
+            socket = own.socket
+        api = stack.enter_context(Api(parent, socket))
+        yield Engine(api, own, api.client.info())
+
+
+def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str, Any]) -> None:
+    """Make the runtime known to our own daemon; another's must know it already."""
+    name, path, arguments = options["runtime"], options["runtime_path"], list(options["runtime_args"])
+    if name is None:
+        if path is not None or arguments:
+            raise Unavailable("runtime_path and runtime_args need a name to register by", "set the option runtime too")
+        return
+    is_plain = path is None and not arguments
+    if engine.own is None:
+        if is_plain and name in engine.info["Runtimes"]:
+            return
+        raise Unavailable(
+            f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {name} as asked for",
+            "register it there (`runtimes` in its daemon.json), or stop that daemon: then dbtoll starts its own",
+        )
+    if is_plain and name in BUILT_IN_RUNTIMES:
+        return
+    found = dockerd.find_program(parent, path or name)
+    if found is None:
+        raise Unavailable(
+            f"{parent.name}: there is no runtime {path or name}", f"apt-get install -y {name}, or set runtime_path"
+        )
+    if not arguments and posixpath.basename(found).startswith("runsc"):
+        arguments = GVISOR_NETWORK[options["network"]]
+    engine.own.daemon.register(name, found, arguments)
+
+
+def _told(wish: Wish) -> Json:
+    """What lies in between, for the facts."""
+    parent, client, options = wish.parent, wish.engine.api.client, wish.options
+    version, info = client.version(), client.info()
+    runtime = options["runtime"] or info["DefaultRuntime"]
+    path = info["Runtimes"].get(runtime, {}).get("path", runtime)
+    program = dockerd.find_program(parent, path) if path else None
+    said = parent.run([program, "--version"], check=False).output.decode(errors="replace") if program else ""
+    return {
+        "name": "docker",
+        "daemon": "dbtoll's own" if wish.engine.own else wish.engine.api.path,
+        "daemon_version": version["Version"],
+        "components": {part["Name"]: part["Version"] for part in version.get("Components", [])},
+        "runtime": runtime,
+        "runtime_path": program,
+        "runtime_args": info["Runtimes"].get(runtime, {}).get("runtimeArgs") or [],
+        "runtime_version": said.strip().partition("\n")[0] or None,
+        "storage_driver": info["Driver"],
+        "cgroup_driver": info.get("CgroupDriver"),
+        "cgroup_version": info.get("CgroupVersion"),
+        "security_options": info.get("SecurityOptions"),
+        **{name: options[name] for name in ("network", "seccomp", "apparmor", "storage", "cpu_quota")},
+        "open_files": open_files(parent, wish.place.resources.open_files),
+    }
+
+
+@contextmanager
+def _plain_errors(name: str) -> Iterator[None]:
+    import docker
+
+    try:
+        yield
+    except docker.errors.DockerException as error:
+        raise DbtollError(f"{name}: the Docker daemon refused: {reason(error)}", "its log says more") from error
+
+
+def _forget_image(api: Api, tag: str) -> None:
+    import docker
+
+    try:
+        api.client.remove_image(tag, force=True)
+    except docker.errors.ImageNotFound:
+        return
+
+
+# --- for `clean` -------------------------------------------------------------------------------------------------
+
+
+def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Remove the container ``identity["name"]`` from the daemon at ``identity["socket"]``.
+
+    No error if either is gone: the groups of a container whose daemon was killed are in the journal by themselves.
+    """
+    import docker
+
+    if not answers(machine, identity["socket"]):
+        return
+    with _plain_errors(identity["name"]), Api(machine, identity["socket"]) as api:
+        try:
+            pid = api.client.inspect_container(identity["name"])["State"]["Pid"]
+        except docker.errors.NotFound:
+            return
+        if pid:  # what is frozen does not die
+            layout = cgroups.find_layout(machine)
+            cgroups.freezer_of(machine, layout, cgroups.path_of_process(machine, layout, pid, "freezer")).thaw()
+        remove_container(api.client, identity["name"])
+
+
+def remove_network(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Remove the bridge ``identity["interface"]`` that a killed daemon left."""
+    if dockerd.exists(machine, f"/sys/class/net/{identity['interface']}"):
+        machine.run(["ip", "link", "delete", identity["interface"]])

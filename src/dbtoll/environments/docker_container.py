@@ -1,0 +1,167 @@
+"""One container: what it may use, what it sees, and its removal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments.docker_api import Api
+from dbtoll.environments.docker_image import tag_of
+from dbtoll.environments.enclose import AGENT, FRESH_DIRECTORIES, agent_path, open_files
+from dbtoll.errors import AgentFailure
+from dbtoll.interfaces import Journal
+from dbtoll.model import Artifact, Json, Place, Provision
+
+COPY_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A daemon in use. ``own``: dbtoll's own, or None."""
+
+    api: Api
+    own: dockerd.Lease | None
+    info: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The container that somebody wants: on which machine, by which daemon, with which options (all of them)."""
+
+    parent: AgentMachine
+    engine: Engine
+    place: Place
+    image: Artifact
+    options: Mapping[str, Any]
+
+
+@contextmanager
+def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[str]:
+    """A created container's id; removed at the end with its volumes, groups and network."""
+    client = wish.engine.api.client
+    # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms.
+    group = layout.path(wish.place.run_id) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
+    with ExitStack() as undo:
+        host_config = client.create_host_config(
+            **_resources(wish),
+            **_security(wish),
+            network_mode=undo.enter_context(_network(wish, journal)),
+            mounts=_mounts(wish),
+            cgroup_parent=group,
+        )
+        if wish.engine.own is None:  # what our own daemon holds, it forgets when it starts again
+            undo.callback(journal.create("container", socket=wish.engine.api.path, name=wish.place.name).done)
+        made = client.create_container(
+            tag_of(wish.image),
+            [AGENT, "serve"],
+            name=wish.place.name,
+            stdin_open=True,
+            host_config=host_config,
+            labels={"dbtoll": wish.place.run_id},
+        )
+        if group:
+            paths = [f"{tree.mount}{group}/{made['Id']}" for tree in layout.hierarchies]
+            undo.callback(journal.create("cgroup", paths=paths).done)
+            undo.callback(cgroups.remove, wish.parent, {"paths": paths})
+        undo.callback(remove_container, client, made["Id"])
+        yield made["Id"]
+
+
+def remove_container(client: Any, name: str) -> None:
+    """With its anonymous volumes. No error if it is gone."""
+    import docker
+
+    with contextlib.suppress(docker.errors.NotFound):
+        client.remove_container(name, force=True, v=True)
+
+
+def furnish(arm: AgentMachine, wish: Wish) -> None:
+    """What can only be done from inside, once it runs: modes of directories, data into its volume or layer."""
+    # runc 1.1 gives a memory file system the mode of the directory that it covers, whatever was asked for.
+    for at, mode in FRESH_DIRECTORIES.items():
+        with contextlib.suppress(AgentFailure):  # an image without chmod has no users that could need it
+            arm.run(["chmod", f"{mode:o}", at])
+    for provision in wish.place.provisions:
+        if _is_copied(provision, wish):
+            arm.run(
+                ["cp", "--archive", "--no-target-directory", _source_of(provision), provision.at],
+                timeout_s=COPY_TIMEOUT_S,
+            )
+
+
+@contextmanager
+def _network(wish: Wish, journal: Journal) -> Iterator[str]:
+    """Name of the network. Our own daemon has no bridge until an arm asks for one."""
+    if wish.options["network"] != "bridge" or wish.engine.own is None:
+        yield str(wish.options["network"])
+        return
+    name = f"dbtoll-{wish.place.name}"
+    # An interface's name has at most 15 letters (IFNAMSIZ).
+    interface = "dbtoll" + hashlib.sha256(wish.place.name.encode()).hexdigest()[:8]
+    client = wish.engine.api.client
+    with ExitStack() as undo:
+        undo.callback(journal.create("network", interface=interface).done)
+        made = client.create_network(name, driver="bridge", options={"com.docker.network.bridge.name": interface})
+        undo.callback(client.remove_network, made["Id"])
+        yield name
+
+
+def _resources(wish: Wish) -> Json:
+    """The same as every arm's, as arguments of ``create_host_config``."""
+    from docker.types import LogConfig, Ulimit
+
+    asked, options = wish.place.resources, wish.options
+    nofile = open_files(wish.parent, asked.open_files)
+    period_us = options["cpu_period"] // 1000
+    quota_us = None if options["cpu_quota"] is None else round(options["cpu_quota"] * period_us)
+    return {
+        # The agent's frames are its output: a log driver would copy every byte to disk inside the bracket of a visit.
+        "log_config": LogConfig(type="none"),
+        "runtime": options["runtime"],
+        "cpuset_cpus": cgroups.cpu_list(wish.place.cpuset),
+        "mem_limit": asked.memory_bytes,
+        "memswap_limit": asked.memory_bytes,  # together with swap: no swap
+        "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
+        "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile)],
+        "tmpfs": {at: f"rw,exec,mode={mode:o}" for at, mode in FRESH_DIRECTORIES.items()},
+        **({} if quota_us is None else {"cpu_period": period_us, "cpu_quota": quota_us}),
+    }
+
+
+def _security(wish: Wish) -> Json:
+    seccomp, apparmor = wish.options["seccomp"], wish.options["apparmor"]
+    profiles = []
+    if seccomp != "default":
+        profiles.append(f"seccomp={seccomp if seccomp == 'unconfined' else wish.parent.get(seccomp).decode()}")
+    if apparmor != "default":
+        profiles.append(f"apparmor={apparmor}")
+    return {"security_opt": profiles}
+
+
+def _mounts(wish: Wish) -> list[Any]:
+    from docker.types import Mount
+
+    mounts = [Mount(AGENT, agent_path(wish.parent), type="bind", read_only=True)]
+    for provision in wish.place.provisions:
+        source = wish.parent.provide(provision.artifact)
+        if not _is_copied(provision, wish):
+            mounts.append(Mount(provision.at, source, type="bind", read_only=not provision.writable))
+            continue
+        mounts.append(Mount(_source_of(provision), source, type="bind", read_only=True))
+        if wish.options["storage"] == "volume":
+            mounts.append(Mount(provision.at, None, type="volume", no_copy=True))
+    return mounts
+
+
+def _is_copied(provision: Provision, wish: Wish) -> bool:
+    return provision.writable and provision.artifact.kind == "directory" and wish.options["storage"] != "bind"
+
+
+def _source_of(provision: Provision) -> str:
+    return f"/dbtoll/source{provision.at.replace('/', '-')}"

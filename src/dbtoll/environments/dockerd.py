@@ -1,0 +1,282 @@
+"""dbtoll's own Docker daemon on a machine: for those that have Docker installed but not running, or one that is not to
+be touched.
+
+Everything it has is its own: socket, data root, exec root, pid file, containerd, control group, mount namespace. One
+serves all arms on a machine: it starts with the first and ends with the last. A daemon that was there before is never
+touched.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dbtoll.channel.machine import AgentMachine, AgentProcess, Confinement
+from dbtoll.environments import cgroups
+from dbtoll.environments.cgroups import Limits
+from dbtoll.environments.docker_api import Api, answers
+from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
+from dbtoll.interfaces import Journal
+from dbtoll.model import Json
+
+DATA_ROOT = "/var/lib/dbtoll/docker"
+"""Where it keeps images by default: they stay for the next run. FHS: state of a program that root runs."""
+
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 30.0
+
+LITTER = ("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd")
+"""Empty directories that containerd makes wherever its state lies; removed again unless they were there before."""
+
+_daemons: WeakKeyDictionary[AgentMachine, dict[str, Daemon]] = WeakKeyDictionary()
+"""A daemon belongs to its machine, not to the arm that happened to need it first; it is found here by its data root."""
+
+
+class Daemon:
+    """A running daemon. Used through a :class:`Lease`."""
+
+    def __init__(
+        self, machine: AgentMachine, journal: Journal, run_id: str, data_root: str, cpus: tuple[int, ...]
+    ) -> None:
+        self._machine = machine
+        self._data_root = data_root
+        self._cpus = cpus
+        self._awake: set[Lease] = set()
+        self._leases: set[Lease] = set()
+        self._runtimes: dict[str, Json] = {}
+        self.socket = f"{data_root}/docker.sock"
+        # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
+        # of what a container costs. Idle they take 0.3 % of a processor in 140 wake-ups a second, so they sleep whenever
+        # no container of theirs is awake; else all other arms would pay for them too.
+        limits = Limits(cpus)
+        with ExitStack() as on_stop:
+            _take_over(machine, data_root)
+            self._litter(journal, on_stop)
+            entry = journal.create("process", data_root=data_root)
+            on_stop.callback(entry.done)
+            group = cgroups.create(machine, journal, (run_id, "dockerd"), limits)
+            on_stop.callback(group.close)
+            self._freezer = group.freezer
+            on_stop.callback(self._end)
+            self.process = self._started(group.directories)
+            self._on_stop = on_stop.pop_all()
+
+    def _started(self, directories: tuple[str, ...]) -> AgentProcess:
+        machine, root = self._machine, self._data_root
+        program = find_program(machine, "dockerd")
+        if program is None:
+            raise Unavailable(f"{machine.name}: there is no Docker daemon", "apt-get install -y docker.io")
+        machine.mkdir(root, mode=0o711)
+        self._extra = _key_setting(machine, program, root)
+        self._configure()
+        argv = [program, "--config-file", f"{root}/daemon.json"]
+        # A private /run keeps the daemon from a containerd of the system, which it would take for its own, and from
+        # leaving its files there.
+        private_run = {"kind": "tmpfs", "target": "/run", "writable": True, "mode": 0o755}
+        within = Confinement(directories, mounts=(private_run,), cpus=self._cpus)
+        process = machine.spawn(
+            argv, stop_signal=signal.SIGTERM, stop_grace_ms=int(STOP_DEADLINE_S * 1000), within=within
+        )
+        self.process = process
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not answers(machine, self.socket):
+            if not process.running() or time.monotonic() > deadline:
+                words = process.output().decode(errors="replace").strip().splitlines()[-5:]
+                raise ProgramFailed(
+                    f"{machine.name}: dockerd did not start: {' | '.join(words)}", "look for the first error in its log"
+                )
+            time.sleep(0.05)
+        self._forget()
+        return process
+
+    def _forget(self) -> None:
+        """What a killed run left in the data root: nothing of it runs, but names are taken and bridges made again."""
+        with Api(self._machine, self.socket) as api:
+            for container in api.client.containers(all=True):
+                api.client.remove_container(container["Id"], force=True, v=True)
+            for network in api.client.networks(filters={"type": "custom"}):
+                api.client.remove_network(network["Id"])
+            for volume in api.client.volumes()["Volumes"] or []:
+                api.client.remove_volume(volume["Name"], force=True)
+
+    def _configure(self) -> None:
+        root = self._data_root
+        settings = {
+            "hosts": [f"unix://{self.socket}"],
+            "data-root": f"{root}/data",
+            "exec-root": f"{root}/exec",
+            "pidfile": f"{root}/dockerd.pid",
+            "bridge": "none",
+            "iptables": False,
+            "ip-forward": False,
+            "ip-masq": False,
+            "userland-proxy": False,
+            # The other driver, systemd, needs one that is running; this one works everywhere, and our groups are not
+            # systemd's.
+            "exec-opts": ["native.cgroupdriver=cgroupfs"],
+            "runtimes": self._runtimes,
+            **self._extra,
+        }
+        self._machine.put(f"{root}/daemon.json", json.dumps(settings, indent=1).encode(), mode=0o600)
+
+    def register(self, name: str, path: str, arguments: Sequence[str] = ()) -> None:
+        """Make a runtime known to the running daemon."""
+        runtime = {"path": path, "runtimeArgs": list(arguments)}
+        if self._runtimes.get(name) == runtime:
+            return
+        self._runtimes[name] = runtime
+        self._configure()
+        self.process.signal(signal.SIGHUP)  # the daemon reads its runtimes again
+        deadline = time.monotonic() + START_DEADLINE_S
+        with Api(self._machine, self.socket) as api:
+            while not _is_known(api.client.info()["Runtimes"].get(name), runtime):
+                if time.monotonic() > deadline:
+                    raise ProgramFailed(f"{self._machine.name}: dockerd did not take the runtime {name} at {path}")
+                time.sleep(0.05)
+
+    def output(self) -> bytes:
+        """The last of its log."""
+        return self.process.output()
+
+    def taken(self) -> Lease:
+        """One user more, awake."""
+        lease = Lease(self)
+        self._leases.add(lease)
+        self.wake(lease)
+        return lease
+
+    def wake(self, lease: Lease) -> None:
+        """Returns when it runs."""
+        if not self._awake:
+            self._freezer.thaw()
+        self._awake.add(lease)
+
+    def rest(self, lease: Lease) -> None:
+        """Sleeps with the last that lets it."""
+        if self._awake == {lease}:
+            self._freezer.freeze()
+        self._awake.discard(lease)
+
+    def release(self, lease: Lease) -> None:
+        """One user less; with the last it ends, and with it its containerd and every shim."""
+        if lease not in self._leases:
+            return
+        self._leases.discard(lease)
+        if self._leases:
+            self.rest(lease)
+            return
+        self._awake.discard(lease)
+        if _daemons[self._machine].get(self._data_root) is self:
+            _daemons[self._machine].pop(self._data_root)
+        self._freezer.thaw()
+        self._on_stop.close()
+
+    def _end(self) -> None:
+        if not hasattr(self, "process") or not self.process.running():
+            return
+        self.process.signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_DEADLINE_S)
+        except (DbtollError, TimeoutError):
+            self.process.signal(signal.SIGKILL)  # its group ends what it leaves
+
+    def _litter(self, journal: Journal, on_stop: ExitStack) -> None:
+        for path in reversed(LITTER):
+            if not exists(self._machine, path):
+                entry = journal.create("litter", path=path)
+                on_stop.callback(entry.done)
+                on_stop.callback(remove_litter, self._machine, {"path": path})
+
+
+class Lease:
+    """The right of one arm to its machine's daemon: awake together with the arm, ended with the last one."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.socket = daemon.socket
+
+    def wake(self) -> None:
+        """Before anything is asked of the daemon or sent to the container."""
+        self.daemon.wake(self)
+
+    def rest(self) -> None:
+        """Nothing will be asked of the daemon for this arm until ``wake``."""
+        self.daemon.rest(self)
+
+    def release(self) -> None:
+        """Also twice."""
+        self.daemon.release(self)
+
+
+def lease(machine: AgentMachine, journal: Journal, run_id: str, data_root: str, cpus: tuple[int, ...]) -> Lease:
+    """The machine's own daemon with this data root, started if it is not running. Give it back by ``release``."""
+    daemons = _daemons.setdefault(machine, {})
+    if data_root not in daemons or not daemons[data_root].process.running():
+        daemons[data_root] = Daemon(machine, journal, run_id, data_root, cpus)
+    return daemons[data_root].taken()
+
+
+def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """End the daemon of a killed run: ``identity["data_root"]``. Its images stay."""
+    root = identity["data_root"]
+    try:
+        pid = int(machine.get(f"{root}/dockerd.pid"))
+        command = machine.get(f"/proc/{pid}/cmdline").split(b"\0")
+    except (AgentFailure, ValueError):
+        return
+    if f"{root}/daemon.json".encode() not in command:  # the number belongs to another process by now
+        return
+    machine.run(["sh", "-c", 'kill -TERM "$1"', "kill", str(pid)], check=False)
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    while exists(machine, f"/proc/{pid}"):
+        if time.monotonic() > deadline:
+            machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
+            return
+        time.sleep(0.05)
+
+
+def remove_litter(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Remove the directory ``identity["path"]`` if it is there and empty."""
+    machine.run(["rmdir", "--ignore-fail-on-non-empty", identity["path"]], check=False)
+
+
+def find_program(machine: AgentMachine, name: str) -> str | None:
+    """Absolute path of a program on the machine's PATH."""
+    found = machine.run(["sh", "-c", 'command -v -- "$1"', "sh", name], check=False).output.decode().strip()
+    return found if posixpath.isabs(found) else None
+
+
+def exists(machine: AgentMachine, path: str) -> bool:
+    """Whether there is anything at ``path``."""
+    return machine.run(["test", "-e", path], check=False).exit_code == 0
+
+
+def _is_known(listed: Json | None, runtime: Json) -> bool:
+    return listed is not None and all((listed.get(key) or []) == (runtime[key] or []) for key in runtime)
+
+
+def _take_over(machine: AgentMachine, data_root: str) -> None:
+    """Refuse if a daemon works there; else clear what a killed one left that would keep ours from starting."""
+    if answers(machine, f"{data_root}/docker.sock"):
+        raise Unavailable(
+            f"{machine.name}: a Docker daemon of another dbtoll run works on {data_root}",
+            "wait for that run, end what a killed one left by `./dbtoll clean`, or set the option data_root",
+        )
+    remove(machine, {"data_root": data_root})
+    # Files of process numbers, which may be somebody else's by now: then dockerd or its containerd would not start.
+    for stale in (f"{data_root}/dockerd.pid", f"{data_root}/exec"):
+        if exists(machine, stale):
+            machine.remove(stale, recursive=True)
+
+
+def _key_setting(machine: AgentMachine, program: str, root: str) -> Json:
+    """Until version 23 a daemon writes a key to /etc/docker, unless a setting says otherwise that later ones refuse."""
+    words = machine.run([program, "--version"]).output.decode().split()  # Docker version 20.10.24+dfsg1, build 5d6db84
+    major = words[2].partition(".")[0] if len(words) > 2 else ""
+    return {"deprecated-key-path": f"{root}/key.json"} if major.isdigit() and int(major) < 23 else {}

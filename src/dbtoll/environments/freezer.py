@@ -1,0 +1,66 @@
+"""Putting an arm to sleep: the freezer of a control group, and the CPU time of all that is in it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.errors import DbtollError
+
+FREEZE_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Freezer:
+    """One group's freezer, written through the machine *around* the arm (the arm itself cannot answer asleep)."""
+
+    machine: AgentMachine
+    directory: str
+    version: int
+    counting_directory: str
+    counting_version: int
+
+    def freeze(self) -> None:
+        """Returns when every process of the group sleeps. Raises DbtollError after a deadline, thawed again."""
+        try:
+            self._set(asleep=True)
+        except BaseException:
+            self._write(asleep=False)
+            raise
+
+    def thaw(self) -> None:
+        """Returns when every process of the group may run."""
+        self._set(asleep=False)
+
+    def asleep(self) -> bool:
+        """Whether the kernel says that all of it sleeps."""
+        if self.version == 1:
+            return self.machine.get(f"{self.directory}/freezer.state").strip() == b"FROZEN"
+        return b"frozen 1" in self.machine.get(f"{self.directory}/cgroup.events")
+
+    def cpu_ns(self) -> int:
+        """CPU time of all processes that ever were in the group, ended ones included; ns, counted by the scheduler."""
+        if self.counting_version == 1:
+            return int(self.machine.get(f"{self.counting_directory}/cpuacct.usage"))
+        fields = self.machine.get(f"{self.counting_directory}/cpu.stat").decode().split()
+        return int(fields[fields.index("usage_usec") + 1]) * 1000
+
+    def _set(self, *, asleep: bool) -> None:
+        deadline = time.monotonic() + FREEZE_DEADLINE_S
+        self._write(asleep=asleep)
+        while self.asleep() != asleep:
+            if time.monotonic() > deadline:
+                raise DbtollError(
+                    f"{self.machine.name}: the group {self.directory} did not {'freeze' if asleep else 'thaw'}"
+                    f" within {FREEZE_DEADLINE_S:g} s",
+                    "look for a process in uninterruptible sleep (state D), such as one waiting for a dead disk",
+                )
+            # Version 1 sets FROZEN in passing when asked; a process that was forking is only caught by asking again.
+            self._write(asleep=asleep)
+
+    def _write(self, *, asleep: bool) -> None:
+        if self.version == 1:
+            self.machine.put(f"{self.directory}/freezer.state", b"FROZEN" if asleep else b"THAWED", in_place=True)
+        else:
+            self.machine.put(f"{self.directory}/cgroup.freeze", b"1" if asleep else b"0", in_place=True)

@@ -1,0 +1,88 @@
+"""``native``: the system image as root directory, with its control group, and nothing in between.
+
+It is the baseline: same binaries, same kernel, same processors and memory limit as a container, but no container. No
+pid, net or ipc namespace; only a mount namespace, which the image as root needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from dbtoll.channel.client import Channel
+from dbtoll.channel.machine import Confinement
+from dbtoll.channel.nested import agent_stream
+from dbtoll.environments import cgroups
+from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
+from dbtoll.environments.cgroups import Limits
+from dbtoll.environments.enclose import AGENT, confine, open_files
+from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.interfaces import Journal, Machine
+from dbtoll.model import Lack, Option, Place
+
+
+class Environment:
+    """Opens an image, or with ``root = "host"`` the machine's own directories, as a machine."""
+
+    name = "native"
+    primary = "root"
+    options: Mapping[str, Option] = {
+        "root": Option(
+            "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")
+        ),
+        "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one); none by default"),
+        "cpu_period": Option("duration", 100_000_000, "period of the quota"),
+    }
+
+    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+        """Makes a mount namespace and a group, freezes and removes it."""
+        parent = through_agent(machine)
+        if parent.run(["id", "-u"]).output.strip() != b"0":
+            return [
+                Lack(
+                    "root",
+                    "to change the root directory and to write control groups: with it, native and Docker arms",
+                    "sudo ./dbtoll …",
+                )
+            ]
+        lacks = []
+        try:
+            parent.run(["true"], within=Confinement(mounts=()))
+        except AgentFailure as failure:
+            lacks.append(Lack("mount namespaces", failure.message, "run outside a container, or in a privileged one"))
+        try:
+            trial = cgroups.create(
+                parent, Unwritten(), ("doctor", "native"), Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
+            )
+            try:
+                trial.freezer.freeze()
+                trial.freezer.thaw()
+            finally:
+                trial.close()
+        except DbtollError as error:
+            lacks.append(Lack("control groups that can be written", error.message, error.mend))
+        return lacks
+
+    def open(self, machine: Machine, place: Place, journal: Journal) -> ArmMachine:
+        """A machine in its own mounts and group. Raises Unavailable with the mend."""
+        parent = through_agent(machine)
+        options = {name: option.default for name, option in self.options.items()} | place.options
+        on_host = options["root"] == "host" or place.image is None
+        limits = Limits(place.cpuset, place.resources.memory_bytes, options["cpu_quota"], options["cpu_period"])
+        with ExitStack() as on_close:
+            group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
+            on_close.callback(group.close)
+            within = confine(parent, place, group.directories, journal, on_close, on_host=on_host)
+            channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), place.name)
+            told = {
+                "name": self.name,
+                "root": "host" if on_host else "image",
+                "cgroups": cgroups.find_layout(parent).versions(),
+                "cpu_quota": options["cpu_quota"],
+                "open_files": open_files(parent, place.resources.open_files),
+            }
+            return ArmMachine(
+                place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told, shows_parent=on_host
+            )
+        raise AssertionError  # an ExitStack swallows nothing

@@ -1,0 +1,366 @@
+"""The environment ``docker`` with a real daemon, which the tests start themselves and which nothing else may notice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker as sdk
+import pytest
+from tests.support.killed import kill_a_run
+from tests.support.places import CPU, groups_left, place, small_image
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, docker, dockerd, enclose
+from dbtoll.environments.arm import Unwritten
+from dbtoll.environments.docker import DockerMachine
+from dbtoll.environments.docker import Environment as Docker
+from dbtoll.environments.docker_image import tag_of
+from dbtoll.environments.native import Environment as Native
+from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.model import Artifact, Provision, Resources
+from dbtoll.runner.journal import leftovers
+
+pytestmark = pytest.mark.timeout(180)
+
+Open = Callable[..., DockerMachine]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return small_image(tmp_path_factory.mktemp("image") / "root")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Data root of the daemon of these tests."""
+    return str(tmp_path_factory.mktemp("docker"))
+
+
+_lacks: dict[str, str] = {}
+
+
+@pytest.fixture
+def daemon(local: AgentMachine, root: str) -> Iterator[dockerd.Lease]:
+    if root not in _lacks:
+        lacking = Docker().lacks(local, {"data_root": root, "socket": None})
+        _lacks[root] = f"{lacking[0].what}: {lacking[0].why}" if lacking else ""
+    if _lacks[root]:
+        pytest.skip(_lacks[root])
+    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", root, (CPU,))
+    yield held
+    held.release()
+    assert processes_of(root) == []
+    assert groups_left() == []
+
+
+@pytest.fixture
+def client(daemon: dockerd.Lease) -> Iterator[sdk.APIClient]:
+    api = sdk.APIClient(base_url=f"unix://{daemon.socket}", version="auto")
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Open:
+    """``open_one(arm="a", machine=…, options={…}, …)``; to be used as a context."""
+
+    def open_it(arm: str = "a", machine: AgentMachine = local, **asked: Any) -> DockerMachine:
+        asked["options"] = {"socket": daemon.socket} | asked.get("options", {})
+        return Docker().open(machine, place(arm, image, **asked), Unwritten())
+
+    return open_it
+
+
+def processes_of(root: str) -> list[str]:
+    """Command lines of daemon, containerd and shims that work on that data root."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"{root}/" in command and str(os.getpid()) not in path.parts:
+            found.append(command)
+    return found
+
+
+def test_our_own_daemon_comes_and_goes_without_a_trace(local: AgentMachine, image: Artifact, root: str) -> None:
+    if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code != 0:
+        pytest.skip("no dockerd is installed")
+    watched = ["/etc/docker", "/opt", "/run/docker", "/run/containerd", "/var/lib/docker", "/var/lib/containerd"]
+
+    def seen() -> list[list[str]]:
+        return [sorted(str(path) for path in Path(directory).rglob("*")) for directory in watched]
+
+    before, mounts = seen(), Path("/proc/self/mountinfo").read_text()
+    options = {"data_root": root, "socket": None}
+    place_of = {arm: place(arm, image, options=options) for arm in ("a", "b")}
+    with Docker().open(local, place_of["a"], Unwritten()) as first:
+        told = first.facts()["environment"]
+        if told["daemon"] != "dbtoll's own":
+            pytest.skip("this host has a daemon of its own")
+        with Docker().open(local, place_of["b"], Unwritten()) as second:
+            assert len([command for command in processes_of(root) if "dockerd" in command]) == 1
+            assert second.run(["true"]).exit_code == 0
+        assert first.run(["true"]).exit_code == 0
+        assert b"API listen on" in first.logs()["dockerd.log"]
+        assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert processes_of(root) == []
+    assert seen() == before
+    assert groups_left() == []
+
+
+def test_a_daemon_that_was_there_is_used_and_left_alone(client: sdk.APIClient, open_one: Open, image: Artifact) -> None:
+    with open_one():
+        tag = tag_of(image)
+    foreign = client.create_container(tag, ["sleep", "1000"], name="foreign")["Id"]
+    client.start(foreign)
+    try:
+        with open_one() as arm:
+            assert arm.facts()["environment"]["daemon"] != "dbtoll's own"
+            assert len(client.containers(all=True)) == 2
+        assert [found["Id"] for found in client.containers(all=True)] == [foreign]
+        assert client.inspect_container(foreign)["State"]["Running"]
+    finally:
+        client.remove_container(foreign, force=True)
+
+
+def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: Artifact, root: str) -> None:
+    options = {"data_root": root, "socket": None}
+    with (
+        Docker().open(local, place("a", image, options=options), Unwritten()) as first,
+        Docker().open(local, place("b", image, options=options), Unwritten()) as second,
+    ):
+        if first.lease is None:
+            pytest.skip("this host has a daemon of its own")
+        asleep = first.lease.daemon._freezer.asleep
+        first.freeze()
+        assert not asleep()
+        second.freeze()
+        assert asleep()
+        second.freeze()
+        first.thaw()
+        assert not asleep()
+        assert first.run(["true"]).exit_code == 0
+        first.freeze()
+        # A third one is opened while all sleep.
+        with Docker().open(local, place("c", image, options=options), Unwritten()) as third:
+            assert third.run(["true"]).exit_code == 0
+        assert asleep()
+    assert processes_of(root) == []
+
+
+def test_what_a_killed_run_left_with_a_daemon_that_lives_on(
+    client: sdk.APIClient, daemon: dockerd.Lease, image: Artifact, local: AgentMachine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    kill_a_run(folder, "docker", image, {"socket": daemon.socket})
+    left = leftovers(folder)
+    assert [line["kind"] for line in left] == ["container", "cgroup"]
+    assert len(client.containers(all=True)) == 1
+    for line in left:  # also in this order, with the container still frozen
+        {"container": docker.remove, "cgroup": cgroups.remove}[line["kind"]](local, line)
+    assert client.containers(all=True) == []
+
+
+def test_an_image_is_imported_once(client: sdk.APIClient, open_one: Open, image: Artifact) -> None:
+    seen = set()
+    for _ in range(2):
+        with open_one():
+            seen.add(client.inspect_image(tag_of(image))["Id"])
+    assert len(seen) == 1
+
+
+def test_its_facts_name_what_lies_in_between(open_one: Open) -> None:
+    with open_one() as arm:
+        told = arm.facts()["environment"]
+    for fact in ("daemon_version", "runtime", "runtime_path", "runtime_version", "storage_driver", "cgroup_driver"):
+        assert told[fact], fact
+    assert told["network"] == "none"
+    assert Path(told["runtime_path"]).is_file()
+
+
+@pytest.mark.parametrize("storage", ["bind", "volume", "layer"])
+def test_data_lies_where_it_was_asked_for(open_one: Open, client: sdk.APIClient, tmp_path: Path, storage: str) -> None:
+    (tmp_path / "inner").mkdir(mode=0o700)
+    (tmp_path / "inner/given").write_text("content")
+    os.chown(tmp_path / "inner/given", 65534, 65534)
+    provision = Provision(Artifact("data", str(tmp_path)), "/dbtoll/data", writable=True)
+    with open_one(provisions=[provision], options={"storage": storage}) as arm:
+        assert arm.get("/dbtoll/data/inner/given") == b"content"
+        assert b"65534" in arm.run(["ls", "-ln", "/dbtoll/data/inner"]).output
+        arm.put("/dbtoll/data/made", b"inside")
+        mounts = arm.get("/proc/self/mountinfo").decode()
+        assert (" /dbtoll/data " in mounts) == (storage != "layer")
+        assert len(client.volumes()["Volumes"] or []) == (storage == "volume")
+    assert (tmp_path / "made").exists() == (storage == "bind")
+    assert not client.volumes()["Volumes"]
+
+
+def test_networks(open_one: Open, local: AgentMachine, image: Artifact, root: str) -> None:
+    here = {path.name for path in Path("/sys/class/net").iterdir()}
+    with open_one() as arm:
+        assert interfaces(arm) == {"lo"}
+    with open_one(options={"network": "host"}) as arm:
+        assert interfaces(arm) == here
+    own = place("a", image, options={"network": "bridge", "data_root": root})
+    with Docker().open(local, own, Unwritten()) as arm:
+        if arm.facts()["environment"]["daemon"] == "dbtoll's own":
+            assert interfaces(arm) == {"lo", "eth0"}
+    assert {path.name for path in Path("/sys/class/net").iterdir()} == here
+
+
+def interfaces(arm: DockerMachine) -> set[str]:
+    lines = arm.get("/proc/net/dev").decode().splitlines()[2:]
+    return {line.partition(":")[0].strip() for line in lines} - {
+        "tunl0",
+        "sit0",
+        "ip6tnl0",
+        "gre0",
+        "gretap0",
+        "erspan0",
+    }
+
+
+def test_seccomp_profiles(open_one: Open, tmp_path: Path) -> None:
+    def mode(arm: DockerMachine) -> str:
+        status = arm.get("/proc/self/status").decode()
+        return next(line.split()[1] for line in status.splitlines() if line.startswith("Seccomp:"))
+
+    profile = tmp_path / "profile.json"
+    profile.write_text(
+        '{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}'
+    )
+    with open_one() as arm:
+        assert mode(arm) == "2"
+        assert arm.run(["mkdir", "/tmp/made"], check=False).exit_code == 0
+    with open_one(options={"seccomp": "unconfined"}) as arm:
+        assert mode(arm) == "0"
+    with open_one(options={"seccomp": str(profile)}) as arm:
+        assert mode(arm) == "2"
+        assert arm.run(["mkdir", "/tmp/made"], check=False).exit_code != 0
+
+
+def test_a_quota_holds_back_by_what_it_says(open_one: Open) -> None:
+    with open_one(options={"cpu_quota": 0.25, "cpu_period": 20_000_000}) as arm:
+        arm.spawn(["sh", "-c", "while :; do :; done"])
+        before, begin = arm.cpu_ns(), time.monotonic_ns()
+        time.sleep(1.0)
+        assert (arm.cpu_ns() - before) / (time.monotonic_ns() - begin) == pytest.approx(0.25, abs=0.05)
+
+
+def test_shm_differs_only_if_asked(open_one: Open) -> None:
+    size = ["sh", "-c", "df -B1 --output=size /dev/shm | tail -n 1"]
+    with open_one() as arm:
+        assert int(arm.run(size).output) == 16 << 20
+    with open_one(options={"shm": 4 << 20}) as arm:
+        assert int(arm.run(size).output) == 4 << 20
+
+
+def test_a_runtime_by_its_path_on_our_own_daemon(
+    local: AgentMachine, image: Artifact, root: str, tmp_path: Path
+) -> None:
+    runc = dockerd.find_program(local, "runc")
+    if runc is None:
+        pytest.skip("no runc is installed")
+    other = tmp_path / "other-runc"
+    other.symlink_to(runc)
+    options = {"data_root": root, "runtime": "other", "runtime_path": str(other)}
+    plain = place("plain", image, options={"data_root": root})
+    with Docker().open(local, plain, Unwritten()) as first:
+        if first.facts()["environment"]["daemon"] != "dbtoll's own":
+            pytest.skip("this host has a daemon of its own")
+        # The running daemon learns it without a restart: the first arm lives on.
+        with Docker().open(local, place("other", image, options=options), Unwritten()) as arm:
+            told = arm.facts()["environment"]
+            assert (told["runtime"], told["runtime_path"]) == ("other", str(other))
+        assert first.run(["true"]).exit_code == 0
+
+
+def test_an_unknown_runtime_is_refused_with_a_mend(
+    open_one: Open, local: AgentMachine, image: Artifact, root: str
+) -> None:
+    with pytest.raises(Unavailable, match="nosuch") as caught:
+        open_one(options={"runtime": "nosuch"})
+    assert caught.value.mend
+    with pytest.raises(Unavailable, match="nosuch"):
+        Docker().open(local, place("a", image, options={"runtime": "nosuch", "data_root": root}), Unwritten())
+
+
+def test_a_socket_where_nothing_answers(local: AgentMachine, image: Artifact, tmp_path: Path) -> None:
+    options = {"socket": str(tmp_path / "none.sock")}
+    with pytest.raises(DbtollError, match=r"none\.sock"):
+        Docker().open(local, place("a", image, options=options), Unwritten())
+    assert Docker().lacks(local, options)
+
+
+def test_no_second_daemon_on_the_same_data_root(daemon: dockerd.Lease, root: str) -> None:
+    from dbtoll.channel.local import open_local
+
+    del daemon
+    with open_local() as another, pytest.raises(Unavailable, match="another dbtoll run"):
+        dockerd.lease(another, Unwritten(), "second", root, (CPU,))
+
+
+def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMachine, daemon: dockerd.Lease) -> None:
+    outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
+    with (
+        Native().open(local, outer, Unwritten()) as machine,
+        open_one("inner", machine=machine) as inner,
+    ):
+        assert inner.run(["cat"], input=b"through two agents").output == b"through two agents"
+        assert inner.facts()["environment"]["name"] == "docker"
+        group = inner.get("/proc/self/cgroup").decode()
+        assert f"/{machine.name}/dbtoll/" in group  # so it sleeps with the outer one
+        machine.freeze()
+        before = machine.cpu_ns()  # the inner one's would be asked through the sleeping outer one
+        time.sleep(0.05)
+        assert machine.cpu_ns() == before
+        machine.thaw()
+        assert inner.run(["true"]).exit_code == 0
+
+
+def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact, root: str) -> None:
+    outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
+    with Native().open(local, outer, Unwritten()) as machine:
+        inner_place = place("inner", image, options={"data_root": f"{root}-nested"})
+        if Docker().lacks(machine, inner_place.options):
+            pytest.skip("docker cannot be nested here")
+        with Docker().open(machine, inner_place, Unwritten()) as inner:
+            assert inner.run(["nproc"]).output == b"1\n"
+    assert processes_of(f"{root}-nested") == []
+    assert groups_left() == []
+
+
+def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMachine, root: str, tmp_path: Path) -> None:
+    if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code != 0:
+        pytest.skip("no dockerd is installed")
+    removers: dict[str, Callable[..., None]] = {
+        "cgroup": cgroups.remove,
+        "stage": enclose.remove,
+        "container": docker.remove,
+        "network": docker.remove_network,
+        "process": dockerd.remove,
+        "litter": dockerd.remove_litter,
+    }
+    folder = tmp_path / "run"
+    own = f"{root}-killed"
+    kill_a_run(folder, "docker", image, {"data_root": own, "network": "bridge"})
+    left = leftovers(folder)
+    assert {"cgroup", "process", "network"} <= {line["kind"] for line in left}
+    assert processes_of(own) != []
+    for line in reversed(left):
+        removers[line["kind"]](local, line)
+        removers[line["kind"]](local, line)
+    assert processes_of(own) == []
+    for line in left:
+        assert not any(Path(path).exists() for path in line.get("paths", []))
+        assert not Path("/sys/class/net", line.get("interface", "none")).exists()
+    # And the next run finds a daemon without old containers, so that names are free.
+    with Docker().open(local, place("killed", image, options={"data_root": own}), Unwritten()) as arm:
+        assert arm.run(["true"]).exit_code == 0
+    assert not [path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith("dbtoll")]
