@@ -1,0 +1,238 @@
+"""The command line: thin. Parses, calls, prints; every error is one sentence with its mend, never a stack trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from dbtoll import __version__
+from dbtoll.errors import DbtollError, UsageError
+
+app = typer.Typer(
+    help="How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run folders lie.", envvar="DBTOLL_RUNS")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
+Exclusive = Annotated[
+    bool, typer.Option("--exclusive", help="This machine is mine: host caches may be dropped, settings changed.")
+]
+MaxOverhead = Annotated[
+    str | None,
+    typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 cannot tell."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be asked.")]
+
+RUNS = Path("runs")
+
+
+@app.command()
+def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, yes: Yes = False) -> None:
+    """PostgreSQL on TPC-H, native against whatever this machine can run: the first measurement, in minutes."""
+    from dbtoll import commands
+
+    raise typer.Exit(commands.quick(runs_dir, as_json=as_json))
+
+
+@app.command()
+def run(
+    spec: Annotated[Path, typer.Argument(help="A specification (TOML), or with --resume a run folder.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    exclusive: Exclusive = False,
+    budget: Annotated[str | None, typer.Option(help="Time to measure, instead of the specification's.")] = None,
+    max_overhead: MaxOverhead = None,
+) -> None:
+    """Measure what a specification asks for."""
+    from dbtoll import commands
+
+    code = commands.run(
+        spec,
+        resume=resume,
+        runs_dir=runs_dir,
+        as_json=as_json,
+        exclusive=exclusive,
+        budget=budget,
+        max_overhead=max_overhead,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def compare(
+    stacks: Annotated[
+        list[str], typer.Argument(metavar="ENV...", help="For example: docker docker:runsc,network=host")
+    ],
+    engine: Annotated[str, typer.Option(help="Database engine.")] = "postgres",
+    workload: Annotated[str, typer.Option(help="tpch, or sql:DIR for your own statements.")] = "tpch",
+    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")] = None,
+    indexes: Annotated[str | None, typer.Option(help="Index profile of TPC-H.")] = None,
+    queries: Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Settings profile of the engine.")] = None,
+    settings: Annotated[Path | None, typer.Option(help="Your postgresql.conf.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "5m",
+    target: Annotated[str, typer.Option(help="Stop when every interval is this narrow (half-width).")] = "1%",
+    margin: Annotated[str, typer.Option(help="Differences below it do not matter to you.")] = "2%",
+    confidence: Annotated[str, typer.Option(help="Of the intervals.")] = "95%",
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")] = None,
+    temperature: Annotated[str, typer.Option(help="warm, cold or warm+cold.")] = "warm",
+    connection: Annotated[str, typer.Option(help="one, per_statement or both with +.")] = "one",
+    protocol: Annotated[str, typer.Option(help="simple, extended, prepared.")] = "simple",
+    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
+    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
+    seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    exclusive: Exclusive = False,
+    max_overhead: MaxOverhead = None,
+    yes: Yes = False,
+) -> None:
+    """Compare environments: native and its second copy (A/A) come by themselves."""
+    from dbtoll import commands
+
+    name, _, directory = workload.partition(":")
+    workload_options = {
+        "scale": scale,
+        "indexes": indexes,
+        "queries": queries.split("+") if queries else None,
+        "directory": str(Path(directory).absolute()) if directory else None,
+    }
+    text = commands.comparison_text(
+        stacks,
+        baseline=baseline,
+        engine=engine,
+        engine_options={"profile": profile, "settings_file": str(settings.absolute()) if settings else None},
+        workload=name,
+        workload_options=workload_options,
+        image=image,
+        tables={
+            "factors": {
+                k: v.split("+")
+                for k, v in (("temperature", temperature), ("connection", connection), ("protocol", protocol))
+            },
+            "resources": {"cpus": cpus, "memory": memory},
+            "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
+        },
+        top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead},
+    )
+    raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
+
+
+@app.command()
+def plan(
+    spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
+    rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
+    blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run would do, without doing it."""
+    from dbtoll import commands
+
+    commands.show_plan(spec, rounds=rounds, blocks=blocks, as_json=as_json)
+
+
+@app.command()
+def analyze(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
+    """Intervals and verdicts of a run, from its folder alone."""
+    from dbtoll import commands
+
+    commands.analyze(run, as_json=as_json)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
+    """Write the page, CSV and Parquet of a run, and print its table."""
+    from dbtoll import commands
+
+    commands.report(run, as_json=as_json)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What can be measured on this machine, what is missing for the rest, and the command that brings it."""
+    from dbtoll import commands
+
+    raise typer.Exit(commands.doctor(as_json=as_json))
+
+
+@app.command()
+def clean(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
+    """Remove what killed runs left behind; touches nothing else."""
+    from dbtoll import commands
+
+    raise typer.Exit(commands.clean(runs_dir, as_json=as_json))
+
+
+@app.command()
+def selfbench(
+    name: Annotated[str | None, typer.Argument(help="One property; without it: the list.")] = None,
+    as_json: AsJson = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE, see the list.")] = None,
+) -> None:
+    """The instrument's calibration certificate: one property measured, with the bounds that it is held to."""
+    from dbtoll import commands
+
+    raise typer.Exit(commands.show_selfbench(name, option or [], as_json=as_json))
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """The version."""
+    typer.echo(json.dumps({"dbtoll": __version__}) if as_json else f"dbtoll {__version__}")
+
+
+@app.command()
+def test() -> None:
+    """Run the tests of a checkout (./dbtoll test)."""
+    raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
+
+
+def main() -> None:
+    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; 130 when stopped."""
+    try:
+        code = app(standalone_mode=False)
+    except DbtollError as error:
+        _told(error.message, error.mend)
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        usage = getattr(error, "ctx", None)
+        _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
+        sys.exit(UsageError.exit_code)
+    except KeyboardInterrupt:
+        _told("stopped", "")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="dbtoll-defect-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+        _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {file.name}")
+        sys.exit(DbtollError.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _told(message: str, mend: str) -> None:
+    print(f"dbtoll: {message}", file=sys.stderr)
+    if mend:
+        print(f"  mend: {mend}", file=sys.stderr)

@@ -1,0 +1,285 @@
+"""What the commands of the command line do. The only place where measuring, analysing and reporting are joined."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from dbtoll import registry, spec, units
+from dbtoll.errors import DbtollError, UsageError
+from dbtoll.model import Arm, Experiment, Outcome
+from dbtoll.plan import Plan
+
+WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
+"""Exit codes of the gate."""
+
+QUICK = "quick.toml"
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def quick(runs_dir: Path, *, as_json: bool) -> int:
+    """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
+    from dbtoll.channel.local import open_local
+    from dbtoll.runner.preparation import lacks
+
+    experiment, text = spec.read(experiments() / QUICK)
+    console = Console(stderr=True, highlight=False)
+    with open_local() as host:
+        missing = lacks(host, experiment.arms)
+    for name, found in missing.items():
+        for lack in found:
+            console.print(f"{name} is left out: {lack.what} ({lack.why}); mend: {lack.mend}", markup=False)
+    kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
+    if not any(_compared(arm, experiment) for arm in kept):
+        raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
+    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
+
+
+def compare(text: str, *, runs_dir: Path, as_json: bool) -> int:
+    """Measure the specification that the command line was made into."""
+    return _measure(spec.parse(text, "compare"), text, runs_dir, as_json=as_json)
+
+
+def comparison_text(
+    stacks: Sequence[str],
+    *,
+    baseline: str | None,
+    engine: str,
+    engine_options: Mapping[str, Any],
+    workload: str,
+    workload_options: Mapping[str, Any],
+    image: str | None,
+    tables: Mapping[str, Mapping[str, Any]],
+    top: Mapping[str, Any],
+) -> str:
+    """The specification that `dbtoll compare` stands for."""
+    pictured = {} if image is None else {"path" if "/" in image or Path(image).exists() else "suite": image}
+    return spec.comparison(
+        stacks,
+        baseline=baseline,
+        engine=engine,
+        engine_options={key: value for key, value in engine_options.items() if value is not None},
+        workload=workload,
+        workload_options={key: value for key, value in workload_options.items() if value is not None},
+        tables={**tables, "image": pictured},
+        top=top,
+    )
+
+
+def run(
+    path: Path,
+    *,
+    resume: bool,
+    runs_dir: Path,
+    as_json: bool,
+    exclusive: bool,
+    budget: str | None,
+    max_overhead: str | None,
+) -> int:
+    """A specification, or with ``resume`` a run folder."""
+    if resume:
+        from dbtoll.progress import Progress
+        from dbtoll.runner import run as runs
+        from dbtoll.store.reader import read_run
+
+        experiment = read_run(path).plan.experiment
+        with Progress(experiment, quiet=as_json) as progress:
+            runs.resume(path, progress)
+        return _conclude(path, experiment, as_json=as_json)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    lines = text.splitlines()
+    # Told on the command line, written into the specification: the run folder then says all that was asked.
+    if exclusive and not any(line.startswith("exclusive") for line in lines):
+        text = "exclusive = true\n" + text
+    experiment = spec.parse(text, str(path)) if text else spec.read(path)[0]
+    if budget is not None:
+        budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
+        experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
+    if max_overhead is not None:
+        experiment = replace(experiment, max_overhead=_unit("--max-overhead", max_overhead, units.fraction))
+    return _measure(experiment, text, runs_dir, as_json=as_json)
+
+
+def _unit(option: str, text: str, convert: Any) -> Any:
+    try:
+        return convert(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", "see --help") from None
+
+
+def _measure(experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool) -> int:
+    from dbtoll.progress import Progress
+    from dbtoll.runner import run as runs
+
+    with Progress(experiment, quiet=as_json) as progress:
+        folder = runs.begin(experiment, text, runs_dir, progress)
+    return _conclude(folder, experiment, as_json=as_json)
+
+
+def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
+    """Analysis and report of a run that has just ended, and the gate's exit code."""
+    result = report(folder, as_json=as_json)
+    if experiment.max_overhead is None:
+        return 0
+    code, sentence = gate(result, experiment.max_overhead)
+    Console(stderr=True, highlight=False).print(sentence, markup=False)
+    return code
+
+
+def gate(result: Any, limit: float) -> tuple[int, str]:
+    """Whether every arm's overhead over all statements is within ``limit`` (a fraction), by its interval."""
+    rows = [c for c in result.comparisons if c.estimand == "geomean" and c.metric == "run_time" and not c.is_aa]
+    broken = [arm.name for arm in result.arms if arm.outcome != Outcome.OK]
+    over = [c.arm for c in rows if c.low is not None and c.low > limit]
+    unclear = [c.arm for c in rows if c.high is None or c.low is None or c.low <= limit < c.high]
+    shown = f"{limit * 100:g} %"
+    if over:
+        return EXCEEDED, f"gate: exceeded: {', '.join(sorted(set(over)))} lose more than {shown}"
+    if unclear or broken or not rows:
+        names = sorted({*unclear, *broken}) or ["no arm"]
+        return CANNOT_TELL, f"gate: cannot tell whether {', '.join(names)} stays within {shown}"
+    return WITHIN, f"gate: every arm is within {shown}"
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def analyze(folder: Path, *, as_json: bool) -> Any:
+    """Write result.json and print it, or its tables."""
+    from dbtoll.analysis import result as results
+    from dbtoll.report import tables
+
+    result = results.analyze(folder)
+    text = results.to_json(result)
+    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        print(text)
+    else:
+        Console(highlight=False).print(tables.terminal(result))
+    return result
+
+
+def report(folder: Path, *, as_json: bool) -> Any:
+    """Analyse, print, and write the page and the tables into the run folder."""
+    from dbtoll.report import page
+    from dbtoll.store.reader import read_run
+
+    result = analyze(folder, as_json=as_json)
+    written = folder / "report.html"
+    written.write_text(page.render(result, read_run(folder)), encoding="utf-8")
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"report: {written}", markup=False)
+    return result
+
+
+def show_plan(path: Path, *, rounds: int, blocks: int, as_json: bool) -> None:
+    """The experiment and its first rounds."""
+    experiment, _ = spec.read(path)
+    workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
+    plan = Plan(experiment, workload.queries, blocks, {})
+    shown = [plan.round(index) for index in range(rounds)]
+    if as_json:
+        print(msgspec.json.encode({"experiment": experiment, "queries": plan.queries, "rounds": shown}).decode())
+        return
+    print(experiment.question)
+    for arm in experiment.arms:
+        print(f"arm {arm.name}: {spec.write_stack(arm.stack)}" + (f", copy of {arm.copy_of}" if arm.copy_of else ""))
+    for each in shown:
+        print(f"round {each.index}: starts {', '.join(each.start_order)}")
+        for phase in each.phases:
+            print(f"  phase {', '.join(f'{k} {v}' for k, v in phase.levels.items())}")
+            for block in phase.blocks:
+                order = "; ".join(f"{visit.query} {visit.arm}" for visit in block.visits)
+                print(f"    block {block.index}, parameter set {block.parameter_set}: {order}")
+
+
+def doctor(*, as_json: bool) -> int:
+    """Probe every environment with its default options."""
+    from dbtoll import facts
+    from dbtoll.channel.local import open_local
+
+    found: dict[str, Any] = {}
+    with open_local() as host:
+        found["host"] = facts.host(host)
+        found["environments"] = {}
+        for name in registry.names("environments"):
+            environment = registry.find("environments", name)()
+            options = spec.option_values({}, environment.options, name)
+            found["environments"][name] = [asdict(lack) for lack in environment.lacks(host, options)]
+    if as_json:
+        print(json.dumps(found))
+        return 0
+    host_facts = found["host"]
+    print(f"{host_facts['system']}, kernel {host_facts['kernel']}, {host_facts['cpus']} x {host_facts['cpu_model']}")
+    if host_facts["is_guest"]:
+        print("this host is itself a guest: `native` means native to this guest, and `cold` cold to this guest only")
+    for name, missing in found["environments"].items():
+        print(f"{name}: {'ready' if not missing else 'lacks'}")
+        for lack in missing:
+            print(f"  {lack['what']} ({lack['why']})\n    mend: {lack['mend']}")
+    return 0
+
+
+def clean(runs_dir: Path, *, as_json: bool) -> int:
+    """Remove what runs that no longer live left behind."""
+    from dbtoll.errors import RunFolderError
+    from dbtoll.runner import journal, removal
+
+    removed: list[str] = []
+    failed: list[str] = []
+    for path in sorted(runs_dir.glob(f"*/{journal.FILE}")):
+        if not journal.leftovers(path.parent):
+            continue
+        try:
+            with removal.removers() as by_kind:
+                gone, stuck = journal.clean(path.parent, by_kind)
+        except RunFolderError as error:
+            gone, stuck = [], [error.message]
+        removed += gone
+        failed += stuck
+    if as_json:
+        print(json.dumps({"removed": removed, "failed": failed}))
+    else:
+        for line in removed:
+            print(f"removed {line}")
+        for line in failed:
+            print(f"not removed {line}")
+        if not removed and not failed:
+            print("nothing was left behind")
+    return DbtollError.exit_code if failed else 0
+
+
+def show_selfbench(name: str | None, options: Sequence[str], *, as_json: bool) -> int:
+    """One property of the instrument, with its bounds; exit 1 if a figure is out of bounds."""
+    from dbtoll import selfbench as certificates
+
+    if name is None:
+        listed = certificates.listed()
+        print(json.dumps(listed) if as_json else "\n".join(f"{key}: {about}" for key, about in listed.items()))
+        return 0
+    given = dict(option.partition("=")[::2] for option in options)
+    console = Console(stderr=True, highlight=False)
+    certificate = certificates.measure(name, given, lambda text: console.print(text, markup=False))
+    if as_json:
+        print(json.dumps(certificate.as_json()))
+    else:
+        print(certificate.as_text())
+    return 0 if certificate.holds() else 1
+
+
+def experiments() -> Path:
+    """Where the shipped specifications lie: in the package of a wheel, in the checkout otherwise."""
+    packaged = Path(__file__).parent / "experiments"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent.parent / "experiments"
+
+
+def _compared(arm: Arm, experiment: Experiment) -> bool:
+    return experiment.baseline not in (arm.name, arm.copy_of)

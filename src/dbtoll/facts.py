@@ -1,0 +1,67 @@
+"""The fingerprint of the host, for the report and to refuse comparing unlike things (DESIGN §3)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+from dbtoll.errors import AgentFailure, RunFolderError
+from dbtoll.interfaces import Machine
+from dbtoll.model import Json
+
+MUST_AGREE = ("host.kernel", "host.cpu_model", "host.cpus", "image.key", "settings", "dataset.key", "agent.build")
+"""Facts that may not change between a run's parts: samples from unlike machines do not belong in one interval."""
+
+
+def host(machine: Machine) -> Json:
+    """What the host is: kernel, processor, memory, whether it is itself a guest, clock, what could disturb."""
+    cpu = _read(machine, "/proc/cpuinfo", 1 << 20)
+    memory = re.search(r"MemTotal:\s+(\d+) kB", _read(machine, "/proc/meminfo"))
+    flags = re.search(r"^flags\s*:\s*(.*)$", cpu, re.MULTILINE)
+    model = re.search(r"^(?:model name|CPU part)\s*:\s*(.*)$", cpu, re.MULTILINE)
+    release = re.search(r'^PRETTY_NAME="?([^"\n]*)', _read(machine, "/etc/os-release"), re.MULTILINE)
+    is_guest = "hypervisor" in (flags[1].split() if flags else []) or bool(_read(machine, "/sys/hypervisor/type"))
+    return {
+        "kernel": _read(machine, "/proc/sys/kernel/osrelease").strip(),
+        "system": release[1] if release else None,
+        "cpu_model": model[1].strip() if model else None,
+        "cpus": len(re.findall(r"^processor\s*:", cpu, re.MULTILINE)),
+        "memory_bytes": int(memory[1]) * 1024 if memory else None,
+        "is_guest": is_guest,
+        "vendor": _read(machine, "/sys/class/dmi/id/sys_vendor").strip() or None,
+        "clocksource": _read(machine, "/sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
+        or None,
+        "governor": _read(machine, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
+        "turbo_off": _read(machine, "/sys/devices/system/cpu/intel_pstate/no_turbo").strip() or None,
+        "smt": _read(machine, "/sys/devices/system/cpu/smt/control").strip() or None,
+        "transparent_huge_pages": _chosen(_read(machine, "/sys/kernel/mm/transparent_hugepage/enabled")),
+        "swappiness": _read(machine, "/proc/sys/vm/swappiness").strip() or None,
+        "randomize_va_space": _read(machine, "/proc/sys/kernel/randomize_va_space").strip() or None,
+    }
+
+
+def compare(before: Json, now: Json, folder: str) -> None:
+    """RunFolderError if a run is continued on what is not the same machine, image, engine, data or agent."""
+    pairs = {key: (_at(before, key), _at(now, key)) for key in MUST_AGREE}
+    unlike = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    if unlike:
+        told = "; ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in unlike.items())
+        raise RunFolderError(f"{folder}: cannot be continued here: {told}", "begin a new run without --resume")
+
+
+def _at(facts: Json, path: str) -> Any:
+    for key in path.split("."):
+        facts = (facts or {}).get(key, {})
+    return facts
+
+
+def _read(machine: Machine, path: str, max_bytes: int = 65536) -> str:
+    with contextlib.suppress(AgentFailure):
+        return machine.get(path, max_bytes=max_bytes).decode(errors="replace")
+    return ""
+
+
+def _chosen(text: str) -> Any:
+    found = re.search(r"\[(\w+)\]", text)
+    return found[1] if found else None

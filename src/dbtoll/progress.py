@@ -1,0 +1,73 @@
+"""What is shown while a run goes on, and the decision after each round whether another one is worth it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dbtoll.analysis import stopping
+from dbtoll.model import Experiment
+from dbtoll.report import words
+from dbtoll.store.schema import Visit
+
+
+class Progress:
+    """Live line on a terminal, a line a round elsewhere; always on standard error. Implements runner.rounds.Watch.
+
+    BIAS: drawing costs CPU time of the processors that are not the arms'; with one processor for all it is drawn between
+    visits only, at most four times a second.
+    """
+
+    INTERVAL_S = 0.25
+
+    def __init__(self, experiment: Experiment, *, quiet: bool = False) -> None:
+        self.experiment = experiment
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
+        self._interval = ""
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
+        if self._live is None or time.monotonic() - self._drawn < self.INTERVAL_S:
+            return
+        self._drawn = time.monotonic()
+        head = "pilot" if round_index < 0 else f"round {round_index + 1}"
+        left = f"  {int(left_s) // 60}:{int(left_s) % 60:02d} left" if 0 <= left_s < float("inf") else ""
+        line = Text(f"{head}  {done}/{of}  {doing}{left}", no_wrap=True, overflow="ellipsis")
+        if self._interval:
+            line.append(f"\n{self._interval}")
+        self._live.update(line, refresh=True)
+
+    def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+        """The interval so far, and whether it is narrow enough (analysis.stopping)."""
+        seen = stopping.look(visits, self.experiment, rounds=rounds, elapsed_s=elapsed_s, next_round_s=next_round_s)
+        self._interval = "  ".join(
+            f"{arm} {words.Interval(found.estimate, found.low, found.high).text}"
+            for arm, found in seen.intervals.items()
+        )
+        needed = seen.decision.rounds_needed
+        more = f", about {needed} rounds needed" if needed and not seen.decision.stop else ""
+        if rounds:
+            self.say(f"round {rounds} at {elapsed_s:.0f} s{more}: {self._interval or 'no interval yet'}")
+        return seen.reason

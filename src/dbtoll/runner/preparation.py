@@ -1,0 +1,318 @@
+"""What is made once before the first round: image, dataset, reference answers, and the pilot that sizes the rounds."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from dbtoll import facts, registry, spec
+from dbtoll.channel.local import open_local
+from dbtoll.errors import EngineError, Unavailable
+from dbtoll.images import dataset, system
+from dbtoll.images.cache import Cache
+from dbtoll.interfaces import Engine, Entry, Journal, Machine, Workload
+from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
+from dbtoll.plan import Plan
+from dbtoll.runner.arms import DATA, Ground, open_stack, place_name
+from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
+from dbtoll.store import schema
+
+ROUNDS_WANTED = 10
+"""How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
+beyond ten the t quantile falls too little to pay for more starts."""
+
+BLOCKS_MAX = 10
+
+ANSWERS_FILE = "answers.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a round needs, and the facts of the run."""
+
+    ground: Ground
+    inputs: Inputs
+    queries: tuple[str, ...]
+    facts: Json
+
+
+@contextmanager
+def host_machine(experiment: Experiment) -> Iterator[tuple[Machine, tuple[int, ...]]]:
+    """The local host, its agent and this process kept off the arms' processors; and those processors.
+
+    BIAS: with as many arms' processors as the host has, the rig's own work runs beside the arm; the counters of CPU spent
+    outside the arms show how much.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    wanted = experiment.resources.cpus
+    if wanted > len(mine):
+        raise Unavailable(
+            f"each arm shall have {wanted} processors and there are {len(mine)}",
+            f"cpus = {len(mine)} under [resources]",
+        )
+    arms, rest = tuple(mine[-wanted:]), mine[:-wanted] or mine
+    os.sched_setaffinity(0, rest)
+    try:
+        with open_local(cpus=rest) as host:
+            yield host, arms
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
+def simulated(step: Step) -> bool:
+    """Whether that environment only simulates (``fake``): it needs no image and no data."""
+    return bool(getattr(registry.find("environments", step.environment), "simulated", False))
+
+
+def lacks(host: Machine, arms: Sequence[Arm]) -> dict[str, list[Lack]]:
+    """Arm name -> what is missing for it; only the outermost environment can be probed from here."""
+    found: dict[str, list[Lack]] = {}
+    probed: dict[str, list[Lack]] = {}
+    for arm in arms:
+        step = arm.stack[0]
+        key = repr(step)
+        if key not in probed:
+            environment = registry.find("environments", step.environment)()
+            probed[key] = environment.lacks(host, step.options)
+        if probed[key]:
+            found[arm.name] = probed[key]
+    return found
+
+
+def demand_all(host: Machine, experiment: Experiment) -> None:
+    """Unavailable, naming everything that is missing at once, unless every arm can be opened."""
+    missing = lacks(host, experiment.arms)
+    if missing:
+        unique = {lack.what: lack for arm_lacks in missing.values() for lack in arm_lacks}
+        what = "; ".join(f"{lack.what} ({lack.why})" for lack in unique.values())
+        raise Unavailable(
+            f"this machine cannot run {', '.join(sorted(missing))}: {what}",
+            "; ".join(dict.fromkeys(lack.mend for lack in unique.values())),
+        )
+
+
+def prepare(
+    experiment: Experiment, host: Machine, cpuset: tuple[int, ...], folder: Path, journal: Journal, watch: Watch
+) -> Prepared:
+    """Image, dataset, references. Each is in the cache or is made now, and what is made is said."""
+    engine: Engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
+    workload: Workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
+    cache = Cache()
+    run_facts: Json = {
+        "host": facts.host(host),
+        "agent": {key: host.hello().get(key) for key in ("build", "protocol", "architecture", "clock")},
+    }
+    image: Artifact | None = None
+    if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
+        chosen = experiment.image
+        image, image_facts = system.obtain_image(
+            cache, choice=chosen.get("path"), suite=chosen.get("suite", "bookworm"), progress=watch.say
+        )
+        run_facts["image"] = {"key": image.key, **image_facts}
+    ground = Ground(host, image, cpuset, journal, folder.name)
+    master: Artifact | None = None
+    if engine.answers:
+        master, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
+    settings = engine.settings(experiment.resources)
+    run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
+    plan = Plan(experiment, workload.queries, 1, {})
+    statements = [
+        workload.statements(experiment.engine.name, plan.parameter_seed(number))
+        for number in range(experiment.parameter_sets)
+    ]
+    answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
+    if engine.answers:
+        watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
+        answers = _references(workload, host, statements, cache, watch)
+    fresh = _Copies(cache.root / "scratch" / folder.name, master, ground, journal) if master else None
+    inputs = Inputs(
+        experiment=experiment,
+        engine=engine,
+        settings=settings,
+        statements=statements,
+        answers=answers,
+        fresh_data=fresh.make if fresh else None,
+        drop_data=fresh.drop if fresh else lambda arm: None,
+    )
+    return Prepared(ground, inputs, workload.queries, run_facts)
+
+
+def _references(
+    workload: Workload, host: Machine, statements: Sequence[Mapping[str, Statement]], cache: Cache, watch: Watch
+) -> list[Mapping[str, AnswerReference]]:
+    """By parameter set and query; asked in one go, so that the independent engine opens its data once."""
+    asked = {f"{number} {query}": each for number, one in enumerate(statements) for query, each in one.items()}
+    found = workload.references(host, asked, str(cache.root), watch.say)
+    return [
+        {query: found[f"{number} {query}"] for query in one if f"{number} {query}" in found}
+        for number, one in enumerate(statements)
+    ]
+
+
+def _dataset(
+    cache: Cache, experiment: Experiment, ground: Ground, engine: Engine, workload: Workload, watch: Watch
+) -> tuple[Artifact, Json]:
+    """The master data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`)."""
+    image = ground.image
+    assert image is not None
+    native = registry.find("environments", "native")()
+    options = spec.option_values({}, native.options, "environment 'native'")
+    cpus = tuple(sorted({*ground.cpuset, *os.sched_getaffinity(0)}))
+
+    def open_machine(provisions: tuple[Provision, ...]) -> Machine:
+        name = place_name(ground.run_id, "loader", 0)
+        place = Place(name, ground.run_id, "loader", image, provisions, experiment.resources, cpus, options)
+        machine: Machine = native.open(ground.host, place, ground.journal)
+        return machine
+
+    entry = dataset.build(
+        cache,
+        open_machine,
+        engine,
+        workload,
+        image=image,
+        resources=experiment.resources,
+        estimate_bytes=workload.estimate_bytes(),
+        progress=watch.say,
+    )
+    return entry.artifact(), {"key": entry.key, "workload": workload.key(), **entry.facts}
+
+
+class _Copies:
+    """Fresh copies of the master, one for each start; written to the journal, removed after the round."""
+
+    def __init__(self, folder: Path, master: Artifact, ground: Ground, journal: Journal) -> None:
+        self.folder, self.master, self.ground, self.journal = folder, master, ground, journal
+        self.entries: dict[str, Entry] = {}
+
+    def make(self, arm: Arm) -> Artifact:
+        target = self.path(arm)
+        self.entries[arm.name] = self.journal.create("directory", path=str(target))
+        dataset.fresh_copy(self.ground.host, self.master, str(target))
+        return Artifact(f"{self.master.key}-copy", str(target))
+
+    def drop(self, arm: Arm) -> None:
+        entry = self.entries.pop(arm.name, None)
+        if entry is not None:
+            dataset.remove_copy(self.ground.host, str(self.path(arm)))
+            entry.done()
+
+    def path(self, arm: Arm) -> Path:
+        return self.folder / place_name(self.ground.run_id, arm.name, 0)
+
+
+# --- answers that the baseline gives, where no independent engine can --------------------------------------------------
+
+
+def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared:
+    """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms.
+
+    Kept in the run folder, so that a resumed run checks against the same.
+    """
+    inputs = prepared.inputs
+    missing = [
+        {query: statement for query, statement in each.items() if query not in known}
+        for each, known in zip(inputs.statements, inputs.answers, strict=True)
+    ]
+    if not inputs.engine.answers or not any(missing):
+        return prepared
+    kept = folder / ANSWERS_FILE
+    if kept.exists():
+        answers = msgspec.json.decode(kept.read_bytes(), type=list[dict[str, AnswerReference]])
+    else:
+        watch.say("answers of the baseline, to check those of all arms against")
+        answers = _asked(prepared, missing)
+        kept.write_bytes(msgspec.json.encode(answers))
+    merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
+    return replace(prepared, inputs=replace(inputs, answers=merged))
+
+
+def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]]:
+    """One start of the baseline that answers every statement once, rows kept."""
+    inputs = prepared.inputs
+    experiment = inputs.experiment
+    arm = experiment.arm(experiment.baseline)
+    answers: list[dict[str, AnswerReference]] = []
+    with ExitStack() as stack:
+        data = inputs.fresh_data(arm) if inputs.fresh_data else None
+        stack.callback(inputs.drop_data, arm)
+        machine = open_stack(prepared.ground, experiment, arm, data, stack)
+        server = inputs.engine.start(machine, DATA, inputs.settings)
+        stack.callback(inputs.engine.stop, machine, server)
+        session = machine.serial(server.address, connection="one")
+        stack.callback(session.close)
+        for statements in missing:
+            answers.append({})
+            for query, statement in statements.items():
+                reply = session.visit(
+                    [statement],
+                    mode=experiment.factors["protocol"][0],
+                    pace=experiment.pace,
+                    answers={},
+                    lead_in=False,
+                    dwell=False,
+                    keep_rows=True,
+                )
+                execution = reply.executions[0]
+                if execution.outcome != "ok" or execution.result is None:
+                    said = (execution.error or {}).get("message", execution.outcome)
+                    raise EngineError(f"{query} fails in the baseline: {said}", "mend the statement, then run again")
+                answers[-1][query] = _reference(execution.result)
+    return answers
+
+
+def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:
+    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter."""
+    width = len(rows[0]) if rows else 0
+    columns = tuple("numeric" if _is_fractional(rows, column) else "exact" for column in range(width))
+    return AnswerReference(columns, tuple(tuple(row) for row in rows))
+
+
+def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
+    values = [row[column] for row in rows if row[column] is not None]
+    number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+    return all(number.fullmatch(value or "") for value in values) and any(
+        set(value or "") & set(".eE") for value in values
+    )
+
+
+# --- the pilot -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """What a round was seen to cost (seconds): the fixed part, and each block of all its phases."""
+
+    fixed_s: float
+    block_s: float
+
+    def round_s(self, blocks: int) -> float:
+        return self.fixed_s + blocks * self.block_s
+
+    def blocks(self, budget_s: float) -> int:
+        """As many as let ROUNDS_WANTED rounds fit, at least one."""
+        room = budget_s / ROUNDS_WANTED - self.fixed_s
+        return max(1, min(BLOCKS_MAX, int(room / self.block_s))) if self.block_s > 0 else BLOCKS_MAX
+
+
+def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
+    """A round of one block, measured for its length only. DbtollError if the baseline or its copy does not get through."""
+    experiment = prepared.inputs.experiment
+    watch.say("pilot: one round of one block, to see how many fit into the budget")
+    records: list[schema.Record] = []
+    plan = Plan(experiment, prepared.queries, 1, {}).round(-1)
+    run = RoundRun(prepared.ground, prepared.inputs, plan, records.append, watch, Budget(float("inf")), None, set())
+    begin = time.monotonic()
+    run.measure()
+    whole_s = time.monotonic() - begin
+    for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
+        if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
+            raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
+    return Pilot(fixed_s=whole_s - run.phases_s, block_s=run.phases_s)

@@ -1,0 +1,366 @@
+"""One round: a fresh start of every arm, the warm-up, the phases, the end of every arm; each written down as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from dbtoll.errors import DbtollError
+from dbtoll.images import dataset
+from dbtoll.interfaces import Engine
+from dbtoll.model import (
+    AnswerReference,
+    Arm,
+    Artifact,
+    Block,
+    Experiment,
+    Json,
+    Phase,
+    Round,
+    Statement,
+    VisitReply,
+)
+from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.store import schema
+from dbtoll.store.schema import Record
+
+WARM_UP = -1
+"""Block number of the first run of every query after a start."""
+
+
+class Budget:
+    """What is left of the time to measure. Python's clock decides when to stop and never becomes a number of a result."""
+
+    OVERRUN = 1.10
+    """A round that runs past the budget is cut here and marked (DESIGN §5)."""
+
+    def __init__(self, budget_s: float, used_s: float = 0.0) -> None:
+        self.budget_s = budget_s
+        self._begin = time.monotonic() - used_s
+
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._begin
+
+    def left_s(self) -> float:
+        return self.budget_s - self.elapsed_s()
+
+    def overrun(self) -> bool:
+        return self.elapsed_s() > self.budget_s * self.OVERRUN
+
+
+class Watch(Protocol):
+    """What looks on: shows progress and decides, after whole rounds, whether another one is worth it."""
+
+    def say(self, text: str) -> None: ...
+    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None: ...
+    def decide(self, visits: Sequence[schema.Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+        """A reason to stop, or None to go on. ``visits``: of the rounds that count, so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is the same in every round.
+
+    ``statements`` and ``answers`` by parameter set; ``fresh_data``: an arm's new copy of the data (None: there is none).
+    """
+
+    experiment: Experiment
+    engine: Engine
+    settings: Mapping[str, str]
+    statements: Sequence[Mapping[str, Statement]]
+    answers: Sequence[Mapping[str, AnswerReference]]
+    fresh_data: Callable[[Arm], Artifact] | None
+    drop_data: Callable[[Arm], None]
+
+
+class Cut(Exception):
+    """The budget ended inside a round."""
+
+
+@dataclass(slots=True)
+class RoundRun:
+    """One attempt at one round. ``write`` takes each record as it comes."""
+
+    ground: Ground
+    inputs: Inputs
+    plan: Round
+    write: Callable[[Record], None]
+    watch: Watch
+    budget: Budget
+    logs: Path | None
+    seen_plans: set[str]
+    given_up: frozenset[str] = frozenset()
+    arms: dict[str, RunningArm] = field(default_factory=dict)
+    phases_s: float = 0.0
+    _order: int = 0
+    _done: int = 0
+    _of: int = 0
+
+    def measure(self) -> None:
+        """All of it. Raises Cut where the budget ends; whatever happens, every arm is ended and its data removed."""
+        self._of = sum(len(block.visits) for phase in self.plan.phases for block in phase.blocks)
+        try:
+            for name in self.plan.start_order:
+                if name not in self.given_up:
+                    self.start(self.inputs.experiment.arm(name))
+            warm = [phase for phase in self.plan.phases if phase.levels["temperature"] == "warm"]
+            if warm:
+                self.warm_up(warm[0])
+            begin = time.monotonic()
+            for phase in self.plan.phases:
+                self.phase(phase)
+            self.phases_s = time.monotonic() - begin
+        finally:
+            self.end()
+
+    def healthy(self) -> list[str]:
+        """Arms that got through the round."""
+        return [name for name, running in self.arms.items() if running.failure is None]
+
+    # --- starts and ends ---------------------------------------------------------------------------------------------
+
+    def start(self, arm: Arm) -> None:
+        """A fresh copy of the data, a fresh boot, a fresh server; then asleep. A failure is recorded, the others go on."""
+        self.progress(f"start of {arm.name}")
+        experiment, engine = self.inputs.experiment, self.inputs.engine
+        closing = ExitStack()
+        running: RunningArm | None = None
+        try:
+            data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
+            machine = open_stack(self.ground, experiment, arm, data, closing)
+            running = RunningArm(arm, machine, engine, self.inputs.settings, closing)
+            if data is not None:
+                dataset.read_in(machine, DATA)
+            running.start_server()
+            facts = {**machine.facts(), **engine.facts(running.session())}
+            running.sleep()
+        except DbtollError as error:
+            if running is not None:
+                self.keep_logs(running)
+                running.close()
+            else:
+                closing.close()
+            self.inputs.drop_data(arm)
+            self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="failed", reason=error.message))
+            self.watch.say(f"{arm.name} did not start: {error.message}")
+            return
+        self.arms[arm.name] = running
+        self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
+
+    def end(self) -> None:
+        """Every arm's end; its logs are kept."""
+        for name, running in self.arms.items():
+            self.progress(f"end of {name}")
+            try:
+                running.wake()
+                self.keep_logs(running)
+            except DbtollError as error:
+                running.failure = running.failure or error.message
+            for problem in running.close():
+                self.watch.say(f"{name} did not end cleanly: {problem}")
+            self.inputs.drop_data(running.arm)
+
+    def keep_logs(self, running: RunningArm) -> None:
+        if self.logs is None:
+            return
+        folder = self.logs / f"{self.plan.index}-{running.arm.name.replace('/', '_')}"
+        for name, content in running.machine.logs().items():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name.replace("/", "_")).write_bytes(content)
+
+    def fail(self, running: RunningArm, error: DbtollError) -> None:
+        """This start failed in mid-round: said in a second `start` record; the other arms go on."""
+        running.failure = error.message
+        record = schema.Start(round=self.plan.index, arm=running.arm.name, outcome="failed", reason=error.message)
+        self.write(record)
+        self.watch.say(f"{running.arm.name} failed: {error.message}")
+
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    def warm_up(self, phase: Phase) -> None:
+        """Every query once in every arm (minhas2008 §4.1), then the plans and a checkpoint, untimed.
+
+        These first runs after a start are recorded and reported apart (first touch).
+        """
+        first = phase.blocks[0]
+        for visit in first.visits:
+            self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
+        if not self.inputs.engine.answers:
+            return
+        for name in self.healthy():
+            self.progress(f"plans of {name}")
+            self.awake(self.arms[name], self.fingerprints)
+
+    def fingerprints(self, running: RunningArm) -> None:
+        """Plans of every statement of this round, outside timed passes; then a checkpoint on command."""
+        session = running.session()
+        first_block: dict[int, int] = {}
+        for block in (block for phase in self.plan.phases for block in phase.blocks):
+            first_block.setdefault(block.parameter_set, block.index)
+        for parameter_set, index in first_block.items():
+            for query, statement in self.inputs.statements[parameter_set].items():
+                mark, text = running.engine.fingerprint(session, statement)
+                new = mark not in self.seen_plans
+                self.seen_plans.add(mark)
+                self.write(
+                    schema.Fingerprint(
+                        round=self.plan.index,
+                        arm=running.arm.name,
+                        query=query,
+                        block=index,
+                        fingerprint=mark,
+                        plan=text if new else None,
+                    )
+                )
+        running.engine.quiet(session)
+
+    def phase(self, phase: Phase) -> None:
+        self.count(phase, "begin")
+        for block in phase.blocks:
+            for visit in block.visits:
+                self._done += 1
+                self.visit(phase, block, visit.arm, visit.query)
+        self.count(phase, "end")
+        for running in self.arms.values():
+            running.close_sessions() if running.awake else self.awake(running, RunningArm.close_sessions)
+
+    def visit(self, phase: Phase, block: Block, arm: str, query: str) -> None:
+        """Wake one arm, let it answer one statement, put it to sleep again."""
+        running = self.arms.get(arm)
+        if running is None or running.failure is not None:
+            return
+        if self.budget.overrun():
+            raise Cut
+        self.progress(f"{arm} {query}")
+        first_touch = block.index == WARM_UP
+        cold = phase.levels["temperature"] == "cold" and not first_touch
+        try:
+            running.wake()
+            if cold:
+                running.restart_cold(self.ground.host)
+            before = running.counters()
+            reply = running.session(phase.levels["connection"]).visit(
+                [self.inputs.statements[block.parameter_set][query]],
+                mode=phase.levels["protocol"],
+                pace=self.inputs.experiment.pace,
+                answers=self.inputs.answers[block.parameter_set],
+                lead_in=not (cold or first_touch),
+                dwell=not (cold or first_touch),
+            )
+            after = running.counters()
+            others_asleep = self.others_asleep(running)
+            running.sleep()
+        except DbtollError as error:
+            self.fail(running, error)
+            return
+        self.write(self.record(phase, block, arm, query, others_asleep, reply, before, after))
+
+    def others_asleep(self, running: RunningArm) -> bool | None:
+        """Whether every other arm has slept through this visit; None where one of them cannot tell."""
+        told = [other.asleep() for other in self.arms.values() if other is not running and other.failure is None]
+        return None if None in told else all(told)
+
+    def record(
+        self,
+        phase: Phase,
+        block: Block,
+        arm: str,
+        query: str,
+        others_asleep: bool | None,
+        reply: VisitReply,
+        before: Mapping[str, object],
+        after: Mapping[str, object],
+    ) -> schema.Visit:
+        """The visit as the history keeps it."""
+        self._order += 1
+        problems = [
+            e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
+        ]
+        processes = _difference(before, after, "processes", ("user_ns", "system_ns"))
+        machine = _difference(before, after, "machine", ("pages_in_bytes",))
+        return schema.Visit(
+            round=self.plan.index,
+            arm=arm,
+            levels=phase.levels,
+            block=block.index,
+            parameter_set=block.parameter_set,
+            query=query,
+            order=self._order,
+            first_touch=block.index == WARM_UP,
+            asleep_ok=others_asleep,
+            host_start_ns=reply.host_start_ns,
+            host_end_ns=reply.host_end_ns,
+            start_ns=reply.start_ns,
+            end_ns=reply.end_ns,
+            executions=tuple(
+                schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)
+                for e in reply.executions
+            ),
+            problem=problems[0] if problems else None,
+            # BIAS: blocks that came in for others in the meantime are counted too; all other arms are asleep.
+            disk_read_bytes=machine["pages_in_bytes"] if machine else None,
+            cpu=processes,
+        )
+
+    def count(self, phase: Phase, when: str) -> None:
+        """Counters of every arm and of the host around a phase, outside timed passes."""
+        for name in self.healthy():
+            running = self.arms[name]
+
+            def read(running: RunningArm) -> None:
+                background = running.engine.background_work(running.session()) if running.engine.answers else None
+                inside = running.counters()
+                host = self.ground.host.counters()
+                self.write(
+                    schema.Counters(
+                        round=self.plan.index,
+                        arm=running.arm.name,
+                        levels=phase.levels,
+                        when="begin" if when == "begin" else "end",
+                        machine=host.get("machine"),
+                        processes=inside.get("processes"),
+                        background=background,
+                        outside_cpu_ns=self.outside_cpu_ns(host),
+                    )
+                )
+
+            self.awake(running, read)
+
+    def outside_cpu_ns(self, host: Json) -> int | None:
+        """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
+        busy = busy_ns(host)
+        arms = [cpu_ns(running.machine) for running in self.arms.values()]
+        agent = self.ground.host.counters(tree_of=self.ground.host.hello()["pid"])["processes"]
+        parts = [*arms, agent["user_ns"], agent["system_ns"], time.process_time_ns()]
+        return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
+
+    def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:
+        """Do untimed work with one arm awake. A failure is this arm's, the others go on."""
+        if running.failure is not None:
+            return
+        try:
+            running.wake()
+            work(running)
+            running.sleep()
+        except DbtollError as error:
+            self.fail(running, error)
+
+    def progress(self, doing: str) -> None:
+        self.watch.at(self.plan.index, doing, self._done, self._of, self.budget.left_s())
+
+
+def _difference(
+    before: Mapping[str, object], after: Mapping[str, object], part: str, names: Sequence[str]
+) -> dict[str, int] | None:
+    """``after - before`` of some counters; None where one of them is not known."""
+    old, new = before.get(part), after.get(part)
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return None
+    if any(old.get(name) is None or new.get(name) is None for name in names):
+        return None
+    return {name: int(new[name]) - int(old[name]) for name in names}

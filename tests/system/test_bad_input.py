@@ -1,0 +1,143 @@
+"""Whatever a user gets wrong is one clear sentence with its mend; never a trace, and the exit code of its kind."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.make_run import make_run
+from tests.support.program import dbtoll
+
+SPEC = """
+[engine]
+name = "null"
+[[arm]]
+name = "a"
+stack = "fake"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 64, []),
+        (("compar",), 64, ["compar"]),
+        (("compare",), 64, ["ENV"]),
+        (("compare", "dokcer"), 64, ["dokcer", "docker"]),
+        (("compare", "docker:speed=3"), 64, ["speed"]),
+        (("compare", "fake", "--engine", "oracle"), 65, ["oracle", "postgres"]),
+        (("compare", "fake", "--workload", "tpcz"), 65, ["tpcz", "tpch"]),
+        (("compare", "fake", "--scale", "0.000001"), 64, ["scale"]),
+        (("compare", "fake", "--budget", "soon"), 65, ["soon", "duration"]),
+        (("compare", "fake", "--temperature", "cold"), 65, ["exclusive"]),
+        (("compare", "fake", "--max-overhead", "lots"), 65, ["lots"]),
+        (("run", "nowhere.toml"), 65, ["nowhere.toml", "cannot be read"]),
+        (("run", "nowhere", "--resume"), 66, ["nowhere"]),
+        (("analyze", "nowhere"), 66, ["nowhere"]),
+        (("report", "nowhere"), 66, ["nowhere"]),
+        (("selfbench", "nothing"), 64, ["nothing", "agent"]),
+        (("test",), 64, ["./dbtoll test"]),
+    ],
+)
+def test_one_sentence_and_the_mend(tmp_path: Path, words: tuple[str, ...], code: int, said: list[str]) -> None:
+    done = dbtoll(*words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "defect" not in done.stderr
+    if words:
+        assert "mend: " in done.stderr
+    for word in said:
+        assert word in done.stderr
+    assert not list(tmp_path.iterdir()), "something was left behind"
+
+
+def test_a_specification_does_not_reach_a_shell(tmp_path: Path) -> None:
+    """Text of a specification that would run a command if any part of it came to a shell."""
+    mark = tmp_path / "reached"
+    evil = f"$(touch {mark}); `touch {mark}`; ' ; touch {mark} ; '"
+    for spec in (
+        f'question = "{evil}"\n' + SPEC,
+        SPEC + f'[[arm]]\nname = "b"\nstack = "docker:runtime={evil}"\n',
+        SPEC.replace('"null"', f'"{evil}"'),
+        f'[image]\npath = "{evil}"\n' + SPEC,
+        f'[engine]\nname = "postgres"\nsettings = {{ work_mem = "{evil}" }}\n[[arm]]\nstack = "native"\n',
+    ):
+        file = tmp_path / "spec.toml"
+        file.write_text(spec)
+        done = dbtoll("run", str(file), "--budget", "1s", "--runs-dir", str(tmp_path / "runs"))
+        assert "Traceback" not in done.stderr
+        assert "defect" not in done.stderr, done.stderr
+        assert not mark.exists()
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "runs" / "sample")
+
+
+def test_a_truncated_folder_is_read_up_to_its_last_whole_line(run_folder: Path) -> None:
+    history = run_folder / "history.ndjson"
+    history.write_bytes(history.read_bytes()[:-40])
+    assert dbtoll("analyze", str(run_folder), "--json").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda lines: [*lines[:10], *lines[11:]], "history.ndjson:11"),
+        (lambda lines: [*lines[:4], lines[4].replace(b"1", b"2", 1), *lines[5:]], "history.ndjson:5"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "history.ndjson:2"),
+        (lambda lines: [], "history.ndjson:1"),
+    ],
+)  # fmt: skip
+def test_an_edited_history_names_its_line(run_folder: Path, damage: object, said: str) -> None:
+    history = run_folder / "history.ndjson"
+    lines = history.read_bytes().splitlines(keepends=True)
+    history.write_bytes(b"".join(damage(lines)))  # type: ignore[operator]
+    for command in ("analyze", "report"):
+        done = dbtoll(command, str(run_folder))
+        assert done.returncode == 66, done.stderr
+        assert said in done.stderr
+        assert "mend: " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["plan.json", "facts.json", "spec.toml"])
+def test_an_edited_or_missing_companion_is_named(run_folder: Path, name: str) -> None:
+    file = run_folder / name
+    kept = file.read_bytes()
+    file.write_bytes(kept + b" ")
+    assert name in dbtoll("analyze", str(run_folder)).stderr
+    file.unlink()
+    done = dbtoll("analyze", str(run_folder))
+    assert done.returncode == 66
+    assert name in done.stderr
+
+
+def test_a_newer_schema_asks_for_a_newer_dbtoll(run_folder: Path) -> None:
+    history = run_folder / "history.ndjson"
+    text = history.read_bytes()
+    first, _, rest = text.partition(b"\n")
+    from dbtoll.store.schema import FIRST_CHAIN, chain_of
+
+    newer = first.replace(b'"schema_version":1', b'"schema_version":99')
+    open_line = newer.rpartition(b',"chain"')[0]
+    history.write_bytes(open_line + b',"chain":"%s"}\n' % chain_of(open_line, FIRST_CHAIN).encode() + rest)
+    done = dbtoll("analyze", str(run_folder))
+    assert done.returncode == 66
+    assert "99" in done.stderr
+    assert "newer dbtoll" in done.stderr
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    shutil.rmtree(folder)
+    folder.write_text("a file where the run folders should go")
+    file = tmp_path / "spec.toml"
+    file.write_text(SPEC)
+    done = dbtoll("run", str(file), "--runs-dir", str(folder))
+    assert done.returncode == 66
+    assert "cannot be made" in done.stderr
