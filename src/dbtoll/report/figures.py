@@ -1,0 +1,247 @@
+"""Where each mark of a figure lies. The templates draw it as SVG; text and colour are theirs.
+
+Why inline SVG by our own templates and not a plotting library: a library lays a figure out once, in fixed units and
+fixed colours. Shrunk to a phone its text is 5 px high, so it would have to be embedded twice, and in the dark its paper
+stays white. Here every horizontal place is a per cent of the width (SVG allows that for x, width and cx), so one figure
+fits 320 and 1400 px with text of constant size, takes its colours from the page's custom properties (dark, print), and
+each row is a row of a table that carries its numbers as text for a screen reader. The price is the axis arithmetic below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.model import Verdict
+from dbtoll.report import words
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result import Comparison, Result, SeriesPoint
+
+_LOG_FROM = math.log(2.0)
+"""An axis that must hold a doubling or a halving is logarithmic: a linear one squeezes everything else against zero."""
+
+_TICKS_MAX = 6
+"""As many labels as fit beside each other on a phone."""
+
+_PINNED_SHARE = 0.01
+"""Share of visits that may lie outside the run-order axis, drawn at its edge: one stalled visit must not hide the drift."""
+
+
+# --- axes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """``x``: place in per cent of the width."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis over effects (fractions) between ``low`` and ``high``; ``log`` makes equal factors equally wide."""
+
+    low: float
+    high: float
+    log: bool
+
+    def place(self, effect: float) -> float:
+        """Per cent of the width, 0 to 100; outside values lie on the edge."""
+        value, low, high = (math.log1p(max(e, -0.999)) if self.log else e for e in (effect, self.low, self.high))
+        return round(min(100.0, max(0.0, 100 * (value - low) / (high - low))), 2)
+
+    @property
+    def ticks(self) -> list[Tick]:
+        if self.log:
+            factors = _log_factors(1 + self.low, 1 + self.high)
+            return [Tick(self.place(f - 1), "1" if f == 1 else f"{f:g}×") for f in factors]
+        step = _step((self.high - self.low) / (_TICKS_MAX - 1))
+        decimals = max(0, -math.floor(math.log10(step * 100) + 1e-9))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [
+            Tick(self.place(i * step), words.number(i * step * 100, decimals, plus=True))
+            for i in range(first, last + 1)
+        ]
+
+    @property
+    def title(self) -> str:
+        return "times as long (logarithmic)" if self.log else "difference in per cent"
+
+
+def _step(at_least: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is not below ``at_least``."""
+    power = 10.0 ** math.floor(math.log10(at_least))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= at_least * (1 - 1e-9))
+
+
+def _log_factors(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for mantissas in ((1, 1.5, 2, 3, 4, 5, 7), (1, 1.5, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        factors = [
+            m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d * (1 + 1e-9) and m * 10.0**d <= high
+        ]
+        if len(factors) <= _TICKS_MAX:
+            return factors
+    return factors[:: math.ceil(len(factors) / _TICKS_MAX)]
+
+
+def axis_for(effects: Iterable[float], margin: float) -> Axis:
+    """An axis that holds ``effects``, zero and the margin, with some air."""
+    values = [*effects, -margin, margin]
+    low, high = min(values), max(values)
+    if math.log1p(high) > _LOG_FROM or math.log1p(max(low, -0.999)) < -_LOG_FROM:
+        lowest, highest = math.log1p(max(low, -0.999)), math.log1p(high)
+        air = 0.04 * (highest - lowest)
+        return Axis(math.expm1(lowest - air), math.expm1(highest + air), log=True)
+    air = 0.04 * (high - low)
+    return Axis(low - air, high + air, log=False)
+
+
+# --- interval plots ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch in per cent of the width."""
+
+    x1: float
+    x2: float
+
+    @property
+    def width(self) -> float:
+        return round(self.x2 - self.x1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ForestRow:
+    """One comparison: its interval (thick), its Holm-adjusted interval (thin) and the A/A interval behind both."""
+
+    label: str
+    group: str
+    comparison: Comparison
+    interval: words.Interval
+    verdict: str
+    kind: str
+    point: float | None
+    span: Span | None
+    adjusted: Span | None
+    noise: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Intervals under each other on one axis."""
+
+    title: str
+    axis: Axis
+    zero: float
+    margin: Span
+    rows: list[ForestRow]
+    has_adjusted: bool
+    has_noise: bool
+
+
+def forest(title: str, entries: Sequence[tuple[str, str, Comparison]], result: Result) -> Forest:
+    """``entries``: (label, group, comparison) from top to bottom; a group's name is shown where it changes."""
+    # Adjusted whiskers may run off the edge: the axis is for the estimates and their own intervals.
+    held = [v for *_, c in entries for v in (c.estimate, c.low, c.high) if v is not None]
+    axis = axis_for(held, result.margin)
+    noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
+    rows = []
+    for label, group, c in entries:
+        aa = None if c.is_aa else noise.get((str(c.levels), c.metric, c.estimand, c.baseline))
+        rows.append(
+            ForestRow(
+                label=label,
+                group=group,
+                comparison=c,
+                interval=words.Interval(c.estimate, c.low, c.high),
+                verdict="A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
+                kind="noise" if c.is_aa else kind_of(c.verdict),
+                point=None if c.estimate is None else axis.place(c.estimate),
+                span=_span(axis, c.low, c.high),
+                adjusted=_span(axis, c.low_holm, c.high_holm),
+                noise=_span(axis, aa.low, aa.high) if aa else None,
+            )
+        )
+    return Forest(
+        title=title,
+        axis=axis,
+        zero=axis.place(0.0),
+        margin=Span(axis.place(-result.margin), axis.place(result.margin)),
+        rows=rows,
+        has_adjusted=any(r.adjusted for r in rows),
+        has_noise=any(r.noise for r in rows),
+    )
+
+
+def _span(axis: Axis, low: float | None, high: float | None) -> Span | None:
+    return None if low is None or high is None else Span(axis.place(low), axis.place(high))
+
+
+def kind_of(verdict: str | None) -> str:
+    """The class that a verdict has in the style sheet."""
+    return {Verdict.LOSES: "loses", Verdict.GAINS: "gains", Verdict.NO_DIFFERENCE: "same"}.get(verdict, "unknown")  # type: ignore[call-overload,no-any-return]
+
+
+# --- run order ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrderPanel:
+    """One arm's visits in the order in which they were made. ``path``: a dot each, in a box of 1000 x 1000."""
+
+    arm: str
+    path: str
+    visits: int
+    pinned: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """The same axes for all panels. ``time_ticks`` and ``rounds`` (where each begins) in per cent of the width."""
+
+    panels: list[RunOrderPanel]
+    limit: float
+    time_ticks: list[Tick]
+    rounds: list[float]
+
+
+def run_order(series: Sequence[SeriesPoint], arms: Sequence[str]) -> RunOrder | None:
+    """None if nothing was measured."""
+    if not series:
+        return None
+    sizes = sorted(abs(s.log_deviation) for s in series)
+    limit = max(0.02, 1.1 * sizes[min(len(sizes) - 1, math.floor(len(sizes) * (1 - _PINNED_SHARE)))])
+    end_s = max(s.elapsed_s for s in series) or 1.0
+    panels = []
+    for arm in arms:
+        own = [s for s in series if s.arm == arm]
+        if not own:
+            continue
+        # A path of zero-length strokes with round caps: each is a dot of constant size however the box is stretched.
+        dots = (
+            f"M{1000 * s.elapsed_s / end_s:.0f} {500 - 500 * max(-1.0, min(1.0, s.log_deviation / limit)):.0f}h0"
+            for s in own
+        )
+        pinned = sum(abs(s.log_deviation) > limit for s in own)
+        panels.append(RunOrderPanel(arm, "".join(dots), len(own), pinned))
+    begins: dict[int, float] = {}
+    for s in series:
+        begins[s.round] = min(begins.get(s.round, s.elapsed_s), s.elapsed_s)
+    return RunOrder(
+        panels=panels,
+        limit=math.expm1(limit),
+        time_ticks=_time_ticks(end_s),
+        rounds=[round(100 * t / end_s, 2) for _, t in sorted(begins.items())],
+    )
+
+
+def _time_ticks(end_s: float) -> list[Tick]:
+    steps_s = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
+    step = next((s for s in steps_s if end_s / s <= _TICKS_MAX - 1), 86400 * math.ceil(end_s / 86400 / _TICKS_MAX))
+    return [Tick(round(100 * t / end_s, 2), words.span(t) if t else "0") for t in range(0, math.floor(end_s) + 1, step)]

@@ -1,0 +1,175 @@
+"""A Result as tables: in the terminal (80 columns are enough, colour only repeats what the words say) and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dbtoll.model import Outcome, Verdict
+from dbtoll.report import words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from dbtoll.analysis.result import Comparison, Result
+
+_STYLES = {
+    Verdict.LOSES: "red",
+    Verdict.GAINS: "blue",
+    Verdict.NO_DIFFERENCE: "green",
+    Verdict.CANNOT_TELL: "yellow",
+    Outcome.FAILED: "red",
+    Outcome.INVALID: "red",
+    Outcome.UNSUPPORTED: "yellow",
+}
+
+_EXTREMES = 3
+"""So many worst and best queries are named in the terminal; the report has all."""
+
+
+def printable(text: str) -> str:
+    """Text from a spec, a server or a log without anything that a terminal would obey (ESC, backspace, …)."""
+    return "".join(
+        c if c.isprintable() or c in (words.THIN, "\N{NO-BREAK SPACE}") else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def _text(text: str, style: str = "") -> Text:
+    # Never rich markup: an arm may be called "[red]".
+    return Text(printable(text), style=style)
+
+
+def _interval(c: Comparison) -> words.Interval:
+    return words.Interval(c.estimate, c.low, c.high)
+
+
+# --- terminal ----------------------------------------------------------------------------------------------------
+
+
+def terminal(result: Result, report: Path | None = None) -> RenderableType:
+    """What `run`, `compare`, `analyze` and `report` print at the end. ``report``: where the HTML is, None if not made."""
+    parts: list[RenderableType] = [_text(result.question, "bold")]
+    if result.expected:
+        parts.append(_text(f"expected: {result.expected}", "dim"))
+    parts.append(Text())
+    parts += [_headline(h) for h in words.headlines(result)]
+    parts += [Text(), _arms_table(result)]
+    for title, lines in (
+        ("Worst and best queries", list(_extremes(result))),
+        ("Checks that failed", list(_failed_gates(result))),
+        ("Plans that changed", [f"{p.arm}: {p.query}" for p in result.plans_changed]),
+        ("Warnings", result.warnings),
+        ("Not inside the interval", result.not_inside_the_interval),
+    ):
+        if lines:
+            parts += [_text(title, "bold"), *(_item(line) for line in lines), Text()]
+    if result.stopped:
+        parts.append(_text(f"stopped: {result.stopped}"))
+    if report is not None:
+        parts.append(_text(f"report:  {report}"))
+    return Group(*parts)
+
+
+def _headline(headline: words.Headline) -> RenderableType:
+    line = _text(f"{headline.name}{f' ({headline.levels})' if headline.levels else ''}: ", "bold")
+    line.append_text(_text(headline.phrase.lead, _STYLES.get(headline.kind, "")))  # type: ignore[call-overload]
+    line.append_text(_text(headline.phrase.rest))
+    return Padding(line, (0, 0, 0, 2))
+
+
+def _item(line: str) -> RenderableType:
+    return Padding(_text(line), (0, 0, 0, 2))
+
+
+def _arms_table(result: Result) -> Table:
+    """One row per arm, levels and metric: both estimands over all queries, and the verdict on the geometric mean."""
+    varied = words.varied_factors(c.levels for c in result.comparisons)
+    metrics = {c.metric for c in result.comparisons}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+    for head in ("arm", *(["levels"] if varied or len(metrics) > 1 else []), "geometric mean", "total", "verdict"):
+        table.add_column(head, overflow="fold")
+    totals = {(c.arm, c.metric, str(c.levels)): c for c in result.comparisons if c.estimand == "ratio_of_totals"}
+    for c in result.comparisons:
+        if c.estimand != "geomean":
+            continue
+        total = totals.get((c.arm, c.metric, str(c.levels)))
+        where = [words.levels_text(c.levels, varied)] if varied else []
+        if len(metrics) > 1:
+            where.append(words.metric_text(c.metric))
+        verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
+        table.add_row(
+            _text(c.arm),
+            *([_text(", ".join(where))] if where else []),
+            _text(_interval(c).text),
+            _text(_interval(total).text if total else words.NOTHING),
+            _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),  # type: ignore[call-overload]
+        )
+    return table
+
+
+def _extremes(result: Result) -> Iterator[str]:
+    varied = words.varied_factors(c.levels for c in result.comparisons)
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for c in result.comparisons:
+        if words.query_of(c.estimand) and not c.is_aa and c.estimate is not None and c.metric != "connect_time":
+            groups.setdefault((c.arm, words.levels_text(c.levels, varied)), []).append(c)
+    for (arm, levels), queries in groups.items():
+        ordered = sorted(queries, key=lambda c: c.estimate or 0.0, reverse=True)
+        worst, best = ordered[:_EXTREMES], ordered[_EXTREMES:][-_EXTREMES:]
+        where = f"{arm}{f' ({levels})' if levels else ''}"
+        yield f"{where}: worst {_listed(worst)}" + (f"; best {_listed(reversed(best))}" if best else "")
+
+
+def _listed(comparisons: Iterable[Comparison]) -> str:
+    return ", ".join(f"{words.query_of(c.estimand)} {_interval(c).text}" for c in comparisons)
+
+
+def _failed_gates(result: Result) -> Iterator[str]:
+    for arm in result.arms:
+        for gate in arm.gates:
+            if gate.passed is False:
+                yield f"{arm.name}: {words.gate_text(gate.name)}: {gate.finding}" + (
+                    " (voids the arm)" if gate.voids else ""
+                )
+
+
+# --- Markdown ----------------------------------------------------------------------------------------------------
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> str:
+    """A Markdown table; columns in ``right`` are set to the right. Cells are escaped."""
+    to_the_right = set(right)
+    rule = ["---:" if i in to_the_right else "---" for i in range(len(head))]
+    lines = [[_cell(h) for h in head], rule, *([_cell(c) for c in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return printable(text.replace("\n", " ")).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def markdown_arms(result: Result) -> str:
+    """The table of the terminal, for docs: every arm, metric and combination of levels over all queries."""
+    varied = words.varied_factors(c.levels for c in result.comparisons)
+    head = ["arm", *varied, "metric", "estimand", "effect (interval)", "verdict"]
+    rows = [
+        [
+            c.arm,
+            *(words.levels_text(c.levels, [factor]) for factor in varied),
+            words.metric_text(c.metric),
+            words.estimand_text(c.estimand),
+            _interval(c).text,
+            "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
+        ]
+        for c in result.comparisons
+        if words.query_of(c.estimand) is None
+    ]
+    return markdown_table(head, rows, right=[len(varied) + 3])

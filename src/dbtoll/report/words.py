@@ -1,0 +1,388 @@
+"""Figures and verdicts in plain words: the one place where a number becomes text, for terminal, HTML and figures.
+
+Fractions come in (0.01 is 1 %), text goes out. Nothing here decides a verdict: the analysis did.
+
+Digits: an interval is shown with two significant digits of its half-width, and its estimate with as many decimals, so
+that no digit is printed which another run would not repeat (the rule of the GUM, JCGM 100:2008, 7.2.6).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.model import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dbtoll.analysis.result import ArmResult, Comparison, Result
+
+MINUS = "\N{MINUS SIGN}"
+THIN = "\N{NARROW NO-BREAK SPACE}"
+NOTHING = "\N{EN DASH}"
+"""Stands where a value is missing; a missing value is never 0."""
+
+# Beyond three decimals of a per cent the digits are those of the clock, not of the database.
+_DECIMALS_MAX = 3
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+def decimals_of(half_width: float | None) -> int:
+    """How many decimals of a per cent show two significant digits of ``half_width`` (a fraction); 1 if there is none."""
+    if half_width is None or not math.isfinite(half_width) or half_width <= 0:
+        return 1
+    return min(_DECIMALS_MAX, max(0, 1 - math.floor(math.log10(half_width * 100))))
+
+
+def number(value: float, decimals: int = 0, *, plus: bool = False) -> str:
+    """``value`` with a typographic minus, ``plus`` for positive ones, and no sign where it rounds to zero."""
+    text = f"{abs(value):.{decimals}f}"
+    if float(text) == 0:
+        return text
+    return f"{MINUS if value < 0 else '+' if plus else ''}{text}"
+
+
+def percent(fraction: float | None, decimals: int = 1, *, plus: bool = True) -> str:
+    """``+0.3 %``"""
+    return NOTHING if fraction is None else f"{number(fraction * 100, decimals, plus=plus)}{THIN}%"
+
+
+def margin(fraction: float) -> str:
+    """``±2 %``, with no more digits than were asked for."""
+    return f"±{fraction * 100:g}{THIN}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its bounds, fractions; each may be missing. Formats all three with the same digits."""
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def decimals(self) -> int:
+        return decimals_of(None if self.low is None or self.high is None else (self.high - self.low) / 2)
+
+    @property
+    def value(self) -> str:
+        """``+0.3 %``"""
+        return percent(self.estimate, self.decimals)
+
+    @property
+    def bounds(self) -> str:
+        """``−0.8 … 1.4`` (per cent), empty if there is no interval."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{number(self.low * 100, self.decimals)} … {number(self.high * 100, self.decimals)}"
+
+    @property
+    def text(self) -> str:
+        """``+0.3 % (−0.8 … 1.4)``"""
+        return f"{self.value} ({self.bounds})" if self.bounds else self.value
+
+    @property
+    def inside(self) -> str:
+        """``(+0.3 %, −0.8 … 1.4)``: behind a verdict that does not itself name the figure."""
+        return f"({self.value}, {self.bounds})" if self.bounds else f"({self.value})"
+
+    @property
+    def size(self) -> str:
+        """``38 % (36 … 41)``: behind a verb that already says the direction; bounds in the same direction."""
+        if self.estimate is None:
+            return NOTHING
+        if self.estimate >= 0:
+            return f"{percent(self.estimate, self.decimals, plus=False)}{f' ({self.bounds})' if self.bounds else ''}"
+        mirrored = Interval(-self.estimate, _negated(self.high), _negated(self.low))
+        return mirrored.size
+
+
+def _negated(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def p_value(p: float | None) -> str:
+    """``0.031``; below a thousandth only that: the tails of a t over a few rounds carry no more."""
+    if p is None:
+        return NOTHING
+    return "<\N{NARROW NO-BREAK SPACE}0.001" if p < 0.001 else f"{p:.3f}"
+
+
+_TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+def time_of(ns: float | None) -> str:
+    """Three significant digits: ``14.2 ms``, ``1.41 s``, ``1 234 s``."""
+    if ns is None:
+        return NOTHING
+    # 999.6 µs is 1.00 ms: the unit is chosen by the value as it will be printed.
+    scale, unit = next((u for u in _TIME_UNITS if abs(ns) / u[0] >= 0.9995), _TIME_UNITS[-1])
+    value = ns / scale
+    decimals = max(0, 2 - math.floor(math.log10(abs(value) * 1.0005))) if value else 0
+    return f"{count(value) if decimals == 0 else number(value, decimals)}{THIN}{unit}"
+
+
+def span(seconds: float | None) -> str:
+    """How long something lasted, for people: ``45 s``, ``5 min``, ``2 h 5 min``."""
+    if seconds is None:
+        return NOTHING
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole}{THIN}s"
+    minutes = round(whole / 60)
+    if minutes < 120:
+        return f"{minutes}{THIN}min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours}{THIN}h" + (f" {rest}{THIN}min" if rest else "")
+
+
+def count(value: float) -> str:
+    """A whole number in groups of three: ``12 345``."""
+    return f"{abs(round(value)):,}".replace(",", THIN) if value >= 0 else f"{MINUS}{count(-value)}"
+
+
+def size_of(size_bytes: int) -> str:
+    """``4 GiB``, ``287 MiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.3g}{THIN}{unit}"
+    return f"{size_bytes}{THIN}B"
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """``1 round``, ``5 rounds``"""
+    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+_ENVIRONMENTS = {
+    "native": "Native",
+    "docker": "Docker",
+    "qemu": "QEMU",
+    "uml": "User Mode Linux",
+    "xen": "Xen",
+    "libvirt": "libvirt",
+    "ssh": "SSH",
+    "fake": "Fake",
+}
+
+
+def spoken(arm: str) -> str:
+    """An arm's name in a sentence: ``docker:runsc`` is "Docker with runsc"; a name that a user made up stays as it is."""
+    match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", arm)
+    if not match or match[1] not in _ENVIRONMENTS:
+        return arm
+    return _ENVIRONMENTS[match[1]] + (f" with {match[2]}" if match[2] else "")
+
+
+_PROPER = {
+    "postgres": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "monetdb": "MonetDB",
+    "duckdb": "DuckDB",
+    "hyper": "HyPer",
+    "tpch": "TPC-H",
+    "tpcc": "TPC-C",
+    "tatp": "TATP",
+    "sql": "own queries",
+}
+
+
+def proper(name: str) -> str:
+    """An engine or workload as it calls itself."""
+    return _PROPER.get(name, name)
+
+
+def is_tpc(workload: str) -> bool:
+    """Whether the report must say that it is derived from a TPC benchmark."""
+    return workload.startswith("tpc")
+
+
+_LEVELS = {
+    ("connection", "one"): "one connection",
+    ("connection", "per_statement"): "a connection per statement",
+    ("temperature", "warm"): "warm",
+    ("temperature", "cold"): "cold",
+}
+
+
+def levels_text(levels: Mapping[str, str], varied: Iterable[str] | None = None) -> str:
+    """``warm, one connection``; only the factors in ``varied`` (all if None). Empty if there are none."""
+    shown = [(f, level) for f, level in levels.items() if varied is None or f in varied]
+    return ", ".join(_LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in shown)
+
+
+def varied_factors(all_levels: Iterable[Mapping[str, str]]) -> list[str]:
+    """The factors that have more than one level: only these need to be said beside a figure."""
+    seen: dict[str, set[str]] = {}
+    for levels in all_levels:
+        for factor, level in levels.items():
+            seen.setdefault(factor, set()).add(level)
+    return [factor for factor, values in seen.items() if len(values) > 1]
+
+
+def estimand_text(estimand: str, queries: int | None = None) -> str:
+    """``query:Q9`` is "Q9", ``geomean`` is "all queries (geometric mean)"."""
+    if estimand == "geomean":
+        return (
+            "all queries, geometric mean"
+            if queries is None
+            else f"{plural(queries, 'query', 'queries')}, geometric mean"
+        )
+    if estimand == "ratio_of_totals":
+        return "total of all queries"
+    return estimand.removeprefix("query:")
+
+
+def query_of(estimand: str) -> str | None:
+    """The query of a per-query estimand, None for those over all queries."""
+    return estimand.removeprefix("query:") if estimand.startswith("query:") else None
+
+
+def metric_text(metric: str) -> str:
+    return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
+
+
+def gate_text(gate: str) -> str:
+    return gate.replace("_", " ")
+
+
+def is_throughput(metric: str) -> bool:
+    """Whether more is better. Its overhead is baseline over value minus 1 (docs/GLOSSARY.md)."""
+    return metric.startswith(("throughput", "tpm", "tps")) or metric.endswith(("_per_s", "throughput"))
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sorts Q2 before Q10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+# --- verdicts and sentences --------------------------------------------------------------------------------------
+
+
+def verdict_text(verdict: str | None, margin_fraction: float) -> str:
+    """The verdict with the margin it speaks of; a dash where there is none."""
+    if verdict is None:
+        return NOTHING
+    return f"no difference within {margin(margin_fraction)}" if verdict == Verdict.NO_DIFFERENCE else str(verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """What follows the colon of a headline: ``lead`` is the verdict itself, ``rest`` its figures and reason."""
+
+    lead: str
+    rest: str = ""
+
+    def __str__(self) -> str:
+        return self.lead + self.rest
+
+
+def _times_as(effect: Interval, metric: str) -> str:
+    """From a doubling on, people think in factors."""
+    if effect.estimate is None or effect.estimate < 1:
+        return ""
+    factor = number(1 + effect.estimate, 1)
+    return f": the baseline does {factor} times as much" if is_throughput(metric) else f": {factor} times as long"
+
+
+def meaning(metric: str, baseline: str) -> str:
+    """What an overhead says, for the line under the headlines."""
+    if is_throughput(metric):
+        return f"+10{THIN}% means that {baseline} does 10{THIN}% more in the same time."
+    return f"+10{THIN}% means that the same work takes 10{THIN}% longer than in {baseline}."
+
+
+def verdict_phrase(comparison: Comparison, margin_fraction: float) -> Phrase:
+    """The verdict with its figures."""
+    effect = Interval(comparison.estimate, comparison.low, comparison.high)
+    if effect.estimate is None:
+        return Phrase("no figure", f": {comparison.reason or _NO_REASON}")
+    match comparison.verdict:
+        case Verdict.LOSES | Verdict.GAINS:
+            value, _, bounds = effect.size.partition(" (")
+            rest = f" ({bounds}" if bounds else ""
+            return Phrase(f"{comparison.verdict} {value}", rest + _times_as(effect, comparison.metric))
+        case Verdict.NO_DIFFERENCE:
+            return Phrase(f"no difference within {margin(margin_fraction)}", f" {effect.inside}")
+        case _:
+            why = comparison.reason or "more rounds would be needed"
+            return Phrase("cannot tell", f" {effect.inside}: {why}")
+
+
+def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
+    """What the second copy of the baseline shows (A/A). ``widened_by``: fraction added to every interval, 0 if none."""
+    effect = Interval(comparison.estimate, comparison.low, comparison.high)
+    if effect.estimate is None:
+        return Phrase("noise floor unknown", f": {comparison.reason or _NO_REASON}")
+    rest = f": two identical copies differ by {effect.text}"
+    if widened_by:
+        rest += f", more than chance; {percent(widened_by, effect.decimals, plus=False)} was added to every interval"
+    return Phrase("noise floor", rest)
+
+
+_NO_REASON = "the run does not say why"
+
+_NOT_OK = {
+    Outcome.UNSUPPORTED: "not possible here",
+    Outcome.FAILED: "failed",
+    Outcome.INVALID: "void, a check failed",
+}
+
+
+def outcome_phrase(outcome: str, reason: str | None) -> Phrase:
+    """Why an arm has no figure: ``void, a check failed: a commit does not reach the device``."""
+    return Phrase(_NOT_OK.get(Outcome(outcome), outcome), f": {reason or _NO_REASON}")
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence on one arm. ``kind`` is a Verdict, an Outcome or ``noise``; ``levels`` is empty where nothing varies."""
+
+    arm: str
+    name: str
+    levels: str
+    phrase: Phrase
+    kind: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.name}{f' ({self.levels})' if self.levels else ''}: {self.phrase}"
+
+
+def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied: Sequence[str]) -> Headline:
+    levels = levels_text(comparison.levels, varied)
+    if comparison.is_aa:
+        widened = max((c.widened_by or 0.0 for c in result.comparisons if c.levels == comparison.levels), default=0.0)
+        return Headline(arm.name, spoken(arm.name), levels, noise_phrase(comparison, widened), "noise")
+    phrase = verdict_phrase(comparison, result.margin)
+    if arm.emulated:
+        phrase = Phrase(phrase.lead, f"{phrase.rest} (its processor is emulated)")
+    return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
+
+
+def headlines(result: Result) -> list[Headline]:
+    """A sentence per arm (and levels, where they vary) over all queries' run time, in the order of the arms; A/A last.
+
+    An arm whose start failed gets the reason instead; the baseline itself has nothing to be compared with.
+    """
+    varied = varied_factors(c.levels for c in result.comparisons)
+    said: list[Headline] = []
+    for arm in result.arms:
+        if arm.outcome != Outcome.OK:
+            said.append(Headline(arm.name, spoken(arm.name), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome))
+        said += [
+            _headline_of(arm, c, result, varied)
+            for c in result.comparisons
+            if c.arm == arm.name
+            and arm.outcome == Outcome.OK
+            and c.estimand == "geomean"
+            and c.metric != "connect_time"
+        ]
+    return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
