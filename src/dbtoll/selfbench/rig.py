@@ -1,0 +1,49 @@
+"""What several selfbenches need: one native arm on the system image, with a directory for its data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dbtoll import registry, spec
+from dbtoll.channel.local import open_local
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.images import system
+from dbtoll.images.cache import Cache
+from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
+from dbtoll.runner.arms import DATA
+from dbtoll.runner.journal import Journal
+from dbtoll.selfbench import Say
+
+
+@contextmanager
+def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tuple[AgentMachine, AgentMachine, Path]]:
+    """(host, arm, the arm's data directory on the host): an arm with all processors, its data on the cache's disk."""
+    cache = Cache()
+    image, _ = system.obtain_image(cache, progress=say)
+    scratch = cache.root / "scratch"
+    scratch.mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="selfbench-", dir=scratch) as folder, open_local() as host:
+        data = Path(folder) / "data"
+        data.mkdir()
+        native = registry.find("environments", "native")()
+        place = Place(
+            name=f"selfbench-{os.getpid()}",
+            run_id="selfbench",
+            arm="native",
+            image=image,
+            provisions=(Provision(Artifact("selfbench", str(data)), DATA, writable=True), *extra),
+            resources=resources,
+            cpuset=tuple(sorted(os.sched_getaffinity(0))),
+            options=spec.option_values({}, native.options, "environment 'native'"),
+        )
+        with Journal(Path(folder)) as journal, native.open(host, place, journal) as arm:
+            yield host, arm, data
+
+
+def experiment(text: str) -> Experiment:
+    """An experiment of a selfbench's own specification."""
+    return spec.parse(text, "selfbench")
