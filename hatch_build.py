@@ -13,7 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """`cargo build --release` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent."""
+    """`cargo static` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build and add the binary; the wheel then belongs to one platform but to no Python version."""
@@ -25,7 +25,7 @@ class AgentBuildHook(BuildHookInterface[Any]):
         cargo = shutil.which("cargo")
         if cargo is None:
             raise RuntimeError("the wheel carries the agent, which needs cargo to be built: ./dbtoll setup brings it")
-        command = [cargo, "build", "--release", "--locked", "--target", target]
+        command = [cargo, "static", "--target", target]
         subprocess.run(command, cwd=root / "agent", check=True)
         build_root = Path(os.environ.get("CARGO_TARGET_DIR", root / "agent" / "target"))
         binary = build_root / target / "release" / "dbtoll-agent"

@@ -18,14 +18,14 @@ from dbtoll import registry
 from dbtoll.channel.local import open_local
 from dbtoll.model import Artifact
 from dbtoll.runner.journal import Journal
-from support.places import place
+from tests.support.places import place
 
 
 def kill_a_run(folder: Path, environment: str, image: Artifact, options: dict[str, Any]) -> None:
     """Open an arm in another process, then SIGKILL that process and its agent at once."""
     folder.mkdir()
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
-    argv = [sys.executable, __file__, str(folder), environment, image.path, json.dumps(options)]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    argv = [sys.executable, "-m", "tests.support.killed", str(folder), environment, image.path, json.dumps(options)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environ) as run:
         assert run.stdout is not None
         agent = int(run.stdout.readline())
