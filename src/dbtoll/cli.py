@@ -10,7 +10,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from dbtoll import __version__
@@ -18,7 +17,6 @@ from dbtoll.errors import DbtollError, UsageError
 
 app = typer.Typer(
     help="How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,6 +34,14 @@ MaxOverhead = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be asked.")]
 
 RUNS = Path("runs")
+
+
+@app.callback(invoke_without_command=True)
+def begin(context: typer.Context) -> None:
+    """How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?"""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(UsageError.exit_code)
 
 
 @app.command()
@@ -210,11 +216,11 @@ def main() -> None:
     except DbtollError as error:
         _told(error.message, error.mend)
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as leaving:
+    except typer.Exit as leaving:
         sys.exit(leaving.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         sys.exit(130)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         usage = getattr(error, "ctx", None)
         _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
         sys.exit(UsageError.exit_code)

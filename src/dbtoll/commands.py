@@ -45,7 +45,7 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
 
 def compare(text: str, *, runs_dir: Path, as_json: bool) -> int:
     """Measure the specification that the command line was made into."""
-    return _measure(spec.parse(text, "compare"), text, runs_dir, as_json=as_json)
+    return _measure(spec.parse(text, spec.COMMAND_LINE), text, runs_dir, as_json=as_json)
 
 
 def comparison_text(

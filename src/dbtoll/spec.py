@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll import registry, units
-from dbtoll.errors import SpecError, UsageError
+from dbtoll.errors import DbtollError, SpecError, UsageError
 from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
 
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -24,6 +24,9 @@ FACTORS: dict[str, tuple[str, ...]] = {
 }
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
 caches would undo it."""
+
+COMMAND_LINE = "command line"
+"""Names the specification that `compare` writes: its user has seen no line of it."""
 
 COPY_SUFFIX = " (A/A)"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]{0,59}")
@@ -309,13 +312,15 @@ class _Reader:
             found = registry.find(family, _text(name))
             values = option_values(given, found.options, f"{table} {name!r}")
             paths = [key for key, option in found.options.items() if option.kind == "path" and values[key]]
-            return Choice(name, values | {key: str(self.beside(values[key])) for key in paths})
+            values |= {key: str(self.beside(values[key])) for key in paths}
+            found(values)  # they check their options against each other when they are made
+            return Choice(name, values)
         except OptionError as error:
             raise self.error(table, error.key, error.message, error.mend) from None
-        except UsageError as error:
-            raise self.error(table, "name", error.message, error.mend) from None
         except TypeError as error:
             raise self.error(table, "name", str(error), "write its name as a text") from None
+        except DbtollError as error:
+            raise self.error(table, "name", error.message, error.mend) from None
 
     def factors(self) -> dict[str, tuple[str, ...]]:
         given = self.table("factors")
@@ -438,7 +443,9 @@ class _Reader:
                     where, key, f"unknown key {key!r} in {place}", f"known keys are: {', '.join(sorted(keys))}"
                 )
 
-    def error(self, table: str, key: str, message: str, mend: str) -> SpecError:
+    def error(self, table: str, key: str, message: str, mend: str) -> DbtollError:
+        if self.file == COMMAND_LINE:
+            return UsageError(message, mend)
         return SpecError(f"{self.file}:{self.line(table, key)}: {message}", mend)
 
     def line(self, table: str, key: str) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.places import CPU, groups_left, place, small_image
 
 from dbtoll import registry
 from dbtoll.channel.machine import AgentMachine
@@ -20,6 +19,7 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import Environment, Freezable, Machine
 from dbtoll.model import Artifact, Lack, Option, Pace, Provision, Resources, Statement
 from dbtoll.runner.journal import Journal, leftovers
+from tests.support.places import CPU, groups_left, place, small_image
 
 pytestmark = pytest.mark.timeout(180)
 

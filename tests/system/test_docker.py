@@ -10,8 +10,6 @@ from typing import Any
 
 import docker as sdk
 import pytest
-from tests.support.killed import kill_a_run
-from tests.support.places import CPU, groups_left, place, small_image
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, docker, dockerd, enclose
@@ -23,6 +21,8 @@ from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import leftovers
+from tests.support.killed import kill_a_run
+from tests.support.places import CPU, groups_left, place, small_image
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -160,9 +160,9 @@ def test_what_a_killed_run_left_with_a_daemon_that_lives_on(
     folder = tmp_path / "run"
     kill_a_run(folder, "docker", image, {"socket": daemon.socket})
     left = leftovers(folder)
-    assert [line["kind"] for line in left] == ["container", "cgroup"]
+    assert sorted(line["kind"] for line in left) == ["cgroup", "container"]
     assert len(client.containers(all=True)) == 1
-    for line in left:  # also in this order, with the container still frozen
+    for line in sorted(left, key=lambda line: line["kind"], reverse=True):  # the container first, still frozen
         {"container": docker.remove, "cgroup": cgroups.remove}[line["kind"]](local, line)
     assert client.containers(all=True) == []
 
@@ -353,7 +353,7 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMach
     left = leftovers(folder)
     assert {"cgroup", "process", "network"} <= {line["kind"] for line in left}
     assert processes_of(own) != []
-    for line in reversed(left):
+    for line in left:
         removers[line["kind"]](local, line)
         removers[line["kind"]](local, line)
     assert processes_of(own) == []

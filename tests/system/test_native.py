@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.killed import kill_a_run
-from tests.support.places import CPU, groups_left, place, small_image
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, enclose
@@ -19,6 +17,8 @@ from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import Unavailable
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import leftovers
+from tests.support.killed import kill_a_run
+from tests.support.places import CPU, groups_left, place, small_image
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -123,7 +123,7 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, tmp_path: Path, 
         paths = [Path(path) for line in left for path in line.get("paths", [line.get("path")])]
         assert all(path.exists() for path in paths)
         assert any(path.joinpath("cgroup.procs").read_text() for path in paths if "cgroup" in str(path))
-        for line in reversed(left):
+        for line in left:
             removers[line["kind"]](local, line)
             removers[line["kind"]](local, line)  # what is gone already is no error
         assert not any(path.exists() for path in paths)

@@ -57,7 +57,7 @@ unshare --cgroup --mount sh -c \
 @pytest.mark.parametrize("job", [IN_THE_ROOT, IN_A_NAMESPACE], ids=["root", "namespace"])
 def test_native_arms(job: str, tmp_path: Path) -> None:
     assert UML is not None
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME", "DBTOLL_DEV_AGENT") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
     environ = kept | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": "/run", "XDG_CACHE_HOME": "/run/cache"}
     init = tmp_path / "init"
     init.write_text(

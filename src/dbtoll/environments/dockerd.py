@@ -52,8 +52,8 @@ class Daemon:
         self._runtimes: dict[str, Json] = {}
         self.socket = f"{data_root}/docker.sock"
         # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
-        # of what a container costs. Idle they take 0.3 % of a processor in 140 wake-ups a second, so they sleep whenever
-        # no container of theirs is awake; else all other arms would pay for them too.
+        # of what a container costs. Idle they take 0.2 to 0.3 % of a processor in 60 to 140 wake-ups a second, so they
+        # sleep whenever no container of theirs is awake; else all other arms would pay for them too.
         limits = Limits(cpus)
         with ExitStack() as on_stop:
             _take_over(machine, data_root)

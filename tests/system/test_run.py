@@ -1,0 +1,236 @@
+"""The instrument end to end: real server, real data, real containers; and on `fake` what needs many rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.support.program import ROOT, carried, dbtoll, is_root
+
+needs_root = pytest.mark.skipif(not is_root(), reason="native and Docker arms need root")
+needs_docker = pytest.mark.skipif(shutil.which("dockerd") is None, reason="no dockerd here: apt-get install docker.io")
+
+FAKE = """
+question = "What does a planted effect look like?"
+baseline = "base"
+[engine]
+name = "null"
+[workload]
+name = "tpch"
+queries = ["Q1", "Q6", "Q14"]
+[precision]
+budget = "{budget}"
+rounds_min = 5
+rounds_max = {rounds}
+target = "0.1%"
+[[arm]]
+name = "base"
+stack = "fake"
+[[arm]]
+name = "slow"
+stack = "fake:effect=0.25"
+"""
+
+
+def only_run(runs: Path) -> Path:
+    (folder,) = runs.iterdir()
+    return folder
+
+
+def result_of(folder: Path) -> dict[str, object]:
+    result: dict[str, object] = json.loads((folder / "result.json").read_text())
+    return result
+
+
+def effect(result: dict[str, object], arm: str, estimand: str = "geomean") -> dict[str, float]:
+    comparisons = result["comparisons"]
+    assert isinstance(comparisons, list)
+    (found,) = [c for c in comparisons if (c["arm"], c["estimand"], c["metric"]) == (arm, estimand, "run_time")]
+    return dict(found)
+
+
+# --- on fake ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_planted_effect_is_found_and_the_gate_says_so(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(FAKE.format(budget="20s", rounds=8))
+    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--max-overhead", "5%", "--json")
+    assert done.returncode == 1, done.stderr
+    result = json.loads(done.stdout)
+    assert result == result_of(only_run(tmp_path / "runs"))
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text())
+    Draft202012Validator(schema).validate(result)
+    slow = effect(result, "slow")
+    assert slow["low"] < 0.25 < slow["high"]
+    assert slow["verdict"] == "loses"
+    assert dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "more"), "--max-overhead", "60%").returncode == 0
+    short = tmp_path / "short.toml"
+    short.write_text(
+        FAKE.format(budget="20s", rounds=8)
+        .replace("rounds_min = 5", "rounds_min = 2")
+        .replace("rounds_max = 8", "rounds_max = 2")
+    )
+    assert dbtoll("run", str(short), "--runs-dir", str(tmp_path / "few"), "--max-overhead", "25%").returncode == 2
+
+
+def test_a_killed_run_resumes_with_the_same_plan_and_loses_no_round(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(FAKE.format(budget="60s", rounds=30))
+    program = Path(sys.executable).parent / "dbtoll"
+    runs = tmp_path / "runs"
+    process = subprocess.Popen(
+        [program, "run", spec, "--runs-dir", runs], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        histories = list(runs.glob("*/history.ndjson"))
+        if histories and histories[0].read_bytes().count(b'"record":"round_end"') >= 3:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    folder = only_run(runs)
+    plan = (folder / "plan.json").read_bytes()
+    ended = (folder / "history.ndjson").read_bytes().count(b'"record":"round_end"')
+    assert 3 <= ended < 30
+    done = dbtoll("run", str(folder), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "plan.json").read_bytes() == plan
+    records = [json.loads(line) for line in (folder / "history.ndjson").read_text().splitlines()]
+    complete = [r["round"] for r in records if r["record"] == "round_end" and r["complete"]]
+    assert complete == sorted(set(complete))
+    assert complete[:ended] == list(range(ended))
+    assert any(r["record"] == "run_end" for r in records)
+    assert [r["record"] for r in records].count("run") == 1
+
+
+def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(FAKE.format(budget="60s", rounds=60))
+    program = Path(sys.executable).parent / "dbtoll"
+    runs = tmp_path / "runs"
+    process = subprocess.Popen(
+        [program, "run", spec, "--runs-dir", runs], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not any(b'"round":2' in p.read_bytes() for p in runs.glob("*/history.ndjson")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    folder = only_run(runs)
+    assert '"reason":"stopped by the user"' in (folder / "history.ndjson").read_text()
+    assert (folder / "report.html").exists()
+
+
+# --- on real servers ---------------------------------------------------------------------------------------------------
+
+
+@needs_root
+@needs_docker
+def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = carried()
+    done = dbtoll(
+        "compare", "docker", "--scale", "0.01", "--queries", "Q1+Q6+Q13", "--budget", "60s", "--target", "50%",
+        "--connection", "one+per_statement", "--protocol", "extended",
+        "--runs-dir", str(tmp_path / "runs"), "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert carried() == before
+    result = json.loads(done.stdout)
+    outcomes = {arm["name"]: arm["outcome"] for arm in result["arms"]}
+    assert outcomes == {"native": "ok", "native (A/A)": "ok", "docker": "ok"}, done.stderr
+    assert {c["levels"]["connection"] for c in result["comparisons"]} == {"one", "per_statement"}
+    assert {c["metric"] for c in result["comparisons"]} == {"run_time", "connect_time"}
+    gates = {(arm["name"], gate["name"]): gate for arm in result["arms"] for gate in arm["gates"]}
+    for arm in outcomes:
+        assert gates[arm, "equal_answers"]["passed"]
+        assert gates[arm, "same_plans"]["passed"]
+        assert gates[arm, "others_asleep"]["passed"], gates[arm, "others_asleep"]
+    folder = only_run(tmp_path / "runs")
+    assert (folder / "report.html").stat().st_size > 20_000
+    assert any((folder / "logs").iterdir())
+    journal = [json.loads(line) for line in (folder / "journal.ndjson").read_text().splitlines()]
+    assert {line["entry"] for line in journal if "kind" in line} == {
+        line["entry"] for line in journal if "done" in line
+    }
+
+
+@needs_root
+def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
+    done = dbtoll(
+        "compare", "native", "--baseline", "native", "--scale", "0.01", "--queries", "Q1+Q6", "--budget", "40s",
+        "--temperature", "warm+cold", "--exclusive", "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
+    visits = [r for r in records if r["record"] == "visit" and not r["first_touch"]]
+    cold = [v for v in visits if v["levels"]["temperature"] == "cold"]
+    assert cold
+    assert all(v["disk_read_bytes"] > 0 for v in cold)
+    warm = [v for v in visits if v["levels"]["temperature"] == "warm"]
+    assert sum(v["disk_read_bytes"] == 0 for v in warm) > len(warm) / 2
+
+
+@needs_root
+def test_the_users_own_statements(tmp_path: Path) -> None:
+    done = dbtoll(
+        "compare", "native", "--baseline", "native", "--workload", f"sql:{ROOT / 'examples' / 'sql'}", "--budget", "30s",
+        "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    queries = {c["estimand"] for c in result["comparisons"] if c["estimand"].startswith("query:")}
+    assert len(queries) == len(list((ROOT / "examples" / "sql" / "statements").glob("*.sql")))
+    assert all(arm["outcome"] == "ok" for arm in result["arms"])
+
+
+@needs_root
+def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
+    before = carried()
+    runs = tmp_path / "runs"
+    program = Path(sys.executable).parent / "dbtoll"
+    words = ["compare", "docker" if shutil.which("dockerd") else "native", "--baseline", "native", "--scale", "0.01"]
+    words += ["--queries", "Q6", "--budget", "60s", "--target", "0.01%", "--runs-dir", str(runs)]
+    process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        histories = list(runs.glob("*/history.ndjson"))
+        if histories and b'"record":"round_end"' in histories[0].read_bytes():
+            break
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1.5)  # somewhere inside the next round
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(3)  # the host's agent notices the end of its line and ends what it started
+    cleaned = dbtoll("clean", "--runs-dir", str(runs), "--json")
+    assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
+    assert carried() == before, cleaned.stdout
+    assert json.loads(dbtoll("clean", "--runs-dir", str(runs), "--json").stdout) == {"removed": [], "failed": []}
+    folder = only_run(runs)
+    done = dbtoll("run", str(folder), "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert carried() == before
+
+
+@needs_root
+def test_a_missing_environment_is_named_with_its_mend(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
+    done = subprocess.run(
+        [Path(sys.executable).parent / "dbtoll", "compare", "docker", "--runs-dir", tmp_path / "runs"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 69
+    assert "mend: " in done.stderr
+    assert "Traceback" not in done.stderr
