@@ -313,11 +313,45 @@ fn unshare(program: &Program) -> Result<(), Failure> {
     // SAFETY: no flag touches the descriptor table.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|error| Failure::io("unshare", error))?;
     if program.mounts.is_some() {
-        // Down only: what is unmounted outside must not be held here, what is mounted here must not show outside.
-        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-            .map_err(|error| Failure::io("mount --make-rslave /", error))?;
+        match receive_mounts_only() {
+            Err(rustix::io::Errno::INVAL) => {
+                enter_mounted_root()?;
+                receive_mounts_only()
+            }
+            done => done,
+        }
+        .map_err(|error| Failure::io("mount --make-rslave /", error))?;
     }
     Ok(())
+}
+
+/// Down only: what is unmounted outside must not be held here, what is mounted here must not show outside.
+fn receive_mounts_only() -> rustix::io::Result<()> {
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+}
+
+/// In a chroot `/` may be no mount point, whose propagation could not be changed and which no program such as runc could
+/// leave. Then the same tree is bound in one place more, and that place becomes `/`.
+fn enter_mounted_root() -> Result<(), Failure> {
+    let place = ["/mnt", "/tmp"].into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/dev");
+    mount_bind_recursive("/", place).map_err(|error| Failure::io(format!("mount --rbind / {place}"), error))?;
+    if is_shared(place) {
+        // A mount below a shared one is shared, so this one shows outside: it must not stay.
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        return Err(Failure::new(
+            Code::Io,
+            "this is a chroot whose root is no mount point, on a file system whose mounts are shared: nothing can be mounted unseen",
+        ));
+    }
+    rustix::process::chroot(place).map_err(|error| Failure::io(format!("chroot {place}"), error))?;
+    rustix::process::chdir("/").map_err(|error| Failure::io("chdir /", error))
+}
+
+/// Whether the topmost mount at `place` is in a peer group (proc(5), mountinfo, field 7).
+fn is_shared(place: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let at_place = mounts.lines().filter(|line| line.split(' ').nth(4) == Some(place));
+    at_place.last().is_some_and(|line| line.split(" - ").next().unwrap_or_default().contains(" shared:"))
 }
 
 /// Goes on as process 1 of the new namespace, as a sibling of the helper, which ends: so the program is the agent's own

@@ -8,6 +8,7 @@ Session``; ``Session.visit(…) -> VisitReply``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -193,6 +194,16 @@ class Environment(Protocol):
         ...
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> Machine: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """Power of an environment whose arms share something that is dear to start (a daemon, an imported image).
+
+    While the context lasts, it is there, so that no start of an arm has to wait for it; without it every arm brings its own.
+    """
+
+    def for_run(self, machine: Machine, place: Place, journal: Journal) -> AbstractContextManager[None]: ...
 
 
 class Engine(Protocol):

@@ -17,7 +17,7 @@ from dbtoll.channel.local import open_local
 from dbtoll.errors import EngineError, Unavailable
 from dbtoll.images import dataset, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Engine, Entry, Journal, Machine, Workload
+from dbtoll.interfaces import Engine, Entry, Journal, Lasting, Machine, Workload
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import DATA, Ground, open_stack, place_name
@@ -142,6 +142,28 @@ def prepare(
         drop_data=fresh.drop if fresh else lambda arm: None,
     )
     return Prepared(ground, inputs, workload.queries, run_facts)
+
+
+@contextmanager
+def kept_up(prepared: Prepared) -> Iterator[None]:
+    """What the arms' outermost environments share for the whole run (`interfaces.Lasting`)."""
+    ground, experiment = prepared.ground, prepared.inputs.experiment
+    with ExitStack() as stack:
+        for arm in experiment.arms:
+            environment = registry.find("environments", arm.stack[0].environment)()
+            if isinstance(environment, Lasting) and arm.copy_of is None:
+                place = Place(
+                    name=place_name(ground.run_id, arm.name, 0),
+                    run_id=ground.run_id,
+                    arm=arm.name,
+                    image=ground.image,
+                    provisions=(),
+                    resources=experiment.resources,
+                    cpuset=ground.cpuset,
+                    options=dict(arm.stack[0].options),
+                )
+                stack.enter_context(environment.for_run(ground.host, place, ground.journal))
+        yield
 
 
 def _references(

@@ -41,10 +41,7 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
     folder = new_folder(runs_dir)
     watch.say(f"run folder: {folder}")
-    with Journal(folder) as journal, stoppable(), preparation.host_machine(experiment) as (host, cpuset):
-        preparation.demand_all(host, experiment)
-        prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)
-        prepared = preparation.baseline_answers(prepared, folder, watch)
+    with ready(experiment, folder, watch) as prepared:
         pilot = preparation.fly_pilot(prepared, watch)
         blocks = pilot.blocks(experiment.precision.budget_s)
         watch.say(budget_line(experiment, pilot, blocks))
@@ -59,19 +56,24 @@ def resume(folder: Path, watch: Watch) -> Path:
     """Go on with a run that was stopped or killed: same plan, finished rounds count, the rest is measured anew."""
     before = read_run(folder)
     experiment = before.plan.experiment
-    with Journal(folder) as journal, stoppable(), preparation.host_machine(experiment) as (host, cpuset):
-        preparation.demand_all(host, experiment)
-        prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)
-        prepared = preparation.baseline_answers(prepared, folder, watch)
+    with ready(experiment, folder, watch) as prepared:
         host_facts.compare(before.facts, prepared.facts, str(folder))
         writer, run = RunWriter.resume(folder)
         with writer:
-            counted = run.counted
-            seen_s = [a.end.elapsed_s - a.begin.elapsed_s for a in counted if a.end]
-            guess_s = sum(seen_s) / len(seen_s) if seen_s else 0.0
+            seen_s = [a.end.elapsed_s - a.begin.elapsed_s for a in run.counted if a.end]
             plan = Plan(experiment, run.plan.queries, run.plan.blocks, dict(run.plan.slow))
-            Measurement(prepared, plan, folder, writer, run, guess_s, watch).run()
+            Measurement(prepared, plan, folder, writer, run, max(seen_s, default=0.0), watch).run()
     return folder
+
+
+@contextmanager
+def ready(experiment: Experiment, folder: Path, watch: Watch) -> Iterator[preparation.Prepared]:
+    """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile."""
+    with Journal(folder) as journal, stoppable(), preparation.host_machine(experiment) as (host, cpuset):
+        preparation.demand_all(host, experiment)
+        prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)
+        with preparation.kept_up(prepared):
+            yield preparation.baseline_answers(prepared, folder, watch)
 
 
 def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -> str:

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from dbtoll import facts
 from dbtoll.analysis import compare
 from dbtoll.analysis.samples import METRICS, collect
 from dbtoll.model import Experiment, Option, Round
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
-from dbtoll.runner.journal import Journal
 from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.schema import Record, Visit
@@ -74,24 +73,22 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     asked = experiment(text)
     estimates: dict[str, list[float]] = {"dbtoll": [], "papers": []}
     seconds: dict[str, list[float]] = {"dbtoll": [], "papers": []}
-    with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, Journal(Path(folder)) as journal:
-        watch = Quiet(say)
-        with preparation.host_machine(asked) as (host, cpuset):
-            prepared = preparation.prepare(asked, host, cpuset, Path(folder), journal, watch)
-            plan = Plan(asked, prepared.queries, options["blocks"], {})
-            for repetition in range(options["repetitions"]):
-                whole = [plan.round(repetition * options["starts"] + i) for i in range(options["starts"])]
-                protocols = {"dbtoll": whole, "papers": arm_after_arm(asked, whole)}
-                for name in list(protocols) if repetition % 2 == 0 else reversed(protocols):
-                    begin = time.monotonic()
-                    visits = measured(prepared, protocols[name], watch)
-                    seconds[name].append(time.monotonic() - begin)
-                    estimates[name].append(ESTIMATORS[name](asked, visits))
-                say(
-                    f"{repetition + 1} of {options['repetitions']}: "
-                    + ", ".join(f"{name} {math.expm1(each[-1]):+.2%}" for name, each in estimates.items())
-                )
-            told = {"host": facts.host(host), "estimates": estimates, "seconds": seconds, "specification": text}
+    watch = Quiet(say)
+    with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
+        plan = Plan(asked, prepared.queries, options["blocks"], {})
+        for repetition in range(options["repetitions"]):
+            whole = [plan.round(repetition * options["starts"] + i) for i in range(options["starts"])]
+            protocols = {"dbtoll": whole, "papers": arm_after_arm(asked, whole)}
+            for name in list(protocols) if repetition % 2 == 0 else reversed(protocols):
+                begin = time.monotonic()
+                visits = measured(prepared, protocols[name], watch)
+                seconds[name].append(time.monotonic() - begin)
+                estimates[name].append(ESTIMATORS[name](asked, visits))
+            say(
+                f"{repetition + 1} of {options['repetitions']}: "
+                + ", ".join(f"{name} {math.expm1(each[-1]):+.2%}" for name, each in estimates.items())
+            )
+        told = {"host": prepared.facts["host"], "estimates": estimates, "seconds": seconds, "specification": text}
     ratio, low, high = ratio_of_spreads(estimates["dbtoll"], estimates["papers"])
     figures = {
         "half_width_ratio": ratio,
