@@ -127,6 +127,19 @@ class Environment:
             on_close.pop_all()
         return arm
 
+    @contextmanager
+    def for_run(self, machine: Machine, place: Place, journal: Journal) -> Iterator[None]:
+        """The daemon, asleep whenever no container is awake, and the image imported (interfaces.Lasting)."""
+        parent = through_agent(machine)
+        options = self._complete(place.options)
+        with _plain_errors(place.name), _engine(parent, place, journal, options) as engine:
+            _register_runtime(parent, engine, options)
+            if place.image is not None:
+                import_image(parent, engine.api, place.image)
+            if engine.own is not None:
+                engine.own.rest()
+            yield
+
     def _try(self, parent: AgentMachine, place: Place) -> None:
         assert place.image is not None
         with _plain_errors(place.name), ExitStack() as undo:

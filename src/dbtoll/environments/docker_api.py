@@ -1,17 +1,17 @@
 """The Docker Engine API of any machine: the SDK over a bridge, and a container's streams as one line to its agent.
 
-The SDK wants a Unix socket here; the daemon's is on a machine that only an agent may reach. So a socket in a private
-directory here hands every connection to ``machine.connect``.
+The SDK wants a Unix socket here; the daemon's is on a machine that only an agent may reach. So a socket of ours hands
+every connection to ``machine.connect``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dbtoll.channel.client import Tail
@@ -40,15 +40,17 @@ class Api:
         self._machine = machine
         self._timeout_s = timeout_s
         self.path = path
-        self._directory = tempfile.TemporaryDirectory(prefix="dbtoll-api-")
         self._listener = socket.socket(socket.AF_UNIX)
         self._open: list[socket.socket] = []
-        here = Path(self._directory.name, "socket")
+        # The socket has no name any more when the SDK connects to it: nobody else can, and a killed run leaves no file.
+        with tempfile.TemporaryDirectory(prefix="dbtoll-") as directory:
+            name = f"{directory}/socket"
+            self._listener.bind(name)
+            self._handle: int | None = os.open(name, os.O_PATH)
         try:
-            self._listener.bind(str(here))
             self._listener.listen()
             threading.Thread(target=self._accept, name=f"{machine.name}: {path}", daemon=True).start()
-            self.client = self._connected(str(here))
+            self.client = self._connected(f"/proc/self/fd/{self._handle}")
         except BaseException:
             self.close()
             raise
@@ -67,10 +69,13 @@ class Api:
         """Also twice."""
         if hasattr(self, "client"):
             self.client.close()
+        _shut(self._listener)  # wakes its thread
         self._listener.close()
         for connection in self._open:
             _shut(connection)
-        self._directory.cleanup()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # the listener was closed

@@ -52,9 +52,8 @@ class Environment:
         except AgentFailure as failure:
             lacks.append(Lack("mount namespaces", failure.message, "run outside a container, or in a privileged one"))
         try:
-            trial = cgroups.create(
-                parent, Unwritten(), ("doctor", "native"), Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
-            )
+            limits = Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
+            trial = cgroups.create(parent, Unwritten(), (f"doctor-{parent.hello()['pid']}", "native"), limits)
             try:
                 trial.freezer.freeze()
                 trial.freezer.thaw()

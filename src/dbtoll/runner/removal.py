@@ -24,6 +24,8 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             "cgroup": lambda identity: cgroups.remove(host, dict(identity)),
             "container": lambda identity: docker.remove(host, dict(identity)),
             "process": lambda identity: dockerd.remove(host, dict(identity)),
+            "network": lambda identity: docker.remove_network(host, dict(identity)),
+            "litter": lambda identity: dockerd.remove_litter(host, dict(identity)),
             "stage": lambda identity: enclose.remove(host, dict(identity)),
             "directory": directory,
         }
