@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -234,3 +235,21 @@ def test_a_missing_environment_is_named_with_its_mend(tmp_path: Path) -> None:
     assert done.returncode == 69
     assert "mend: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@needs_root
+def test_a_busy_port_is_named(tmp_path: Path) -> None:
+    before = carried()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        spec = tmp_path / "spec.toml"
+        spec.write_text(
+            f'[engine]\nname = "postgres"\nlisten = "tcp"\nport = {port}\n[workload]\nname = "tpch"\nscale = 0.01\n'
+            'queries = ["Q6"]\n[[arm]]\nname = "native"\nstack = "native"\n'
+        )
+        done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
+    assert done.returncode == 71, done.stderr
+    assert "Address already in use" in done.stderr
+    assert "mend: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert carried() == before

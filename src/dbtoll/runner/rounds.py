@@ -282,7 +282,11 @@ class RoundRun:
             e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
         ]
         processes = _difference(before, after, "processes", ("user_ns", "system_ns"))
-        machine = _difference(before, after, "machine", ("pages_in_bytes",))
+        # The backend of a connection per statement has ended with its counters: then what the whole machine read.
+        # BIAS: that holds other programs' reads as well; all other arms are asleep.
+        by_server = phase.levels["connection"] == "one"
+        source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
+        read = _difference(before, after, source, (counter,))
         return schema.Visit(
             round=self.plan.index,
             arm=arm,
@@ -302,8 +306,7 @@ class RoundRun:
                 for e in reply.executions
             ),
             problem=problems[0] if problems else None,
-            # BIAS: blocks that came in for others in the meantime are counted too; all other arms are asleep.
-            disk_read_bytes=machine["pages_in_bytes"] if machine else None,
+            disk_read_bytes=read[counter] if read else None,
             cpu=processes,
         )
 
