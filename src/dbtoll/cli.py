@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from dbtoll import __version__, registry
+from dbtoll import __version__
 from dbtoll.errors import DbtollError, UsageError
 
 app = typer.Typer(

@@ -169,14 +169,17 @@ def analyze(folder: Path, *, as_json: bool) -> Any:
 
 def report(folder: Path, *, as_json: bool) -> Any:
     """Analyse, print, and write the page and the tables into the run folder."""
-    from dbtoll.report import page
+    from dbtoll.report import export, page
     from dbtoll.store.reader import read_run
 
     result = analyze(folder, as_json=as_json)
     written = folder / "report.html"
-    written.write_text(page.render(result, read_run(folder)), encoding="utf-8")
+    run = read_run(folder)
+    written.write_text(page.render(result, run), encoding="utf-8")
+    tables_written = export.write(folder, result, run)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"report: {written}", markup=False)
+    console.print(f"tables: {tables_written[0].parent}", markup=False)
     return result
 
 

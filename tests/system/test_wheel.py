@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
         "with open_local() as host: print(host.run(['true']).exit_code)\n"
     )
     done = subprocess.run(
-        [home / "bin" / "python", "-c", script, libraries], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+        [home / "bin" / "python", "-c", script, libraries], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     package, agent, shipped, code = done.stdout.split()
     assert package.startswith(str(home))

@@ -29,7 +29,7 @@ def test_nothing_is_built(checkout: Path) -> None:
     with pytest.raises(Unavailable, match="the agent for x86_64 has not been built") as caught:
         find_agent("x86_64")
     assert "./dbtoll setup" in caught.value.mend
-    assert "cargo build --release" in caught.value.mend
+    assert "cargo static" in caught.value.mend
 
 
 def test_unknown_architecture(checkout: Path) -> None:

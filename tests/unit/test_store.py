@@ -7,12 +7,12 @@ import zlib
 from pathlib import Path
 
 import pytest
-from support.make_run import DOCKER, QUERIES, experiment, make_run
 
 from dbtoll.errors import RunFolderError
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter
+from tests.support.make_run import DOCKER, QUERIES, experiment, make_run
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from dbtoll.analysis.compare import GEOMEAN
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.shape import ArmResult, Comparison, Levels, NoiseFloor
 from dbtoll.analysis.stats import FEWEST_DRAWS
-from dbtoll.model import Outcome
-from dbtoll.store.reader import Run
+from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
 
 
 def warnings(run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison]) -> list[str]:
-    """Everything that a reader of the figures has to know, one sentence each."""
-    return [*_of_run(run), *(text for arm in arms for text in _of_arm(arm)), *_of_comparisons(comparisons)]
+    """What a reader of the figures has to know and no arm's outcome, reason or gate already says, a sentence each."""
+    measured = {arm.name for arm in arms if arm.rounds}
+    return [*_of_run(run), *_of_comparisons([c for c in comparisons if c.arm in measured])]
 
 
 def _of_run(run: Run) -> Iterator[str]:
@@ -25,41 +25,35 @@ def _of_run(run: Run) -> Iterator[str]:
         yield f"history.ndjson:{run.lines + 1}: an unfinished last line is left out (its writer was killed)"
     incomplete = [attempt for attempt in run.attempts if not attempt.complete]
     if incomplete:
-        numbers = ", ".join(str(attempt.round) for attempt in incomplete)
-        yield f"attempts that were not completed do not count: rounds {numbers}"
+        rounds = ", ".join(f"{a.round} ({_plain_reason(a)})" for a in incomplete)
+        yield f"rounds that were begun but not completed do not count: {rounds}"
     if not run.counted:
         yield "there is no complete round: nothing can be said"
     elif len(run.counted) < FEWEST_DRAWS:
-        yield f"only {len(run.counted)} complete rounds: no verdict rests on fewer than {FEWEST_DRAWS}"
+        many = "s" if len(run.counted) > 1 else ""
+        yield f"only {len(run.counted)} complete round{many}: no verdict rests on fewer than {FEWEST_DRAWS}"
 
 
-def _of_arm(arm: ArmResult) -> Iterator[str]:
-    if arm.outcome is not Outcome.OK:
-        yield f"{arm.name}: {arm.outcome}: {arm.reason}"
-    elif arm.reason:
-        yield f"{arm.name}: {arm.reason}"
-    for gate in arm.gates:
-        if gate.passed is False:
-            kind = "void" if gate.voids else "labelled"
-            rounds = f" in rounds {', '.join(map(str, gate.rounds_failed))}" if gate.rounds_failed else ""
-            yield f"{arm.name}: gate {gate.name} failed{rounds} ({kind}): {gate.finding}"
+def _plain_reason(attempt: Attempt) -> str:
+    return (attempt.end.reason if attempt.end else None) or "interrupted"
 
 
 def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for comparison in comparisons:
         if comparison.estimand == GEOMEAN and comparison.left_out:
-            where = f"{_plain(comparison.levels)}, {comparison.metric}"
-            yield f"{comparison.arm} ({where}): without {'; '.join(comparison.left_out)}"
+            where = f"{_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')}"
+            yield f"{comparison.arm} ({where}): over all queries but these: {'; '.join(comparison.left_out)}"
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
             yield (
-                f"A/A excludes 0 ({floor.low:+.1%} … {floor.high:+.1%} at {_plain(floor.levels)}, {floor.metric}): two "
-                "copies of the same differ by more than chance; every interval there is longer by A/A's far bound"
+                f"two identical copies differ by more than chance in {floor.metric.replace('_', ' ')} "
+                f"({_plain(floor.levels)}): {floor.low:+.1%} … {floor.high:+.1%}; every interval there is longer by "
+                "the far bound"
             )
 
 
 def _plain(levels: Levels) -> str:
-    return ", ".join(f"{name} {level}" for name, level in levels.items()) or "all"
+    return ", ".join(f"{name} {level.replace('_', ' ')}" for name, level in levels.items()) or "all"
 
 
 def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:

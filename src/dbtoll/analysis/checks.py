@@ -141,7 +141,7 @@ def warm_stays_warm(evidence: Evidence) -> Finding | None:
     if not known:
         return Finding(evidence.arm, Gate("warm_stays_warm", None, "disk reads were not counted", voids=False))
     reading = [v for v in known if (v.disk_read_bytes or 0) > WARM_READ_BYTES]
-    finding = f"{len(reading)} of {len(known)} warm visits read the disk"
+    finding = f"{len(reading) or 'none'} of {len(known)} warm visits read the disk"
     if reading:
         finding += f", most by {max(reading, key=lambda v: v.disk_read_bytes or 0).query}"
     return _label(evidence.arm, "warm_stays_warm", {v.round for v in reading}, finding)
@@ -166,7 +166,7 @@ def asleep(evidence: Evidence) -> Finding:
     if not known:
         return Finding(evidence.arm, Gate("others_asleep", None, "it was not watched whether the others slept"))
     disturbed = [v for v in known if v.asleep_ok is False]
-    finding = f"in {len(disturbed)} of {len(known)} visits another arm used CPU time"
+    finding = f"another arm used CPU time in {len(disturbed) or 'none'} of {len(known)} visits"
     return _void_visits(evidence.arm, "others_asleep", disturbed, finding)
 
 
@@ -183,8 +183,8 @@ def brackets(evidence: Evidence) -> Finding:
         if far > max(BRACKET_BOUND_NS, BRACKET_BOUND_FRACTION * outside)
     ]
     finding = (
-        f"{len(void)} of {len(times)} visits lie apart from the host's time; the usual overhead is "
-        f"{usual / 1e6:.2f} ms, the farthest from it {max(apart) / 1e6:.2f} ms"
+        f"the host's time and the arm's own disagree in {len(void) or 'none'} of {len(times)} visits; as a rule they lie "
+        f"{usual / 1e6:.2f} ms apart, at most {max(apart) / 1e6:.2f} ms more or less"
     )
     return _void_visits(evidence.arm, "host_brackets", void, finding)
 

@@ -180,7 +180,8 @@ def _effects(steady: Times, first: Times | None, pair: Pair, precision: Precisio
             result.append(effect(RATIO_OF_TOTALS, measured.aggregate_totals, measured.block_totals, first_total))
         result = [replace(found, left_out=left_out) for found in result]
     else:
-        nothing = replace(blank, reason="no query has a value: " + "; ".join(left_out), left_out=left_out)
+        nothing = replace(blank, reason=measured.absent or "no query has a value: " + "; ".join(left_out))
+        nothing = replace(nothing, left_out=() if measured.absent else left_out)
         result += [nothing, *([replace(nothing, estimand=RATIO_OF_TOTALS)] if per_query else [])]
     if per_query:
         result += _query_effects(measured, touched, effect, blank, precision)
@@ -231,7 +232,8 @@ class _Measured:
         self.effects = stats.midmean(self.ratios, -2)
         self.finite = np.isfinite(self.effects)
         self.here = (~np.isnan(times.ns[..., pair.index])).any(axis=(1, 2))
-        self.reasons = [self._reason(index, pair) for index in range(len(times.queries))]
+        self.absent = None if self.here.any() else f"{times.arms[pair.index]} has no round that counts"
+        self.reasons = [self.absent or self._reason(index, pair) for index in range(len(times.queries))]
         possible = np.array([reason is None for reason in self.reasons], dtype=bool)
         self.kept = possible if kept is None else np.logical_and(possible, kept)
         self.left_out = tuple(

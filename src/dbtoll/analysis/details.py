@@ -13,6 +13,8 @@ from dbtoll.model import Arm, Outcome
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start
 
+_FEWEST_FOR_A_MEDIAN = 3
+
 
 def arm(measured: Measured, arm: Arm) -> ArmResult:
     """What became of an arm, with its gates."""
@@ -24,7 +26,15 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
     begun = [start for start in starts if start.outcome == "ok" and start.round in rounds]
     boot_ids = {start.facts["boot_id"] for start in begun if "boot_id" in start.facts}
     gates = tuple(
-        Gate(f.gate.name, f.gate.passed, f.gate.finding, f.gate.voids, f.rounds_failed)
+        Gate(
+            f.gate.name,
+            f.gate.passed,
+            f.gate.finding,
+            f.gate.voids,
+            f.rounds_failed,
+            tuple(sorted(f.void_rounds)),
+            len(f.void_visits),
+        )
         for f in measured.findings
         if f.arm == arm.name
     )
@@ -60,12 +70,17 @@ def _outcome(
 
 
 def _step_text(environment: str, options: Mapping[str, object]) -> str:
-    words = [f"{key}={value}" for key, value in sorted(options.items())]
+    # An option that was not given and has no default says nothing.
+    words = [f"{key}={value}" for key, value in sorted(options.items()) if value is not None and value != []]
     return environment + (":" + ",".join(words) if words else "")
 
 
 def series(measured: Measured) -> list[SeriesPoint]:
-    """In the order in which the visits were made. Parameters change a query's time, so each set has its own median."""
+    """In the order in which the visits were made. Parameters change a query's time, so each set has its own median.
+
+    A set that came up once or twice would be its own median, and its visits show no deviation whatever the machine did:
+    those are set against the query's median over all sets.
+    """
     begun = {attempt.round: attempt.begin.elapsed_s for attempt in measured.run.counted}
     first_ns: dict[int, int] = {}
     for visit in measured.visits:
@@ -78,6 +93,7 @@ def series(measured: Measured) -> list[SeriesPoint]:
         if value is not None and math.isfinite(value):
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
+            cells[key[:-1]].append(value)
             points.append((visit, key, value))
     medians = {key: math.log(_median(values)) for key, values in cells.items()}
     return [
@@ -87,7 +103,7 @@ def series(measured: Measured) -> list[SeriesPoint]:
             elapsed_s=begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round)),
             round=visit.round,
             query=visit.query,
-            log_deviation=math.log(value) - medians[key],
+            log_deviation=math.log(value) - medians[key if len(cells[key]) >= _FEWEST_FOR_A_MEDIAN else key[:-1]],
         )
         for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order))
     ]

@@ -18,13 +18,18 @@ Fraction = Annotated[float, Meta(description="0.01 is 1 %")]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One honesty gate of an arm. ``passed`` null: it could not be checked, ``finding`` says why."""
+    """One honesty gate of an arm. ``passed`` null: it could not be checked, ``finding`` says why.
+
+    What it took out of every figure: the arm's ``void_rounds``, or ``void_visits`` single visits.
+    """
 
     name: str
     passed: bool | None
     finding: str
     voids: bool
     rounds_failed: tuple[int, ...]
+    void_rounds: tuple[int, ...]
+    void_visits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,10 @@ class NoiseFloor:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """One steady visit for the run-order plot: log of its time over the arm's median for that query and parameters."""
+    """One steady visit for the run-order plot: log of its time over the arm's median for that query and parameters.
+
+    Over the median of the query alone where these parameters came up fewer than three times: a visit is its own median.
+    """
 
     arm: str
     levels: Levels
@@ -148,7 +156,7 @@ class Result:
     question: str
     expected: str
     stopped: Annotated[str, Meta(description="why no further round was begun")]
-    warnings: tuple[str, ...]
+    warnings: Annotated[tuple[str, ...], Meta(description="what no arm's outcome, reason or gate already says")]
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
     noise_floor: tuple[NoiseFloor, ...]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from dbtoll.model import Verdict
@@ -26,8 +27,9 @@ _LOG_FROM = math.log(2.0)
 _TICKS_MAX = 6
 """As many labels as fit beside each other on a phone."""
 
-_PINNED_SHARE = 0.01
-"""Share of visits that may lie outside the run-order axis, drawn at its edge: one stalled visit must not hide the drift."""
+_PINNED_SHARE, _MOST, _TIMES_MOST = 0.01, 0.8, 3.0
+"""The run-order axis holds all but this share of the visits, or three times what holds four fifths of them if that is
+less; the others are drawn at its edge: stalled visits must not hide the drift of all."""
 
 
 # --- axes --------------------------------------------------------------------------------------------------------
@@ -71,6 +73,11 @@ class Axis:
     def title(self) -> str:
         return "times as long (logarithmic)" if self.log else "difference in per cent"
 
+    @property
+    def length(self) -> float:
+        """On the log scale, so that both kinds can be set against each other."""
+        return math.log1p(self.high) - math.log1p(max(self.low, -0.999))
+
 
 def _step(at_least: float) -> float:
     """The smallest of 1, 2, 5 times a power of ten that is not below ``at_least``."""
@@ -99,6 +106,19 @@ def axis_for(effects: Iterable[float], margin: float) -> Axis:
         return Axis(math.expm1(lowest - air), math.expm1(highest + air), log=True)
     air = 0.04 * (high - low)
     return Axis(low - air, high + air, log=False)
+
+
+_SHARED_UP_TO = 6.0
+"""Panels side by side have one axis unless the longest of their own is more than so many times the shortest."""
+
+
+def shared_axis(panels: Iterable[Sequence[float]], margin: float) -> Axis | None:
+    """One axis for all panels; None where it would squeeze one of them."""
+    held = [list(effects) for effects in panels]
+    lengths = [axis_for(effects, margin).length for effects in held]
+    if not lengths or max(lengths) > _SHARED_UP_TO * min(lengths):
+        return None
+    return axis_for([effect for effects in held for effect in effects], margin)
 
 
 # --- interval plots ----------------------------------------------------------------------------------------------
@@ -144,12 +164,29 @@ class Forest:
     has_adjusted: bool
     has_noise: bool
 
+    @property
+    def label_characters(self) -> int:
+        """How wide the column of labels has to be."""
+        return max((len(row.label) for row in self.rows), default=0)
 
-def forest(title: str, entries: Sequence[tuple[str, str, Comparison]], result: Result) -> Forest:
-    """``entries``: (label, group, comparison) from top to bottom; a group's name is shown where it changes."""
-    # Adjusted whiskers may run off the edge: the axis is for the estimates and their own intervals.
-    held = [v for *_, c in entries for v in (c.estimate, c.low, c.high) if v is not None]
-    axis = axis_for(held, result.margin)
+    @property
+    def figure_characters(self) -> int:
+        """How wide the column of figures has to be."""
+        return max((len(row.interval.text) for row in self.rows), default=0)
+
+
+Entry = tuple[str, str, "Comparison"]
+"""Label, group and comparison of a row."""
+
+
+def effects_of(entries: Iterable[Entry]) -> list[float]:
+    """What an axis has to hold: the estimates and their own intervals. Adjusted whiskers may run off its edge."""
+    return [v for *_, c in entries for v in (c.estimate, c.low, c.high) if v is not None]
+
+
+def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | None = None) -> Forest:
+    """``entries`` from top to bottom; a group's name is shown where it changes. ``axis``: None for one of its own."""
+    axis = axis or axis_for(effects_of(entries), result.margin)
     noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
     rows = []
     for label, group, c in entries:
@@ -193,10 +230,14 @@ def kind_of(verdict: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOrderPanel:
-    """One arm's visits in the order in which they were made. ``path``: a dot each, in a box of 1000 x 1000."""
+    """One arm's visits in the order in which they were made, in a box of 1000 x 1000.
+
+    ``path``: a dot each. ``middles``: the median of each round, over the time that it took.
+    """
 
     arm: str
     path: str
+    middles: str
     visits: int
     pinned: int
 
@@ -216,7 +257,8 @@ def run_order(series: Sequence[SeriesPoint], arms: Sequence[str]) -> RunOrder | 
     if not series:
         return None
     sizes = sorted(abs(s.log_deviation) for s in series)
-    limit = max(0.02, 1.1 * sizes[min(len(sizes) - 1, math.floor(len(sizes) * (1 - _PINNED_SHARE)))])
+    nearly_all, most = (sizes[math.floor((len(sizes) - 1) * share)] for share in (1 - _PINNED_SHARE, _MOST))
+    limit = max(0.02, 1.1 * min(nearly_all, _TIMES_MOST * most))
     end_s = max(s.elapsed_s for s in series) or 1.0
     panels = []
     for arm in arms:
@@ -224,12 +266,10 @@ def run_order(series: Sequence[SeriesPoint], arms: Sequence[str]) -> RunOrder | 
         if not own:
             continue
         # A path of zero-length strokes with round caps: each is a dot of constant size however the box is stretched.
-        dots = (
-            f"M{1000 * s.elapsed_s / end_s:.0f} {500 - 500 * max(-1.0, min(1.0, s.log_deviation / limit)):.0f}h0"
-            for s in own
-        )
+        dots = (f"M{1000 * s.elapsed_s / end_s:.0f} {_height(s.log_deviation, limit)}h0" for s in own)
         pinned = sum(abs(s.log_deviation) > limit for s in own)
-        panels.append(RunOrderPanel(arm, "".join(dots), len(own), pinned))
+        middles = "".join(_middle(visits, end_s, limit) for visits in _by_round(own).values())
+        panels.append(RunOrderPanel(arm, "".join(dots), middles, len(own), pinned))
     begins: dict[int, float] = {}
     for s in series:
         begins[s.round] = min(begins.get(s.round, s.elapsed_s), s.elapsed_s)
@@ -239,6 +279,22 @@ def run_order(series: Sequence[SeriesPoint], arms: Sequence[str]) -> RunOrder | 
         time_ticks=_time_ticks(end_s),
         rounds=[round(100 * t / end_s, 2) for _, t in sorted(begins.items())],
     )
+
+
+def _height(log_deviation: float, limit: float) -> int:
+    return round(500 - 490 * max(-1.0, min(1.0, log_deviation / limit)))
+
+
+def _by_round(series: Iterable[SeriesPoint]) -> dict[int, list[SeriesPoint]]:
+    rounds: dict[int, list[SeriesPoint]] = {}
+    for s in series:
+        rounds.setdefault(s.round, []).append(s)
+    return rounds
+
+
+def _middle(visits: Sequence[SeriesPoint], end_s: float, limit: float) -> str:
+    begin, end = (1000 * pick(s.elapsed_s for s in visits) / end_s for pick in (min, max))
+    return f"M{begin:.0f} {_height(median(s.log_deviation for s in visits), limit)}H{end:.0f}"
 
 
 def _time_ticks(end_s: float) -> list[Tick]:

@@ -11,6 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
+from dbtoll.analysis import side_by_side
+from dbtoll.errors import UsageError
+from dbtoll.model import Json, Outcome
 from dbtoll.report import figures, words
 
 if TYPE_CHECKING:
@@ -35,6 +38,16 @@ class TimeTable:
     rows: list[tuple[str, list[Times | None]]]
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A published table with this run's figures of one arm beside it."""
+
+    number: int
+    title: str
+    arm: str
+    lines: Sequence[side_by_side.Line]
+
+
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
     experiment = run.plan.experiment
@@ -54,14 +67,16 @@ def render(result: Result, run: Run) -> str:
         derived_from_tpc=words.is_tpc(experiment.workload.name),
         context=list(_context(run)),
         answers=_answers(words.headlines(result)),
+        care=words.cautions(result),
         meaning=words.meaning(next((c.metric for c in result.comparisons), "run_time"), experiment.baseline),
         rounds=max((c.rounds for c in result.comparisons), default=0),
         confidence=words.percent(result.confidence, 0, plus=False),
-        failed_gates=[(arm.name, gate) for arm in result.arms for gate in arm.gates if gate.passed is False],
         arm_forests=list(_arm_forests(result, varied)),
-        query_forests=list(_query_forests(result, groups)),
+        query_forests=list(_query_forests(result, varied)),
         query_count=len(queries),
         comparison_groups=groups,
+        without_figures=_without_figures(result),
+        published=list(_published(result, experiment.workload.name)),
         order=figures.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         json=htmlsafe_json_dumps(result.to_json(), separators=(",", ":")),
@@ -78,21 +93,28 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals.update(
+        bounds_of=lambda low, high: words.Interval(None, low, high).bounds or words.NOTHING,
         count=words.count,
         css=_css,
         estimand_text=words.estimand_text,
         fact_name=_fact_name,
         fact_text=_fact_text,
+        gate_cost=words.gate_cost,
         gate_text=words.gate_text,
         interval=words.Interval,
         kind_of=figures.kind_of,
         margin_text=words.margin,
+        noise_lead=words.NOISE_LEAD,
         nothing=words.NOTHING,
         order_decimals=partial(_limit_decimals),
         outcome_phrase=words.outcome_phrase,
+        ours_ms=words.milliseconds,
         p_value=words.p_value,
         percent=words.percent,
+        plain_facts=_plain_facts,
         plural=words.plural,
+        published_percent=words.published_percent,
+        published_s=words.published_s,
         time_of=words.time_of,
         verdict_text=words.verdict_text,
     )
@@ -103,7 +125,7 @@ def _context(run: Run) -> Iterator[str]:
     experiment = run.plan.experiment
     yield words.proper(experiment.engine.name)
     scale = experiment.workload.options.get("scale")
-    yield words.proper(experiment.workload.name) + (f" at scale {scale}" if scale is not None else "")
+    yield words.proper(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
     yield run.begin.started_at[:10]
     yield f"run {run.begin.run}"
 
@@ -117,41 +139,74 @@ def _answers(headlines: Iterable[words.Headline]) -> list[tuple[str, list[words.
 
 
 def _css(kind: str) -> str:
+    """The class of a headline's verdict: an arm that failed is as bad news as one that loses."""
+    if kind in (Outcome.FAILED, Outcome.INVALID):
+        return "loses"
     return kind if kind == "noise" else figures.kind_of(kind)
 
 
 def _groups(result: Result, varied: Sequence[str]) -> Iterator[ComparisonGroup]:
+    """By arm, levels and metric; A/A last; without those of an arm that has no figure."""
     grouped: dict[tuple[str, str, str], list[Comparison]] = {}
-    for c in result.comparisons:
-        grouped.setdefault((c.arm, words.levels_text(c.levels, varied), c.metric), []).append(c)
+    silent = _without_figures(result)
+    for c in sorted(result.comparisons, key=lambda c: c.is_aa):
+        if c.arm not in silent:
+            grouped.setdefault((c.arm, words.levels_text(c.levels, varied), c.metric), []).append(c)
     for (arm, levels, metric), comparisons in grouped.items():
         comparisons.sort(key=lambda c: (words.query_of(c.estimand) is not None, words.natural_key(c.estimand)))
         where = ", ".join(part for part in (levels, words.metric_text(metric)) if part)
         yield ComparisonGroup(f"{arm} against {comparisons[0].baseline}: {where}", comparisons)
 
 
+def _without_figures(result: Result) -> dict[str, str]:
+    """Arms that are compared but have no estimate at all, each with why."""
+    with_figures = {c.arm for c in result.comparisons if c.estimate is not None}
+    return {c.arm: c.reason or "" for c in reversed(result.comparisons) if c.arm not in with_figures}
+
+
 def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[figures.Forest]:
-    """A figure per metric: all arms at all levels, A/A last."""
-    for metric in dict.fromkeys(c.metric for c in result.comparisons):
-        entries = [
-            (words.spoken(c.arm), words.levels_text(c.levels, varied), c)
-            for c in sorted(result.comparisons, key=lambda c: c.is_aa)
-            if c.metric == metric and c.estimand == "geomean"
+    """All arms by both estimands over all queries, A/A last: a figure per metric, and per estimand if levels vary."""
+    silent = _without_figures(result)
+    rows: dict[str, list[tuple[str, Comparison]]] = {}
+    for c in sorted(result.comparisons, key=lambda c: c.is_aa):
+        if words.query_of(c.estimand) is None and c.arm not in silent:
+            title = _capital(f"{words.metric_text(c.metric)} against {c.baseline}")
+            levels, estimand = words.levels_text(c.levels, varied), words.estimand_text(c.estimand)
+            figure, group = (f"{title}: {estimand}", levels) if varied else (title, estimand)
+            rows.setdefault(figure, []).append((group, c))
+    for title, grouped in rows.items():
+        order = list(dict.fromkeys(group for group, _ in grouped))
+        entries = [(c.arm, group, c) for group, c in sorted(grouped, key=lambda row: order.index(row[0]))]
+        yield figures.forest(title, entries, result)
+
+
+def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[figures.Forest]]:
+    """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query."""
+    panels: dict[tuple[str, str], dict[str, list[figures.Entry]]] = {}
+    for c in sorted(result.comparisons, key=lambda c: (c.is_aa, words.natural_key(c.estimand))):
+        if (query := words.query_of(c.estimand)) and c.arm not in _without_figures(result):
+            levels = words.levels_text(c.levels, varied)
+            panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((query, "", c))
+    for (levels, _), by_arm in panels.items():
+        axis = figures.shared_axis(map(figures.effects_of, by_arm.values()), result.margin)
+        yield [
+            figures.forest(", ".join(part for part in (arm, levels) if part), entries, result, axis)
+            for arm, entries in by_arm.items()
         ]
-        order = list(dict.fromkeys(group for _, group, _ in entries))
-        entries.sort(key=lambda entry: order.index(entry[1]))
-        if entries:
-            baseline = words.spoken(entries[0][2].baseline)
-            yield figures.forest(_capital(f"{words.metric_text(metric)} against {baseline}"), entries, result)
 
 
-def _query_forests(result: Result, groups: Iterable[ComparisonGroup]) -> Iterator[figures.Forest]:
-    """A figure per arm, levels and metric with a row per query; A/A last."""
-    ordered = sorted(groups, key=lambda group: group.comparisons[0].is_aa)
-    for group in ordered:
-        entries = [(query, "", c) for c in group.comparisons if (query := words.query_of(c.estimand))]
-        if entries:
-            yield figures.forest(_capital(group.title), entries, result)
+def _published(result: Result, workload: str) -> Iterator[PublishedTable]:
+    """Tables 1, 4 and 5 of minhas2008 beside ours, as far as this run has their levels."""
+    for arm in result.arms:
+        if workload != "tpch" or arm.name in _without_figures(result) or not arm.rounds:
+            continue
+        for number in side_by_side.MINHAS2008:
+            try:
+                layout, lines = side_by_side.minhas2008(result, number, arm.name)
+            except UsageError:
+                continue  # not measured at that table's levels, or the baseline itself
+            if not any(c.is_aa for c in result.comparisons if c.arm == arm.name):
+                yield PublishedTable(number, layout.title, arm.name, lines)
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:
@@ -182,6 +237,11 @@ def _fact_name(key: str) -> str:
     for unit in _UNITS:
         key = key.removesuffix(unit)
     return key.replace("_", " ")
+
+
+def _plain_facts(facts: Json) -> Json:
+    """Those at the top that have no parts."""
+    return {name: value for name, value in facts.items() if not isinstance(value, dict)}
 
 
 def _fact_text(key: str, value: Any) -> str:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dbtoll.analysis import side_by_side
 from dbtoll.model import Outcome, Verdict
 from dbtoll.report import words
 
@@ -61,12 +62,13 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
         parts.append(_text(f"expected: {result.expected}", "dim"))
     parts.append(Text())
     parts += [_headline(h) for h in words.headlines(result)]
-    parts += [Text(), _arms_table(result)]
+    parts += [Text(), *_arms_tables(result)]
+    care = words.cautions(result)
     for title, lines in (
         ("Worst and best queries", list(_extremes(result))),
-        ("Checks that failed", list(_failed_gates(result))),
         ("Plans that changed", [f"{p.arm}: {p.query}" for p in result.plans_changed]),
-        ("Warnings", result.warnings),
+        ("Read with care", [caution.sentence for caution in care.left_out]),
+        ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
         ("Not inside the interval", result.not_inside_the_interval),
     ):
         if lines:
@@ -89,30 +91,35 @@ def _item(line: str) -> RenderableType:
     return Padding(_text(line), (0, 0, 0, 2))
 
 
-def _arms_table(result: Result) -> Table:
-    """One row per arm, levels and metric: both estimands over all queries, and the verdict on the geometric mean."""
+def _arms_tables(result: Result) -> Iterator[RenderableType]:
+    """For each metric and combination of levels one row per arm: both estimands over all queries, and the verdict.
+
+    An arm without a figure has no row: its headline says why.
+    """
     varied = words.varied_factors(c.levels for c in result.comparisons)
-    metrics = {c.metric for c in result.comparisons}
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
-    for head in ("arm", *(["levels"] if varied or len(metrics) > 1 else []), "geometric mean", "total", "verdict"):
-        table.add_column(head, overflow="fold")
+    several_metrics = len({c.metric for c in result.comparisons}) > 1
     totals = {(c.arm, c.metric, str(c.levels)): c for c in result.comparisons if c.estimand == "ratio_of_totals"}
+    groups: dict[str, list[Comparison]] = {}
     for c in result.comparisons:
-        if c.estimand != "geomean":
-            continue
-        total = totals.get((c.arm, c.metric, str(c.levels)))
-        where = [words.levels_text(c.levels, varied)] if varied else []
-        if len(metrics) > 1:
-            where.append(words.metric_text(c.metric))
-        verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
-        table.add_row(
-            _text(c.arm),
-            *([_text(", ".join(where))] if where else []),
-            _text(_interval(c).text),
-            _text(_interval(total).text if total else words.NOTHING),
-            _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),  # type: ignore[call-overload]
-        )
-    return table
+        if c.estimand == "geomean" and c.rounds:
+            parts = [words.levels_text(c.levels, varied), words.metric_text(c.metric) if several_metrics else ""]
+            groups.setdefault(", ".join(part for part in parts if part), []).append(c)
+    for where, comparisons in groups.items():
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+        for head in ("arm", "geometric mean", "total", "verdict"):
+            table.add_column(head, overflow="fold")
+        for c in comparisons:
+            total = totals.get((c.arm, c.metric, str(c.levels)))
+            verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
+            table.add_row(
+                _text(c.arm),
+                _text(_interval(c).text),
+                _text(_interval(total).text if total else words.NOTHING),
+                _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
+            )
+        if where:
+            yield _text(where, "bold")
+        yield from (table, Text())
 
 
 def _extremes(result: Result) -> Iterator[str]:
@@ -130,15 +137,6 @@ def _extremes(result: Result) -> Iterator[str]:
 
 def _listed(comparisons: Iterable[Comparison]) -> str:
     return ", ".join(f"{words.query_of(c.estimand)} {_interval(c).text}" for c in comparisons)
-
-
-def _failed_gates(result: Result) -> Iterator[str]:
-    for arm in result.arms:
-        for gate in arm.gates:
-            if gate.passed is False:
-                yield f"{arm.name}: {words.gate_text(gate.name)}: {gate.finding}" + (
-                    " (voids the arm)" if gate.voids else ""
-                )
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
@@ -173,3 +171,40 @@ def markdown_arms(result: Result) -> str:
         if words.query_of(c.estimand) is None
     ]
     return markdown_table(head, rows, right=[len(varied) + 3])
+
+
+def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
+    """Table ``number`` (1, 4 or 5) of minhas2008 with the figures of ``arm`` beside the published columns.
+
+    Published columns are as printed; ours are medians and the effect with its Holm-adjusted interval. UsageError if the
+    run was not measured at that table's levels.
+    """
+    layout, lines = side_by_side.minhas2008(result, number, arm)
+    baseline = next(c.baseline for c in result.comparisons if c.arm == arm)
+    head = [
+        "query",
+        "base",
+        "Xen",
+        "slowdown",
+        f"ours: {baseline}",
+        f"ours: {arm}",
+        "ours: difference",
+        "ours: verdict",
+    ]
+    rows = []
+    for line in lines:
+        effect = line.effect
+        rows.append(
+            [
+                line.query,
+                words.published_s(line.published_base_s),
+                words.published_s(line.published_arm_s),
+                words.published_percent(line.published_percent),
+                words.milliseconds(line.base_ms),
+                words.milliseconds(line.arm_ms),
+                words.Interval(effect.estimate, effect.low, effect.high).text if effect else words.NOTHING,
+                words.verdict_text(line.verdict, result.margin) if effect else line.reason or words.NOTHING,
+            ]
+        )
+    title = f"Table {number} of minhas2008 ({layout.title}); ours: {arm} against {baseline}, run {result.run}"
+    return f"{_cell(title)}\n\n{markdown_table(head, rows, right=range(1, 7))}"

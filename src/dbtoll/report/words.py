@@ -18,7 +18,7 @@ from dbtoll.model import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dbtoll.analysis.result import ArmResult, Comparison, Result
+    from dbtoll.analysis.result import ArmResult, Comparison, Gate, Result
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -127,6 +127,21 @@ def time_of(ns: float | None) -> str:
     return f"{count(value) if decimals == 0 else number(value, decimals)}{THIN}{unit}"
 
 
+def milliseconds(value_ms: float | None) -> str:
+    """A time in ms with the unit that fits it."""
+    return time_of(None if value_ms is None else value_ms * 1e6)
+
+
+def published_s(value_s: float | None) -> str:
+    """Seconds with two decimals, as the papers print them: ``14.19 s``."""
+    return NOTHING if value_s is None else f"{value_s:.2f}{THIN}s"
+
+
+def published_percent(value_percent: float | None) -> str:
+    """Per cent with two decimals, as the papers print them: ``+7.82 %``."""
+    return NOTHING if value_percent is None else f"{number(value_percent, 2, plus=True)}{THIN}%"
+
+
 def span(seconds: float | None) -> str:
     """How long something lasted, for people: ``45 s``, ``5 min``, ``2 h 5 min``."""
     if seconds is None:
@@ -174,7 +189,10 @@ _ENVIRONMENTS = {
 
 
 def spoken(arm: str) -> str:
-    """An arm's name in a sentence: ``docker:runsc`` is "Docker with runsc"; a name that a user made up stays as it is."""
+    """An arm's name at the head of a sentence: ``docker:runsc`` is "Docker with runsc"; a name made up stays as it is.
+
+    Everywhere else an arm goes by its own name, so that what a table calls it can be found in the specification.
+    """
     match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", arm)
     if not match or match[1] not in _ENVIRONMENTS:
         return arm
@@ -209,6 +227,9 @@ _LEVELS = {
     ("connection", "per_statement"): "a connection per statement",
     ("temperature", "warm"): "warm",
     ("temperature", "cold"): "cold",
+    ("protocol", "simple"): "simple protocol",
+    ("protocol", "extended"): "extended protocol",
+    ("protocol", "prepared"): "prepared statements",
 }
 
 
@@ -227,14 +248,10 @@ def varied_factors(all_levels: Iterable[Mapping[str, str]]) -> list[str]:
     return [factor for factor, values in seen.items() if len(values) > 1]
 
 
-def estimand_text(estimand: str, queries: int | None = None) -> str:
-    """``query:Q9`` is "Q9", ``geomean`` is "all queries (geometric mean)"."""
+def estimand_text(estimand: str) -> str:
+    """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"."""
     if estimand == "geomean":
-        return (
-            "all queries, geometric mean"
-            if queries is None
-            else f"{plural(queries, 'query', 'queries')}, geometric mean"
-        )
+        return "geometric mean of all queries"
     if estimand == "ratio_of_totals":
         return "total of all queries"
     return estimand.removeprefix("query:")
@@ -246,11 +263,21 @@ def query_of(estimand: str) -> str | None:
 
 
 def metric_text(metric: str) -> str:
+    """``run_time`` is "run time"."""
     return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
 
 
+_GATES = {
+    "host_brackets": "the host's clock and the arm's",
+    "clock_rate": "rate of the arm's clock",
+    "others_asleep": "the other arms asleep",
+    "steal": "time stolen by a hypervisor",
+}
+
+
 def gate_text(gate: str) -> str:
-    return gate.replace("_", " ")
+    """A check's name for people."""
+    return _GATES.get(gate, gate.replace("_", " "))
 
 
 def is_throughput(metric: str) -> bool:
@@ -316,15 +343,19 @@ def verdict_phrase(comparison: Comparison, margin_fraction: float) -> Phrase:
             return Phrase("cannot tell", f" {effect.inside}: {why}")
 
 
+NOISE_FLOOR = "Noise floor"
+NOISE_LEAD = "two identical copies differ by"
+
+
 def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
     """What the second copy of the baseline shows (A/A). ``widened_by``: fraction added to every interval, 0 if none."""
     effect = Interval(comparison.estimate, comparison.low, comparison.high)
     if effect.estimate is None:
-        return Phrase("noise floor unknown", f": {comparison.reason or _NO_REASON}")
-    rest = f": two identical copies differ by {effect.text}"
+        return Phrase("not known", f": {comparison.reason or _NO_REASON}")
+    rest = f" ({effect.bounds})" if effect.bounds else ""
     if widened_by:
-        rest += f", more than chance; {percent(widened_by, effect.decimals, plus=False)} was added to every interval"
-    return Phrase("noise floor", rest)
+        rest += f": more than chance, so {percent(widened_by, effect.decimals, plus=False)} was added to every interval"
+    return Phrase(f"{NOISE_LEAD} {effect.value}", rest)
 
 
 _NO_REASON = "the run does not say why"
@@ -343,7 +374,10 @@ def outcome_phrase(outcome: str, reason: str | None) -> Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One sentence on one arm. ``kind`` is a Verdict, an Outcome or ``noise``; ``levels`` is empty where nothing varies."""
+    """One sentence on one arm.
+
+    ``name``: what it opens with. ``kind``: a Verdict, an Outcome or ``noise``. ``levels``: empty where nothing varies.
+    """
 
     arm: str
     name: str
@@ -359,8 +393,9 @@ class Headline:
 def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied: Sequence[str]) -> Headline:
     levels = levels_text(comparison.levels, varied)
     if comparison.is_aa:
-        widened = max((c.widened_by or 0.0 for c in result.comparisons if c.levels == comparison.levels), default=0.0)
-        return Headline(arm.name, spoken(arm.name), levels, noise_phrase(comparison, widened), "noise")
+        same = (c for c in result.comparisons if (c.levels, c.metric) == (comparison.levels, comparison.metric))
+        widened = max((c.widened_by for c in same), default=0.0)
+        return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
     phrase = verdict_phrase(comparison, result.margin)
     if arm.emulated:
         phrase = Phrase(phrase.lead, f"{phrase.rest} (its processor is emulated)")
@@ -386,3 +421,65 @@ def headlines(result: Result) -> list[Headline]:
             and c.metric != "connect_time"
         ]
     return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
+
+
+# --- what to read with care --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """One thing that a reader of the figures has to know. ``arms``: whom it is about; empty if it is about all."""
+
+    arms: tuple[str, ...]
+    text: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{' and '.join(self.arms)}: {self.text}" if self.arms else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Cautions:
+    """Each fact once. ``left_out``: what is not in the figures; ``labels``: what is in them and was not as it should be."""
+
+    left_out: tuple[Caution, ...]
+    labels: tuple[Caution, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.left_out or self.labels)
+
+
+def cautions(result: Result) -> Cautions:
+    """From the checks that failed, the starts that do not count and the warnings of a result.
+
+    An arm without any figure is not in it: its headline says why.
+    """
+    left_out = [Caution((), warning) for warning in result.warnings]
+    left_out += [Caution((a.name,), a.reason) for a in result.arms if a.outcome == Outcome.OK and a.reason]
+    labels: list[Caution] = []
+    checked = [(a, gate) for a in result.arms if a.outcome in (Outcome.OK, Outcome.INVALID) for gate in a.gates]
+    order = list(dict.fromkeys(gate.name for _, gate in checked))
+    for arm, gate in sorted(checked, key=lambda found: order.index(found[1].name)):
+        if gate.passed is False and not (arm.reason and gate.finding in arm.reason):
+            text = f"{lost}: {gate.finding}" if (lost := gate_cost(gate)) else gate.finding
+            (left_out if gate.voids else labels).append(Caution((arm.name,), text))
+    return Cautions(tuple(_merged(left_out)), tuple(_merged(labels)))
+
+
+def gate_cost(gate: Gate) -> str:
+    """What a check that failed took out of the figures: ``1 visit left out``; empty if nothing."""
+    if gate.passed is not False or not gate.voids:
+        return ""
+    if gate.void_rounds:
+        return f"{plural(len(gate.void_rounds), 'round')} left out"
+    if gate.void_visits:
+        return f"{plural(gate.void_visits, 'visit')} left out"
+    return "no verdict over all queries"
+
+
+def _merged(cautions: Iterable[Caution]) -> list[Caution]:
+    """What is said of several arms in the same words is said once."""
+    arms: dict[str, tuple[str, ...]] = {}
+    for caution in cautions:
+        arms[caution.text] = arms.get(caution.text, ()) + caution.arms
+    return [Caution(names, text) for text, names in arms.items()]

@@ -1,0 +1,168 @@
+"""Samples and results as CSV and Parquet, for whoever analyses with other tools.
+
+DuckDB writes both from lines of JSON whose columns are declared here: text stays text, a missing value stays null, and
+nothing is guessed from the data.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import msgspec
+
+from dbtoll.analysis.measured import Measured
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.store.reader import Run
+    from dbtoll.store.schema import Timing, Visit
+
+Columns = Mapping[str, str]
+"""Name -> SQL type."""
+
+FOLDER = "tables"
+
+_BEFORE_LEVELS = {"run": "VARCHAR", "round": "BIGINT", "attempt": "BIGINT", "complete": "BOOLEAN", "arm": "VARCHAR"}
+_VISIT = {
+    "block": "BIGINT",
+    "parameter_set": "BIGINT",
+    "query": "VARCHAR",
+    "order": "BIGINT",
+    "first_touch": "BOOLEAN",
+    "void": "BOOLEAN",
+    "visit_start_ns": "BIGINT",
+    "visit_end_ns": "BIGINT",
+    "host_start_ns": "BIGINT",
+    "host_end_ns": "BIGINT",
+    "disk_read_bytes": "BIGINT",
+    "problem": "VARCHAR",
+}
+_EXECUTION = {
+    "execution": "BIGINT",
+    "start_ns": "BIGINT",
+    "connected_ns": "BIGINT",
+    "first_byte_ns": "BIGINT",
+    "end_ns": "BIGINT",
+    "rows": "BIGINT",
+    "result_bytes": "BIGINT",
+    "outcome": "VARCHAR",
+}
+_COMPARISON = {
+    "metric": "VARCHAR",
+    "estimand": "VARCHAR",
+    "estimate": "DOUBLE",
+    "low": "DOUBLE",
+    "high": "DOUBLE",
+    "p": "DOUBLE",
+    "p_holm": "DOUBLE",
+    "low_holm": "DOUBLE",
+    "high_holm": "DOUBLE",
+    "verdict": "VARCHAR",
+    "rounds": "BIGINT",
+    "first_touch_estimate": "DOUBLE",
+    "first_touch_low": "DOUBLE",
+    "first_touch_high": "DOUBLE",
+    "reason": "VARCHAR",
+    "left_out": "VARCHAR",
+    "between_rounds": "DOUBLE",
+    "within_rounds": "DOUBLE",
+    "widened_by": "DOUBLE",
+}
+
+
+def write(folder: Path, result: Result, run: Run) -> list[Path]:
+    """``samples`` and ``results``, each as .csv and .parquet, in ``folder``/tables; returns their paths.
+
+    Samples: a row per execution, also of attempts that do not count (``complete`` is false) and of visits that a check
+    took out (``void``); a visit without any execution has one row, its ``problem`` says why. Results: a row per
+    comparison, effects as fractions.
+    """
+    target = folder / FOLDER
+    target.mkdir(exist_ok=True)
+    factors = list(run.plan.experiment.factors)
+    levels = dict.fromkeys(factors, "VARCHAR")
+    samples = {**_BEFORE_LEVELS, **levels, **_VISIT, **_EXECUTION}
+    results = {"run": "VARCHAR", "arm": "VARCHAR", "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **_COMPARISON}
+    return [
+        *_write(target, "samples", samples, _samples(run, factors)),
+        *_write(target, "results", results, (_result(result, c, factors) for c in result.comparisons)),
+    ]
+
+
+def _samples(run: Run, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
+    kept = {id(visit) for visit in Measured(run).visits}
+    for visit, attempt, complete in run.all_visits():
+        at = {
+            "run": run.begin.run,
+            "round": visit.round,
+            "attempt": attempt,
+            "complete": complete,
+            "arm": visit.arm,
+            **{factor: visit.levels.get(factor) for factor in factors},
+            **_of_visit(visit),
+            "void": complete and id(visit) not in kept,
+        }
+        for index, timing in enumerate(visit.executions):
+            yield {**at, "execution": index, **_of_timing(timing)}
+        if not visit.executions:
+            yield at
+
+
+def _of_visit(visit: Visit) -> dict[str, Any]:
+    return {
+        "block": visit.block,
+        "parameter_set": visit.parameter_set,
+        "query": visit.query,
+        "order": visit.order,
+        "first_touch": visit.first_touch,
+        "visit_start_ns": visit.start_ns,
+        "visit_end_ns": visit.end_ns,
+        "host_start_ns": visit.host_start_ns,
+        "host_end_ns": visit.host_end_ns,
+        "disk_read_bytes": visit.disk_read_bytes,
+        "problem": visit.problem,
+    }
+
+
+def _of_timing(timing: Timing) -> dict[str, Any]:
+    return {name: getattr(timing, name) for name in timing.__struct_fields__}
+
+
+def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
+    touch = c.first_touch
+    return {
+        "run": result.run,
+        "arm": c.arm,
+        "baseline": c.baseline,
+        "is_aa": c.is_aa,
+        **{factor: c.levels.get(factor) for factor in factors},
+        **{name: getattr(c, name) for name in _COMPARISON if hasattr(c, name)},
+        "first_touch_estimate": touch.estimate if touch else None,
+        "first_touch_low": touch.low if touch else None,
+        "first_touch_high": touch.high if touch else None,
+        "left_out": "; ".join(c.left_out) or None,
+        "between_rounds": c.components.between_rounds,
+        "within_rounds": c.components.within_rounds,
+    }
+
+
+def _write(target: Path, name: str, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> list[Path]:
+    encoder = msgspec.json.Encoder()
+    csv, parquet = target / f"{name}.csv", target / f"{name}.parquet"
+    declared = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in columns.items())
+    with tempfile.NamedTemporaryFile(suffix=".ndjson") as lines, duckdb.connect(":memory:") as database:
+        for row in rows:
+            lines.write(encoder.encode(row) + b"\n")
+        lines.flush()
+        source = f"read_json({_quoted(lines.name)}, format = 'newline_delimited', columns = {{{declared}}})"
+        database.execute(f"COPY (FROM {source}) TO {_quoted(str(csv))} (FORMAT csv, HEADER)")
+        database.execute(f"COPY (FROM {source}) TO {_quoted(str(parquet))} (FORMAT parquet, COMPRESSION zstd)")
+    return [csv, parquet]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,131 @@
+"""The page in a real browser, on a wide and on a narrow window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from dbtoll.analysis import result as results
+from dbtoll.report import page, words
+from dbtoll.store.reader import read_run
+from tests.support.browser import browser, missing
+from tests.support.make_run import make_run
+
+WIDE, NARROW = 1280, 360
+SECTIONS = (
+    "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "gates", "comparisons", "times",
+    "facts", "repeat", "data",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if lacking := missing():
+        pytest.skip(f"{lacking} is not installed, the page is not looked at (apt-get install chromium chromium-driver)")
+    folder = tmp_path_factory.mktemp("page") / "run"
+    make_run(folder, rounds=6, cold=True, connections=("one", "per_statement"))
+    file = folder / "report.html"
+    file.write_text(page.render(results.analyze(folder), read_run(folder)), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module", params=[WIDE, NARROW])
+def opened(request: pytest.FixtureRequest, report: Path) -> Iterator[tuple[webdriver.Chrome, int]]:
+    with browser(request.param, 800) as driver:
+        driver.get(report.as_uri())
+        yield driver, request.param
+
+
+def test_the_body_does_not_scroll_sideways(opened: tuple[webdriver.Chrome, int]) -> None:
+    driver, width = opened
+    unfold = "document.querySelectorAll('details').forEach(each => each.open = arguments[0])"
+    for unfolded in (True, False):
+        driver.execute_script(unfold, unfolded)
+        assert driver.execute_script("return document.documentElement.scrollWidth") == width
+
+
+def test_every_section_is_seen(opened: tuple[webdriver.Chrome, int]) -> None:
+    driver, width = opened
+    for section in SECTIONS:
+        box = driver.execute_script(
+            "const box = document.getElementById(arguments[0])?.getBoundingClientRect();"
+            "return box && [box.left, box.right, box.height]",
+            section,
+        )
+        assert box is not None, section
+        left, right, height = box
+        assert left >= 0 and right <= width and height > 20, section
+
+
+def test_the_figures_of_the_json_are_seen(opened: tuple[webdriver.Chrome, int]) -> None:
+    driver, _ = opened
+    embedded = json.loads(driver.execute_script("return document.getElementById('result').textContent"))
+    seen = " ".join(driver.execute_script("return document.body.innerText").split())
+    assert len(embedded["comparisons"]) > 190
+    for c in embedded["comparisons"]:
+        if c["estimate"] is not None:
+            assert shown(words.Interval(c["estimate"], c["low"], c["high"]).text) in seen, c
+    for headline in ("loses", "two identical copies differ by"):
+        assert headline in seen
+    drawn = driver.execute_script("return [...document.querySelectorAll('.forest data')].map(each => +each.value)")
+    assert sorted(drawn) == sorted(c["estimate"] for c in embedded["comparisons"] if c["estimate"] is not None)
+
+
+def shown(text: str) -> str:
+    """As Python's split() leaves it: it takes a narrow no-break space for white space, as the page's text does."""
+    return " ".join(text.split())
+
+
+def test_labels_stand_on_one_line(opened: tuple[webdriver.Chrome, int]) -> None:
+    """A column of labels that is too narrow stacks their letters."""
+    driver, _ = opened
+    heights = driver.execute_script(
+        "return [...document.querySelectorAll('.forest tbody tr:not(.group) th')].map(each => {"
+        " const text = document.createRange(); text.selectNodeContents(each); return text.getClientRects().length })"
+    )
+    assert len(heights) > 190
+    assert set(heights) == {1}
+
+
+def test_marks_lie_where_the_axis_says(opened: tuple[webdriver.Chrome, int]) -> None:
+    """The figure's own arithmetic against the browser's: the point of every row between its neighbours' ticks."""
+    driver, _ = opened
+    rows = driver.execute_script(
+        """return [...document.querySelectorAll('.forest')].slice(0, 2).flatMap(figure => {
+          const middle = box => (box.left + box.right) / 2, of = each => middle(each.getBoundingClientRect());
+          const ticks = [...figure.querySelectorAll('.axis .tick')].map(of);
+          const labels = [...figure.querySelectorAll('.axis text:not(.end):not(.unit)')].map(each => each.textContent);
+          return [...figure.querySelectorAll('tbody tr:not(.group)')].map(row =>
+            [of(row.querySelector('.point')), +row.querySelector('data').value, ticks, labels]) })"""
+    )
+    assert rows
+    for x, estimate, ticks, labels in rows:
+        values = [float(label.replace(words.MINUS, "-")) / 100 for label in labels]
+        per_pixel = (values[-1] - values[0]) / (ticks[-1] - ticks[0])
+        assert values[0] + (x - ticks[0]) * per_pixel == pytest.approx(estimate, abs=2 * per_pixel)
+
+
+def test_nothing_is_loaded_and_nothing_is_wrong(opened: tuple[webdriver.Chrome, int]) -> None:
+    driver, _ = opened
+    assert driver.execute_script("return performance.getEntriesByType('resource').map(each => each.name)") == []
+    assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []  # type: ignore[no-untyped-call]
+
+
+def test_dark_and_light_differ_and_both_can_be_read(report: Path) -> None:
+    colours = "const style = getComputedStyle(document.body); return [style.color, style.backgroundColor]"
+    seen = []
+    for dark in (False, True):
+        with browser(WIDE, 800, dark=dark) as driver:
+            driver.get(report.as_uri())
+            ink, paper = (brightness(colour) for colour in driver.execute_script(colours))
+            assert (ink > paper) is dark and abs(ink - paper) > 150
+            seen.append(paper)
+    assert seen[0] != seen[1]
+
+
+def brightness(colour: str) -> float:
+    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3

@@ -1,0 +1,329 @@
+"""The page, the tables and the exports of whole run folders."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import pytest
+from rich.console import Console
+
+from dbtoll.analysis import result as results
+from dbtoll.analysis.result import Result
+from dbtoll.errors import UsageError
+from dbtoll.model import Outcome, Verdict
+from dbtoll.report import export, figures, page, tables, words
+from dbtoll.store.reader import Run, read_run
+from tests.support.make_run import COPY, DOCKER, make_run
+
+EVIL = "</script><script>alert(1)</script><b onclick='x'>&\"{{ 7*7 }}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("report") / "run", rounds=6, cold=True)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return read_run(folder)
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> Result:
+    return results.analyze(folder)
+
+
+class Page(HTMLParser):
+    """Visible text, ids, elements and the embedded JSON of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.visible: list[str] = []
+        self.embedded = ""
+        self._inside: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.attributes += [name for name, _ in attrs]
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == ["script"]:
+            self.embedded += data
+        elif not self._inside:
+            self.visible.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.visible).split())
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -> None:
+    seen = Page(page.render(result, run))
+    assert {
+        "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "gates", "comparisons",
+        "times", "facts", "repeat", "data", "result",
+    } <= set(seen.ids)  # fmt: skip
+    assert json.loads(seen.embedded) == result.to_json()
+    for c in result.comparisons:
+        assert plain(words.Interval(c.estimate, c.low, c.high).text) in seen.text
+    for headline in words.headlines(result):
+        assert plain(str(headline.phrase.rest)) in seen.text
+    for line in (*result.not_inside_the_interval, *result.warnings):
+        assert plain(line) in seen.text
+    assert "derived from TPC-H. Its results are not comparable with published TPC results" in seen.text
+    assert "Table 4, warm, one connection: docker" in seen.text and "13.30 s" in seen.text
+    assert "Simulated CPU" in seen.text and "./dbtoll run question.toml" in seen.text
+    assert "against Native" not in seen.text
+
+
+def test_each_caution_stands_once(result: Result, run: Run) -> None:
+    text = page.render(result, run)
+    care = text[text.index('id="warnings"') : text.index('id="arms"')]
+    assert care.count("other plans than the baseline: Q9") == 1
+    assert care.count("the server died") == 1
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing(result: Result, run: Run) -> None:
+    text = page.render(result, run)
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://|@import|url\((?!data:)", text)
+    assert text.count("<script") == 1 and '<script type="application/json"' in text
+
+
+def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, run: Run) -> None:
+    def name(text: str) -> str:
+        return EVIL if text == DOCKER else text
+
+    evil = replace(
+        result,
+        question=EVIL,
+        warnings=(EVIL,),
+        arms=tuple(replace(a, name=name(a.name), stack=EVIL, reason=EVIL) for a in result.arms),
+        comparisons=tuple(replace(c, arm=name(c.arm), reason=EVIL, left_out=(EVIL,)) for c in result.comparisons),
+        times=tuple(replace(t, arm=name(t.arm)) for t in result.times),
+        series=tuple(replace(s, arm=name(s.arm)) for s in result.series),
+        plans_changed=tuple(replace(p, arm=name(p.arm), fingerprint=EVIL) for p in result.plans_changed),
+        facts={EVIL: {EVIL: EVIL, "list": [EVIL, {EVIL: EVIL}]}, "plain": EVIL},
+    )
+    honest, seen = Page(page.render(result, run)), Page(page.render(evil, run))
+    assert "alert(1)" in seen.text and "{{ 7*7 }}" in seen.text
+    assert seen.tags.count("script") == honest.tags.count("script") == 1
+    for made, from_ in ((seen, evil), (honest, result)):
+        care = words.cautions(from_)  # the page's own: the arms that a caution is about
+        assert made.tags.count("b") == sum(bool(caution.arms) for caution in (*care.left_out, *care.labels))
+    assert "onclick" not in seen.attributes
+    assert json.loads(seen.embedded)["question"] == EVIL
+
+
+def test_an_arm_without_figures_has_one_sentence(result: Result, run: Run) -> None:
+    lost = "docker has no round that counts"
+    without = [
+        replace(c, estimate=None, low=None, high=None, low_holm=None, high_holm=None, verdict=Verdict.CANNOT_TELL,
+                rounds=0, reason=lost) if c.arm == DOCKER else c
+        for c in result.comparisons
+    ]  # fmt: skip
+    arms = [
+        replace(a, outcome=Outcome.FAILED, reason="no daemon", rounds=0, gates=()) if a.name == DOCKER else a
+        for a in result.arms
+    ]
+    changed = replace(result, arms=tuple(arms), comparisons=tuple(without))
+    seen = Page(page.render(changed, run))
+    assert seen.text.count(lost) == 1
+    assert "published" not in seen.ids
+    assert lost not in printed(changed) and "Docker: failed: no daemon" in printed(changed)
+
+
+def test_a_run_without_any_figure_has_a_page(run: Run, result: Result) -> None:
+    nothing = replace(result, comparisons=(), times=(), series=(), plans_changed=(), noise_floor=())
+    seen = Page(page.render(nothing, run))
+    assert "Nothing was measured that could be compared." in seen.text
+    assert {"queries", "drift", "times", "comparisons"}.isdisjoint(seen.ids)
+
+
+def test_own_queries_are_not_said_to_be_of_tpc(result: Result, run: Run) -> None:
+    experiment = run.plan.experiment
+    workload = replace(experiment.workload, name="sql")
+    own = replace(run, plan=type(run.plan)(
+        experiment=replace(experiment, workload=workload), queries=run.plan.queries, blocks=run.plan.blocks
+    ))  # fmt: skip
+    seen = Page(page.render(result, own))
+    assert "TPC" not in seen.text.split("In the order of the run")[0].replace("lose on TPC-H", "")
+    assert "published" not in seen.ids
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_axes_hold_what_they_show() -> None:
+    linear = figures.axis_for([-0.03, 0.05], 0.02)
+    assert not linear.log and linear.place(linear.low) == 0 and linear.place(linear.high) == 100
+    assert [tick.label for tick in linear.ticks] == [f"{words.MINUS}2", "0", "+2", "+4"]
+    wide = figures.axis_for([5.0], 0.02)
+    assert wide.log and wide.place(1.0) - wide.place(0.0) == pytest.approx(wide.place(3.0) - wide.place(1.0), abs=0.02)
+
+
+def test_panels_share_an_axis_unless_it_would_squeeze_one() -> None:
+    shared = figures.shared_axis([[0.05, -0.05], [0.02]], 0.02)
+    assert shared is not None and shared.low < -0.05 and shared.high > 0.05
+    assert figures.shared_axis([[4.0], [0.01]], 0.02) is None
+
+
+def test_the_run_order_shows_drift(result: Result) -> None:
+    drifting = [replace(s, log_deviation=0.02 * s.round) for s in result.series]
+    order = figures.run_order(drifting, [arm.name for arm in result.arms])
+    assert order is not None and len(order.panels) == 3 and len(order.rounds) == 6
+    for panel in order.panels:
+        heights = [int(height) for height in re.findall(r"M\d+ (\d+)H", panel.middles)]
+        assert len(heights) == 6
+        assert heights[0] == 500 and heights == sorted(heights, reverse=True)  # upwards: later rounds took longer
+        assert len(set(heights)) == 6
+        assert panel.path.count("h0") == panel.visits
+    assert figures.run_order([], ["native"]) is None
+
+
+def test_one_stalled_visit_does_not_hide_the_others(result: Result) -> None:
+    calm = figures.run_order(result.series, [DOCKER])
+    stalled = [replace(s, log_deviation=5.0) if i < 20 else s for i, s in enumerate(result.series)]
+    order = figures.run_order(stalled, [arm.name for arm in result.arms])
+    assert calm is not None and order is not None
+    assert order.limit < 3 * calm.limit
+    assert sum(panel.pinned for panel in order.panels) >= 20
+
+
+# --- terminal and Markdown -------------------------------------------------------------------------------------------
+
+
+def printed(result: Result, width: int = 100) -> str:
+    console = Console(width=width, record=True, highlight=False, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(tables.terminal(result))
+    return captured.get()
+
+
+def test_the_terminal_says_each_thing_once(result: Result) -> None:
+    text = plain(printed(result, 400))
+    for headline in words.headlines(result):
+        assert plain(headline.sentence) in text
+    assert text.count("other plans than the baseline: Q9") == 1
+    assert text.count("the server died") == 1
+
+
+def test_a_terminal_obeys_nothing_from_outside(result: Result) -> None:
+    evil = replace(result, question="\x1b[2J[red]x[/red]", warnings=("\x1b]0;title\x07",))
+    text = printed(evil)
+    assert "\x1b" not in text and "\x07" not in text and "[red]x[/red]" in text
+
+
+def test_tables_of_the_paper_in_markdown(result: Result) -> None:
+    lines = tables.markdown_side_by_side(result, 4, DOCKER).splitlines()
+    assert lines[0] == "Table 4 of minhas2008 (warm, one connection); ours: docker against native, run run"
+    assert lines[2].startswith("| query | base | Xen | slowdown | ours: native | ours: docker |")
+    assert len(lines) == 4 + 22 and {line.count("|") for line in lines[2:]} == {9}
+    assert plain(lines[4]).startswith("| Q1 | 13.30 s | 14.04 s | +5.55 % | ")
+    with pytest.raises(UsageError):
+        tables.markdown_side_by_side(result, 1, DOCKER)
+    assert "a\\|b&lt;c" in tables.markdown_table(["a|b<c"], [["1"]])
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path, result: Result, run: Run) -> list[Path]:
+    return export.write(folder, result, run)
+
+
+def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> None:
+    assert [path.name for path in written] == ["samples.csv", "samples.parquet", "results.csv", "results.parquet"]
+    visits = list(run.all_visits())
+    expected = sum(len(visit.executions) for visit, _, _ in visits)
+    for path in written[:2]:
+        rows = duckdb.sql(f"SELECT count(*), sum(end_ns - start_ns) FROM '{path}'").fetchall()[0]
+        total = sum(t.end_ns - t.start_ns for visit, _, _ in visits for t in visit.executions)
+        assert rows == (expected, total)
+    one = duckdb.sql(
+        f"SELECT * EXCLUDE (run) FROM '{written[1]}' WHERE arm = 'docker' AND query = 'Q9' AND temperature = 'cold' "
+        'AND round = 1 ORDER BY "order", execution LIMIT 1'
+    ).fetchall()[0]
+    visit = next(
+        v for v, _, _ in visits
+        if (v.arm, v.query, v.round) == (DOCKER, "Q9", 1) and v.levels["temperature"] == "cold"
+    )  # fmt: skip
+    timing = visit.executions[0]
+    assert one == (
+        1, 0, True, DOCKER, "cold", "one", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
+        visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, None, 0,
+        timing.start_ns, None, timing.first_byte_ns, timing.end_ns, 10, 1200, "ok",
+    )  # fmt: skip
+
+
+def test_what_does_not_count_is_marked_and_what_is_missing_is_null(written: list[Path], result: Result) -> None:
+    counted = duckdb.sql(f"SELECT attempt, complete, count(*) > 0 FROM '{written[1]}' WHERE round = 2 GROUP BY ALL")
+    assert sorted(counted.fetchall()) == [(0, False, True), (1, True, True)]
+    nulls = duckdb.sql(f"SELECT count(connected_ns), count(problem), count(*) > 0 FROM '{written[1]}'").fetchall()[0]
+    assert nulls == (0, 0, True)
+    with written[0].open(encoding="utf-8", newline="") as file:
+        assert {row["connected_ns"] for row in csv.DictReader(file)} == {""}
+    steady = duckdb.sql(
+        f"SELECT count(*) FROM '{written[1]}' WHERE complete AND NOT void AND NOT first_touch AND outcome = 'ok'"
+    ).fetchall()[0]
+    assert steady == (sum(t.executions for t in result.times),)
+
+
+def test_every_comparison_is_in_the_results(written: list[Path], result: Result) -> None:
+    for path in written[2:]:
+        rows = duckdb.sql(
+            f"SELECT arm, temperature, metric, estimand, estimate, low, high, p_holm, is_aa, rounds FROM '{path}'"
+        ).fetchall()
+        assert rows == [
+            (
+                c.arm,
+                c.levels["temperature"],
+                c.metric,
+                c.estimand,
+                c.estimate,
+                c.low,
+                c.high,
+                c.p_holm,
+                c.is_aa,
+                c.rounds,
+            )
+            for c in result.comparisons
+        ]
+
+
+def test_exports_of_a_run_without_figures_are_empty_tables(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", rounds=0)
+    paths = export.write(folder, results.analyze(folder), read_run(folder))
+    for path in paths:
+        assert duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()[0] == (0,)
+    assert "first_byte_ns" in paths[0].read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_commas_quotes_and_line_ends_survive(tmp_path: Path, result: Result, run: Run) -> None:
+    text = "a \"b\", c\nd; 'e' \N{MINUS SIGN}"
+    changed = replace(result, comparisons=tuple(replace(c, arm=text) for c in result.comparisons if c.arm == COPY))
+    for path in export.write(tmp_path, changed, run)[2:]:
+        assert set(duckdb.sql(f"SELECT arm FROM '{path}'").fetchall()) == {(text,)}
