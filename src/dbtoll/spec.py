@@ -25,6 +25,9 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
 caches would undo it."""
 
+NESTED = "//"
+"""Between the environments of a stack; a single stroke belongs to paths."""
+
 COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
@@ -57,11 +60,11 @@ def parse(text: str, file: str) -> Experiment:
 
 
 def parse_stack(text: str) -> tuple[Step, ...]:
-    """``"docker:runsc,network=bridge"`` or, nested, ``"qemu:lab/docker"`` -> steps, options validated.
+    """``"docker:runsc,network=bridge"`` or, nested, ``"qemu:lab//docker"`` -> steps, options validated.
 
     Raises UsageError for a form or a name that does not exist, ValueError for a wrong option.
     """
-    return tuple(_step(part) for part in text.split("/"))
+    return tuple(_step(part) for part in text.split(NESTED))
 
 
 def write_stack(stack: Sequence[Step]) -> str:
@@ -73,7 +76,7 @@ def write_stack(stack: Sequence[Step]) -> str:
         primary = shown.pop(environment.primary, None) if environment.primary else None
         words = ([str(primary)] if primary is not None else []) + [f"{k}={v}" for k, v in sorted(shown.items())]
         parts.append(step.environment + (":" + ",".join(words) if words else ""))
-    return "/".join(parts)
+    return NESTED.join(parts)
 
 
 def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
@@ -126,7 +129,7 @@ def comparison(
 
 def _default_baseline(stacks: Sequence[str]) -> list[str]:
     """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it."""
-    bases = {"/".join([*stack.split("/")[:-1], "native"]) for stack in stacks}
+    bases = {NESTED.join([*stack.split(NESTED)[:-1], "native"]) for stack in stacks}
     if len(bases) > 1:
         raise UsageError(
             f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"
@@ -287,7 +290,7 @@ class _Reader:
         options = table.get("options", {})
         try:
             if isinstance(given, list) and all(isinstance(part, str) for part in given):
-                given = "/".join(given)
+                given = NESTED.join(given)
             steps = parse_stack(_text(given))
             if options:
                 environment = registry.find("environments", steps[-1].environment)

@@ -113,9 +113,9 @@ def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> N
         )
         return text.split("baseline = ")[1].splitlines()[0]
 
-    assert baseline("native:host/docker", "native:host/docker:runsc") == '"native:host/native"'
+    assert baseline("native:host//docker", "native:host//docker:runsc") == '"native:host//native"'
     with pytest.raises(UsageError, match="different baselines"):
-        baseline("docker", "native:host/docker")
+        baseline("docker", "native:host//docker")
 
 
 @pytest.mark.parametrize("value", ['a"b', "back\\slash", "new\nline", "\x7f", "ünï"])
