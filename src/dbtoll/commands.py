@@ -94,12 +94,7 @@ def run(
         with Progress(experiment, quiet=as_json) as progress:
             runs.resume(path, progress)
         return _conclude(path, experiment, as_json=as_json)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    lines = text.splitlines()
-    # Told on the command line, written into the specification: the run folder then says all that was asked.
-    if exclusive and not any(line.startswith("exclusive") for line in lines):
-        text = "exclusive = true\n" + text
-    experiment = spec.parse(text, str(path)) if text else spec.read(path)[0]
+    experiment, text = spec.read(path, exclusive=exclusive)
     if budget is not None:
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
@@ -215,8 +210,7 @@ def doctor(*, as_json: bool) -> int:
         found["environments"] = {}
         for name in registry.names("environments"):
             environment = registry.find("environments", name)()
-            options = spec.option_values({}, environment.options, name)
-            found["environments"][name] = [asdict(lack) for lack in environment.lacks(host, options)]
+            found["environments"][name] = [asdict(lack) for lack in environment.lacks(host, {})]
     if as_json:
         print(json.dumps(found))
         return 0

@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One environment of a stack with its options: ``docker:runsc,network=bridge``."""
+    """One environment of a stack with the options that were given: ``docker:runsc,network=bridge``."""
 
     environment: str
     options: dict[str, Any] = field(default_factory=dict)

@@ -39,16 +39,19 @@ _TOP = {
 }  # fmt: skip
 
 
-def read(path: Path) -> tuple[Experiment, str]:
-    """The experiment in a TOML file and the file's text. SpecError names file and line."""
+def read(path: Path, *, exclusive: bool = False) -> tuple[Experiment, str]:
+    """The experiment in a TOML file and the file's text. SpecError names file and line.
+
+    ``exclusive``: its user said beside the file that this machine is theirs for the run.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", "give the path of a TOML specification") from None
-    return parse(text, str(path)), text
+    return parse(text, str(path), exclusive=exclusive), text
 
 
-def parse(text: str, file: str) -> Experiment:
+def parse(text: str, file: str, *, exclusive: bool = False) -> Experiment:
     """The experiment in a TOML text; ``file`` names it in errors."""
     try:
         document = tomllib.loads(text)
@@ -56,6 +59,8 @@ def parse(text: str, file: str) -> Experiment:
         where = re.search(r"at line (\d+)", str(error))
         line = where[1] if where else str(text.count("\n") + 1)
         raise SpecError(f"{file}:{line}: not TOML: {error}", "see docs/SPEC.md for the form") from None
+    if exclusive:
+        document["exclusive"] = True
     return _Reader(document, text, file).experiment()
 
 
@@ -68,11 +73,11 @@ def parse_stack(text: str) -> tuple[Step, ...]:
 
 
 def write_stack(stack: Sequence[Step]) -> str:
-    """The short text of a stack, options that differ from their defaults named."""
+    """The short text of a stack, with the options that were given."""
     parts = []
     for step in stack:
         environment = registry.find("environments", step.environment)
-        shown = {k: v for k, v in step.options.items() if v != environment.options[k].default}
+        shown = dict(step.options)
         primary = shown.pop(environment.primary, None) if environment.primary else None
         words = ([str(primary)] if primary is not None else []) + [f"{k}={v}" for k, v in sorted(shown.items())]
         parts.append(step.environment + (":" + ",".join(words) if words else ""))
@@ -91,6 +96,12 @@ def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner
         except (ValueError, TypeError) as error:
             raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
     return values
+
+
+def given_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
+    """Only those options that were given; an environment fills in its defaults when it is opened."""
+    values = option_values(given, options, owner)
+    return {name: values[name] for name in given}
 
 
 class OptionError(UsageError, ValueError):
@@ -165,7 +176,7 @@ def _step(text: str) -> Step:
             given[environment.primary] = word.strip()
         else:
             raise UsageError(f"{text!r}: {word!r} is not an option", "write NAME:OPTION=VALUE,OPTION=VALUE")
-    return Step(name.strip(), option_values(given, environment.options, f"environment {name!r}"))
+    return Step(name.strip(), given_values(given, environment.options, f"environment {name!r}"))
 
 
 def _converted(value: Any, option: Option) -> Any:
@@ -294,10 +305,8 @@ class _Reader:
             steps = parse_stack(_text(given))
             if options:
                 environment = registry.find("environments", steps[-1].environment)
-                short = {k: v for k, v in steps[-1].options.items() if v != environment.options[k].default}
-                owner = f"environment {steps[-1].environment!r}"
-                merged = option_values({**short, **options}, environment.options, owner)
-                steps = (*steps[:-1], Step(steps[-1].environment, merged))
+                more = given_values(options, environment.options, f"environment {steps[-1].environment!r}")
+                steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
         except OptionError as error:
             raise self.error(
                 f"{where}.options" if error.key in options else where, error.key, error.message, error.mend

@@ -41,7 +41,7 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
     outcome, reason = _outcome(measured, arm.name, bool(rounds), [*outside, *starts], gates)
     return ArmResult(
         name=arm.name,
-        stack="/".join(_step_text(step.environment, step.options) for step in arm.stack),
+        stack="//".join(_step_text(step.environment, step.options) for step in arm.stack),
         outcome=outcome,
         reason=reason,
         rounds=len(rounds),
@@ -70,8 +70,7 @@ def _outcome(
 
 
 def _step_text(environment: str, options: Mapping[str, object]) -> str:
-    # An option that was not given and has no default says nothing.
-    words = [f"{key}={value}" for key, value in sorted(options.items()) if value is not None and value != []]
+    words = [f"{key}={value}" for key, value in sorted(options.items())]
     return environment + (":" + ",".join(words) if words else "")
 
 

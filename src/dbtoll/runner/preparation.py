@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dbtoll import facts, registry, spec
+from dbtoll import facts, registry
 from dbtoll.channel.local import open_local
 from dbtoll.errors import EngineError, Unavailable
 from dbtoll.images import dataset, system
@@ -185,12 +185,11 @@ def _dataset(
     image = ground.image
     assert image is not None
     native = registry.find("environments", "native")()
-    options = spec.option_values({}, native.options, "environment 'native'")
     cpus = tuple(sorted({*ground.cpuset, *os.sched_getaffinity(0)}))
 
     def open_machine(provisions: tuple[Provision, ...]) -> Machine:
         name = place_name(ground.run_id, "loader", 0)
-        place = Place(name, ground.run_id, "loader", image, provisions, experiment.resources, cpus, options)
+        place = Place(name, ground.run_id, "loader", image, provisions, experiment.resources, cpus)
         machine: Machine = native.open(ground.host, place, ground.journal)
         return machine
 

@@ -38,7 +38,6 @@ def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tu
             provisions=(Provision(Artifact("selfbench", str(data)), DATA, writable=True), *extra),
             resources=resources,
             cpuset=tuple(sorted(os.sched_getaffinity(0))),
-            options=spec.option_values({}, native.options, "environment 'native'"),
         )
         with Journal(Path(folder)) as journal, native.open(host, place, journal) as arm:
             yield host, arm, data
