@@ -151,6 +151,21 @@ class RoundRun:
             return
         self.arms[arm.name] = running
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
+        self.write(self.answers_gate(arm))
+
+    def answers_gate(self, arm: Arm) -> schema.GateRecord:
+        """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
+        pairs = zip(self.inputs.statements, self.inputs.answers, strict=True)
+        unknown = sorted({query for statements, known in pairs for query in statements if query not in known})
+        passed: bool | None = not unknown
+        finding = "every statement has an answer to be checked against"
+        if not self.inputs.engine.answers:
+            passed, finding = None, f"what {self.inputs.engine.name} answers means nothing"
+        elif unknown:
+            finding = f"nothing to check the answers of {', '.join(unknown)} against"
+        return schema.GateRecord(
+            round=self.plan.index, arm=arm.name, gate="answers_known", passed=passed, finding=finding, voids=False
+        )
 
     def end(self) -> None:
         """Every arm's end; its logs are kept."""
