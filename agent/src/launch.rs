@@ -350,8 +350,8 @@ fn enter_mounted_root() -> Result<(), Failure> {
 /// Whether the topmost mount at `place` is in a peer group (proc(5), mountinfo, field 7).
 fn is_shared(place: &str) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let at_place = mounts.lines().filter(|line| line.split(' ').nth(4) == Some(place));
-    at_place.last().is_some_and(|line| line.split(" - ").next().unwrap_or_default().contains(" shared:"))
+    let topmost = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some(place));
+    topmost.is_some_and(|line| line.split(" - ").next().unwrap_or_default().contains(" shared:"))
 }
 
 /// Goes on as process 1 of the new namespace, as a sibling of the helper, which ends: so the program is the agent's own
