@@ -157,7 +157,10 @@ class Freezable(Protocol):
 
 @runtime_checkable
 class CacheDropping(Protocol):
-    """Power to empty the page cache that a cold statement would find. Host-wide on a host: only with ``exclusive``."""
+    """Power of a machine with a kernel of its own: to empty the page cache that a cold statement would find there.
+
+    An arm on its parent's kernel has no such power: the host's caches are the runner's to drop, only with ``exclusive``.
+    """
 
     def drop_caches(self) -> None: ...
 

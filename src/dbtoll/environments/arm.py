@@ -60,11 +60,6 @@ class ArmMachine(AgentMachine):
         """CPU time of all processes that ever were in here, ns; asked of the parent, so also of a sleeping machine."""
         return self._freezer.cpu_ns()
 
-    def drop_caches(self) -> None:
-        """Host-wide: writes back the dirty pages and forgets the clean ones of the whole kernel, other arms' too."""
-        self.parent.run(["sync"], timeout_s=600)
-        self.parent.put("/proc/sys/vm/drop_caches", b"3", in_place=True)
-
     def facts(self) -> Json:
         """As of any machine, and what only the environment knows under ``environment``."""
         return {**super().facts(), "environment": self._told}

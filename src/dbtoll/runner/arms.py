@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from dbtoll import registry
-from dbtoll.errors import DbtollError
 from dbtoll.interfaces import CacheDropping, Engine, Freezable, Journal, Machine, Server, Session
 from dbtoll.model import Arm, Artifact, Experiment, Json, Place, Provision
 
@@ -122,16 +121,6 @@ class RunningArm:
     def counters(self) -> Json:
         """Of the server's process tree, as the agent inside sees it."""
         return self.machine.counters(tree_of=self.server.pid if self.server else None)
-
-    def close(self) -> list[str]:
-        """End everything of this start, also after a failure; thaws before it kills. Returns what went wrong."""
-        problems: list[str] = []
-        for step in (self.wake, self.stop_server, self.closing.close):
-            try:
-                step()
-            except DbtollError as error:
-                problems.append(error.message)
-        return problems
 
 
 def drop_host_caches(host: Machine) -> None:

@@ -139,13 +139,10 @@ class RoundRun:
             running.start_server()
             facts = {**machine.facts(), **engine.facts(running.session())}
             running.sleep()
-        except DbtollError as error:
-            if running is not None:
-                self.keep_logs(running)
-                running.close()
-            else:
-                closing.close()
-            self.inputs.drop_data(arm)
+        except BaseException as error:
+            self.undo(arm, running, closing)
+            if not isinstance(error, DbtollError):
+                raise
             self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="failed", reason=error.message))
             self.watch.say(f"{arm.name} did not start: {error.message}")
             return
@@ -171,14 +168,18 @@ class RoundRun:
         """Every arm's end; its logs are kept."""
         for name, running in self.arms.items():
             self.progress(f"end of {name}")
+            self.undo(running.arm, running, running.closing)
+
+    def undo(self, arm: Arm, running: RunningArm | None, closing: ExitStack) -> None:
+        """Take an arm down, however far it came, and its copy of the data; what goes wrong is said and does not spread."""
+        steps: list[Callable[[], object]] = [closing.close]
+        if running is not None:
+            steps = [running.wake, lambda: self.keep_logs(running), running.stop_server, closing.close]
+        for step in (*steps, lambda: self.inputs.drop_data(arm)):
             try:
-                running.wake()
-                self.keep_logs(running)
+                step()
             except DbtollError as error:
-                running.failure = running.failure or error.message
-            for problem in running.close():
-                self.watch.say(f"{name} did not end cleanly: {problem}")
-            self.inputs.drop_data(running.arm)
+                self.watch.say(f"{arm.name} did not end cleanly: {error.message}")
 
     def keep_logs(self, running: RunningArm) -> None:
         if self.logs is None:
