@@ -1,0 +1,1 @@
+SELECT spin(1000000)
