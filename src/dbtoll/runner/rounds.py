@@ -175,7 +175,8 @@ class RoundRun:
         steps: list[Callable[[], object]] = [closing.close]
         if running is not None:
             steps = [running.wake, lambda: self.keep_logs(running), running.stop_server, closing.close]
-        for step in (*steps, lambda: self.inputs.drop_data(arm)):
+        steps.append(lambda: self.inputs.drop_data(arm))
+        for step in steps:
             try:
                 step()
             except DbtollError as error:
