@@ -165,7 +165,7 @@ class _World:
         mark = f"{query.lower()}-{'nestloop' if changed else 'hashjoin'}"
         text = None if mark in self.seen_plans else f"{'Nested Loop' if changed else 'Hash Join'}\n  -> Seq Scan"
         self.seen_plans.add(mark)
-        yield Fingerprint(round=index, arm=arm, query=query, block=0, fingerprint=mark, plan=text)
+        yield Fingerprint(round=index, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=text)
 
     def _counters(self, index: int, arm: str, levels: dict[str, str], when: str) -> Counters:
         at_ns = int(self.now_ns - self.begin_ns)

@@ -68,7 +68,7 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
     by_arm = _by_arm(visits)
     fingerprints, counters = _by_arm(run.records(Fingerprint)), _by_arm(run.records(Counters))
     gates = _by_arm([*(record for record in run.outside if isinstance(record, GateRecord)), *run.records(GateRecord)])
-    baseline_plans = {(f.round, f.block, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
+    baseline_plans = {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
     findings = []
     for arm in arms:
         evidence = Evidence(
@@ -123,10 +123,10 @@ def equal_answers(evidence: Evidence) -> Finding:
 
 def same_plans(evidence: Evidence) -> Finding:
     """A label: an overhead that comes with a changed plan is not the environment's own."""
-    compared = [f for f in evidence.fingerprints if (f.round, f.block, f.query) in evidence.baseline_plans]
+    compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
         return Finding(evidence.arm, Gate("same_plans", None, "no plan fingerprints were taken", voids=False))
-    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.block, f.query]]
+    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.parameter_set, f.query]]
     queries = sorted({f.query for f in changed}, key=_natural)
     finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"
     return _label(evidence.arm, "same_plans", {f.round for f in changed}, finding)

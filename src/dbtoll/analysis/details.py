@@ -161,10 +161,10 @@ def plans_changed(run: Run) -> list[PlanChange]:
     """Each change once, also where it happened in many rounds."""
     baseline = run.plan.experiment.baseline
     records = list(run.records(Fingerprint))
-    expected = {(f.round, f.block, f.query): f.fingerprint for f in records if f.arm == baseline}
+    expected = {(f.round, f.parameter_set, f.query): f.fingerprint for f in records if f.arm == baseline}
     changes = (
         PlanChange(f.arm, f.query, known, f.fingerprint)
         for f in records
-        if (known := expected.get((f.round, f.block, f.query))) is not None and known != f.fingerprint
+        if (known := expected.get((f.round, f.parameter_set, f.query))) is not None and known != f.fingerprint
     )
     return list(dict.fromkeys(changes))

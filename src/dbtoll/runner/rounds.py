@@ -216,10 +216,7 @@ class RoundRun:
     def fingerprints(self, running: RunningArm) -> None:
         """Plans of every statement of this round, outside timed passes; then a checkpoint on command."""
         session = running.session()
-        first_block: dict[int, int] = {}
-        for block in (block for phase in self.plan.phases for block in phase.blocks):
-            first_block.setdefault(block.parameter_set, block.index)
-        for parameter_set, index in first_block.items():
+        for parameter_set in sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks}):
             for query, statement in self.inputs.statements[parameter_set].items():
                 mark, text = running.engine.fingerprint(session, statement)
                 new = mark not in self.seen_plans
@@ -229,7 +226,7 @@ class RoundRun:
                         round=self.plan.index,
                         arm=running.arm.name,
                         query=query,
-                        block=index,
+                        parameter_set=parameter_set,
                         fingerprint=mark,
                         plan=text if new else None,
                     )

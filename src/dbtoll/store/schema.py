@@ -75,7 +75,7 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     round: int
     arm: str
     query: str
-    block: int
+    parameter_set: int
     fingerprint: str
     plan: str | None = None
 
