@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -42,12 +44,16 @@ pub enum Ended {
 }
 
 /// Serves one controller to the end of the connection. Its streams are cancelled when this returns, but handlers may
-/// still be stopping what they started.
-pub fn serve(source: impl Read, output: OwnedFd, window_bytes: u32) -> Ended {
-    let mut reader = FrameReader::new(source);
+/// still be stopping what they started. `line_bytes`: what the line holds, where the controller must be told what has
+/// been taken from it.
+pub fn serve(source: impl Read, output: OwnedFd, window_bytes: u32, line_bytes: Option<u32>) -> Ended {
     let writer = Arc::new(FrameWriter::new(output));
-    let ended = match greet(&mut reader, &writer, window_bytes) {
+    let is_greeted = AtomicBool::new(false);
+    let source = Granting { source, writer: &writer, line_bytes, taken_bytes: 0, is_greeted: &is_greeted };
+    let mut reader = FrameReader::new(source);
+    let ended = match greet(&mut reader, &writer, window_bytes, line_bytes) {
         Ok(Some(limits)) => {
+            is_greeted.store(true, Ordering::Relaxed);
             let mut connection = Connection::new(Arc::clone(&writer), limits);
             let ended = connection.relay(&mut reader);
             connection.close();
@@ -62,11 +68,38 @@ pub fn serve(source: impl Read, output: OwnedFd, window_bytes: u32) -> Ended {
     ended
 }
 
+/// Reads, and grants anew what has been taken from a line that holds little. The terminal of User Mode Linux is never
+/// read again once its 4096 bytes were full (its driver's `line_throttle` drops the interrupt).
+struct Granting<'a, R> {
+    source: R,
+    writer: &'a FrameWriter,
+    line_bytes: Option<u32>,
+    taken_bytes: u32,
+    is_greeted: &'a AtomicBool,
+}
+
+impl<R: Read> Read for Granting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        let Some(line_bytes) = self.line_bytes else { return Ok(count) };
+        if self.is_greeted.load(Ordering::Relaxed) {
+            self.taken_bytes += u32::try_from(count).unwrap_or(u32::MAX);
+            if self.taken_bytes >= line_bytes / 2 {
+                // The one frame that is written here: the controller reads at all times, so this does not wait for it.
+                let granted = mem::take(&mut self.taken_bytes).to_le_bytes();
+                self.writer.send(Kind::Credit, 0, 0, &granted).map_err(|failure| io::Error::other(failure.message))?;
+            }
+        }
+        Ok(count)
+    }
+}
+
 /// The handshake; `None` if the controller left without a word.
 fn greet<R: Read>(
     reader: &mut FrameReader<R>,
     writer: &FrameWriter,
     window_bytes: u32,
+    line_bytes: Option<u32>,
 ) -> Result<Option<Limits>, Ended> {
     let Decoded::Frame(frame) = reader.first_frame()? else { return Ok(None) };
     if frame.kind != Kind::Hello {
@@ -76,7 +109,7 @@ fn greet<R: Read>(
     if peer.role != Role::Controller {
         return Err(violation("HELLO of an agent where a controller's was due").into());
     }
-    let own = Hello::of_agent(window_bytes);
+    let own = Hello::of_agent(window_bytes, line_bytes);
     let payload = serde_json::to_vec(&own).map_err(|e| Ended::Io(e.into()))?;
     // A controller that is gone already shows as end of file at the next read.
     let _ = writer.send(Kind::Hello, 0, 0, &payload);
@@ -183,6 +216,7 @@ impl Connection {
         match (frame.kind, frame.stream) {
             (Kind::Hello, _) => return Err(violation("a second HELLO").into()),
             (Kind::Open, stream) => return self.open(stream, frame.payload),
+            (Kind::Credit, 0) => return Err(violation("CREDIT for the line to an agent").into()),
             (Kind::Error, 0) => return Err(Ended::Refused(parse_failure(frame.payload)?)),
             (_, stream) if stream > self.last_opened => {
                 return Err(violation(format!("{:?} on stream {stream}, which was never opened", frame.kind)).into());

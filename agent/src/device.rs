@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -24,6 +24,15 @@ pub fn open(path: &str) -> Result<OwnedFd, Failure> {
     Ok(device)
 }
 
+/// What may be on its way to a terminal that nobody has read from yet: half of the kernel's buffer for it (`N_TTY_BUF_SIZE`).
+const TERMINAL_BYTES: u32 = 2048;
+
+/// What the line holds: little where it is a terminal.
+#[must_use]
+pub fn line_bytes(device: &impl AsFd) -> Option<u32> {
+    isatty(device).then_some(TERMINAL_BYTES)
+}
+
 /// A port whose other side may not be open yet: end of file counts only once something has been read.
 pub struct PatientReader {
     file: File,
@@ -32,8 +41,8 @@ pub struct PatientReader {
 
 impl PatientReader {
     #[must_use]
-    pub fn new(file: OwnedFd) -> Self {
-        Self { file: file.into(), has_read: false }
+    pub fn new(file: File) -> Self {
+        Self { file, has_read: false }
     }
 }
 

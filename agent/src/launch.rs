@@ -372,14 +372,32 @@ fn fork_into_namespace(socket: &mut UnixStream) -> Result<(), Failure> {
 
 fn enter_root(program: &Program) -> Result<(), Failure> {
     if let (Some(root), Some(_)) = (&program.root, &program.mounts) {
-        // Programs such as runc want `/` to be a mount point.
+        // Programs such as runc want `/` to be a mount point, and so does the way there.
         mount_bind_recursive(root, root).map_err(|error| Failure::io(format!("mount root {root}"), error))?;
     }
     program.mounts.iter().flatten().try_for_each(Mount::perform)?;
     if let Some(root) = &program.root {
-        rustix::process::chroot(root).map_err(|error| Failure::io(format!("chroot {root}"), error))?;
+        if program.mounts.is_none() || !pivot_into(root)? {
+            rustix::process::chroot(root).map_err(|error| Failure::io(format!("chroot {root}"), error))?;
+        }
     }
     rustix::process::chdir("/").map_err(|error| Failure::io("chdir /", error))
+}
+
+/// Makes `root` the root of our mount namespace and lets go of all that lay around it. Whatever is started in there may then
+/// do what the kernel refuses to programs in a chroot: gVisor makes user namespaces, runc changes the root again.
+///
+/// False where the kernel cannot: the root so far is its first file system (initramfs), or a chroot at no mount point.
+fn pivot_into(root: &str) -> Result<bool, Failure> {
+    rustix::process::chdir(root).map_err(|error| Failure::io(format!("chdir {root}"), error))?;
+    match rustix::process::pivot_root(".", ".") {
+        Err(rustix::io::Errno::INVAL) => return Ok(false),
+        done => done.map_err(|error| Failure::io(format!("pivot_root {root}"), error))?,
+    }
+    // The old root lies over the new one now, as pivot_root(2) says, and is what `.` leads to.
+    rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
+        .map(|()| true)
+        .map_err(|error| Failure::io("umount the former root", error))
 }
 
 fn set_limits(program: &Program) -> Result<(), Failure> {

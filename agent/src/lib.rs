@@ -7,6 +7,7 @@ pub mod connection;
 pub mod device;
 pub mod driver;
 pub mod failure;
+pub mod guest;
 pub mod launch;
 pub mod method;
 pub mod proto;

@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,13 +10,18 @@ use std::process::ExitCode;
 
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
 use dbtoll_agent::wire::null;
-use dbtoll_agent::{children, device, launch, tpch};
+use dbtoll_agent::{children, device, guest, launch, tpch};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
     | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
+    // The first program of a guest; the kernel passes on words of its command line that it does not know.
+    if std::env::args_os().next().is_some_and(|name| name == guest::INIT) {
+        guest::init();
+        return ExitCode::FAILURE;
+    }
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
@@ -28,6 +33,7 @@ fn main() -> ExitCode {
         ["serve", "--unix", path] => serve_socket(path, false),
         ["serve", "--unix", path, "--keep"] | ["serve", "--keep", "--unix", path] => serve_socket(path, true),
         ["serve", "--device", path] => serve_device(path),
+        ["serve-and-leave", "--device", path] => guest::leave_after(|| serve_device(path)),
         ["null-server", "--unix", path] => null_server(path),
         ["tpch", ref options @ ..] => tpch::command::run(options),
         ["version" | "--version"] => {
@@ -52,7 +58,7 @@ fn serve_standard_streams() -> Result<(), String> {
     let clone = |file: io::Result<OwnedFd>| file.map_err(|error| format!("standard streams: {error}"));
     let input = clone(io::stdin().as_fd().try_clone_to_owned())?;
     let output = clone(io::stdout().as_fd().try_clone_to_owned())?;
-    serve_once(fs::File::from(input), output)
+    serve_once(fs::File::from(input), output, None)
 }
 
 fn null_server(path: &str) -> Result<(), String> {
@@ -61,15 +67,19 @@ fn null_server(path: &str) -> Result<(), String> {
 }
 
 fn serve_device(path: &str) -> Result<(), String> {
-    let device = device::open(path).map_err(|failure| failure.message)?;
+    let mut device = fs::File::from(device::open(path).map_err(|failure| failure.message)?);
+    // What came before this would not have been taken as it is. A controller that waits for a sign gets it; to others it
+    // is noise before the first frame.
+    device.write_all(b"dbtoll-agent is ready\n").map_err(|error| format!("{path}: {error}"))?;
     let output = device.try_clone().map_err(|error| format!("{path}: {error}"))?;
-    serve_once(device::PatientReader::new(device), output)
+    let line_bytes = device::line_bytes(&device);
+    serve_once(device::PatientReader::new(device), output.into(), line_bytes)
 }
 
 /// Serves until the connection ends, then ends what was started.
-fn serve_once(input: impl Read, output: OwnedFd) -> Result<(), String> {
+fn serve_once(input: impl Read, output: OwnedFd, line_bytes: Option<u32>) -> Result<(), String> {
     supervise()?;
-    let ended = serve(input, output, WINDOW_BYTES);
+    let ended = serve(input, output, WINDOW_BYTES, line_bytes);
     children::end_all();
     report(ended)
 }
@@ -106,7 +116,7 @@ fn listen(path: &str) -> io::Result<UnixListener> {
 
 fn serve_stream(stream: &UnixStream) -> Result<(), String> {
     let output = stream.try_clone().map_err(|error| error.to_string())?;
-    let ended = serve(stream, output.into(), WINDOW_BYTES);
+    let ended = serve(stream, output.into(), WINDOW_BYTES, None);
     // Also wakes a handler that is stuck in writing to a controller that does not read.
     let _ = stream.shutdown(std::net::Shutdown::Both);
     report(ended)

@@ -180,7 +180,7 @@ proptest! {
             (kind, channel, if kind == Kind::Open { opened } else { stream }, payload)
         }));
         let output = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-        let ended = serve(encode(&all).as_slice(), output.into(), 4096);
+        let ended = serve(encode(&all).as_slice(), output.into(), 4096, None);
         prop_assert!(!matches!(ended, Ended::Io(_)), "{:?}", ended);
     }
 }

@@ -279,6 +279,14 @@ fn root_user_and_mounts() {
     let outside = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!outside.contains(&root), "mounts show outside");
 
+    // The kernel refuses a user namespace to a program in a chroot. Some hosts refuse it to all.
+    let unshare = ["unshare", "--user", "true"];
+    let free = agent.call("run", &json!({"argv": unshare}), b"").result["exit_code"].clone();
+    let answer = agent.call("run", &json!({"argv": unshare, "root": root, "mounts": mounts}), b"");
+    assert_eq!(answer.result["exit_code"], free, "{answer:?}");
+    let chrooted = agent.call("run", &json!({"argv": ["true"], "root": "/"}), b"");
+    assert_eq!(chrooted.result["exit_code"], 0, "without mounts of its own it shares the namespace: {chrooted:?}");
+
     // A program that is process 1 of its own namespace is timed, signalled and ended like any other.
     let params = json!({"argv": ["sleep", "93"], "unshare": ["pid"], "mounts": []});
     let stream = agent.controller().sender.open("run", &params);

@@ -119,7 +119,7 @@ fn agent_refuses_the_invalid_with_one_line() {
         let expected = vector["error"].as_str().unwrap();
         if let Some(window) = vector["context"]["window_bytes"].as_u64() {
             let output = rustix::pipe::pipe().unwrap();
-            let ended = serve(input.as_slice(), output.1, u32::try_from(window).unwrap());
+            let ended = serve(input.as_slice(), output.1, u32::try_from(window).unwrap(), None);
             assert!(matches!(ended, Ended::Violation(v) if v.code == Code::Protocol), "{}", vector["name"]);
             continue;
         }

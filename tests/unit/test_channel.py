@@ -576,28 +576,45 @@ FILES = {
     "/proc/self/auxv": (6).to_bytes(8, "little") + (4096).to_bytes(8, "little") + bytes(16),
     "/sys/devices/system/clocksource/clocksource0/current_clocksource": b"tsc\n",
     "/sys/kernel/mm/transparent_hugepage/enabled": b"always [madvise] never\n",
+    "/sys/devices/system/cpu/vulnerabilities/meltdown": b"Not affected\n",
+    "/proc/self/limits": b"Max processes             1  2 processes\nMax open files            1024  4096 files\n",
 }
 CGROUP_1 = {
-    "/proc/self/cgroup": b"4:memory:/a/b\n3:cpuset:/\n0::/\n",
+    "/proc/self/cgroup": b"4:memory:/a/b\n3:cpuset:/\n2:cpu,cpuacct:/a\n0::/\n",
     "/proc/self/mountinfo": b"35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+    b"36 31 0:33 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
     b"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
     "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": b"9223372036854771712\n",
     "/sys/fs/cgroup/memory/a/memory.limit_in_bytes": b"4294967296\n",
+    "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": b"50000\n",
+    "/sys/fs/cgroup/cpu/a/cpu.cfs_period_us": b"100000\n",
+    "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": b"-1\n",
+    "/sys/fs/cgroup/cpu/cpu.cfs_period_us": b"100000\n",
 }
 CGROUP_2 = {
     "/proc/self/cgroup": b"0::/arm/x\n",
     "/proc/self/mountinfo": b"41 31 0:38 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
     "/sys/fs/cgroup/arm/x/memory.max": b"max\n",
     "/sys/fs/cgroup/arm/memory.max": b"1073741824\n",
+    "/sys/fs/cgroup/arm/x/cpu.max": b"150000 100000\n",
+    "/sys/fs/cgroup/arm/cpu.max": b"max 100000\n",
 }
 
 
-@pytest.mark.parametrize(("cgroup", "limit_bytes"), [(CGROUP_1, 4 << 30), (CGROUP_2, 1 << 30), ({}, None)])
-def test_facts(agent: ScriptedAgent, cgroup: dict[str, bytes], limit_bytes: int | None) -> None:
+@pytest.mark.parametrize(
+    ("cgroup", "limit_bytes", "quota"), [(CGROUP_1, 4 << 30, 0.5), (CGROUP_2, 1 << 30, 1.5), ({}, None, None)]
+)
+def test_facts(agent: ScriptedAgent, cgroup: dict[str, bytes], limit_bytes: int | None, quota: float | None) -> None:
     machine = AgentMachine("arm", agent.connect())
     files = FILES | cgroup
-    serve(agent, {"get": lambda asked: files.get(asked["path"], AgentFailure("not_found", f"no {asked['path']}"))})
+    listed = {"entries": [{"name": "meltdown", "kind": "file", "size_bytes": 4096}]}
+    lacking = AgentFailure("not_found", "no such file")
+    serve(agent, {"get": lambda asked: files.get(asked["path"], lacking), "list": listed})
     facts = machine.facts()
+    assert facts["cpu_flags"] == ["fpu", "vme"]
+    assert facts["mitigations"] == {"meltdown": "Not affected"}
+    assert (facts["open_files"], facts["cpu_quota"]) == (1024, quota)
+    assert facts["huge_pages"] is None and "HugePages_Total" in facts["missing"]["huge_pages"]
     assert facts["hostname"] == "box"
     assert facts["cpu_model"] == "Some CPU"
     assert facts["cpus_allowed"] == "1,3"

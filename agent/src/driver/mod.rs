@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod lines;
 pub mod serial;
+pub mod server;
 pub mod session;
 
 use serde::{Deserialize, Serialize};

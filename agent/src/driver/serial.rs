@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::Expected;
 use super::lines::{Lines, MAX_LINE_BYTES};
+use super::server::{self, Server};
 use super::session::Session;
 use super::{DatabaseError, Execution, Mode, Outcome, Statement};
 use crate::clock::now_ns;
@@ -14,14 +14,6 @@ use crate::failure::Failure;
 use crate::method;
 use crate::method::counters::{self, Selection};
 use crate::stream::StreamHandle;
-use crate::wire::blocking::{Address, Interrupter};
-use crate::wire::postgres::Login;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wire {
-    Postgres,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,13 +25,6 @@ enum ConnectionPer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    #[serde(rename = "wire")]
-    _wire: Wire,
-    address: Address,
-    user: String,
-    #[serde(default)]
-    password: Option<String>,
-    database: String,
     connection: ConnectionPer,
     #[serde(default)]
     options: BTreeMap<String, String>,
@@ -90,19 +75,12 @@ struct VisitReport {
     counters: Option<Value>,
 }
 
-pub fn serial(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+    let server = Server::take(&mut params)?;
     let params: Params = method::parse(params)?;
-    let interrupter = Interrupter::default();
-    let on_cancel = interrupter.clone();
-    stream.on_cancel(move || on_cancel.interrupt());
-    let login = Login {
-        user: params.user,
-        password: params.password,
-        database: params.database,
-        options: params.options.into_iter().collect(),
-    };
-    let mut driver =
-        Driver { session: Session::new(params.address, login, interrupter), connection_per: params.connection };
+    let (address, login) = server.login(params.options.into_iter().collect());
+    let session = Session::new(address, login, server::interrupter_of(&stream));
+    let mut driver = Driver { session, connection_per: params.connection };
     let mut lines = Lines::new(stream);
     while let Some(line) = lines.next_line()? {
         let received_ns = now_ns();
@@ -185,10 +163,6 @@ impl Driver {
         }
         if statement.mode == Mode::Prepared && self.connection_per == ConnectionPer::PerStatement {
             return refuse("prepared, but each execution has a connection of its own");
-        }
-        let is_ragged = |answer: &Expected| answer.rows.iter().any(|row| row.len() != answer.columns.len());
-        if statement.answer.as_ref().is_some_and(is_ragged) {
-            return refuse("a row of its answer has not as many values as there are columns");
         }
         if statement.min_executions > statement.max_executions || statement.max_executions == 0 {
             return refuse("min_executions beyond max_executions, or none at all");

@@ -5,6 +5,7 @@ pub mod counters;
 mod files;
 mod ping;
 mod run;
+mod trace;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +21,7 @@ pub type Handler = fn(params: Value, stream: StreamHandle) -> Result<Value, Fail
 #[must_use]
 pub fn lookup(name: &str) -> Option<Handler> {
     Some(match name {
+        "commit" => trace::commit,
         "connect" => connect::connect,
         "counters" => counters::counters,
         "get" => files::get,
@@ -33,6 +35,8 @@ pub fn lookup(name: &str) -> Option<Handler> {
         "signal" => run::signal,
         "tpch_load" => load::tpch_load,
         "tpch_table" => tbl::tpch_table,
+        "trace_begin" => trace::begin,
+        "trace_end" => trace::end,
         _ => return None,
     })
 }

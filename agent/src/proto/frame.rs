@@ -122,7 +122,7 @@ fn check_frame(bytes: &[u8], sequence: u32) -> Result<Frame<'_>, Violation> {
     let stream = u32_at(bytes, 8);
     match kind {
         Kind::Hello if stream != 0 => return Err(violation(format!("HELLO on stream {stream}"))),
-        Kind::Open | Kind::Data | Kind::Credit | Kind::End if stream == 0 => {
+        Kind::Open | Kind::Data | Kind::End if stream == 0 => {
             return Err(violation(format!("{kind:?} on stream 0, the connection itself")));
         }
         Kind::Data if payload.is_empty() => return Err(violation("an empty DATA frame")),

@@ -36,12 +36,15 @@ pub struct Hello {
     pub max_payload_bytes: u32,
     pub max_streams: u32,
     pub window_bytes: u32,
+    /// Only of an agent whose line must never hold more than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_bytes: Option<u32>,
 }
 
 impl Hello {
     /// This agent's own.
     #[must_use]
-    pub fn of_agent(window_bytes: u32) -> Self {
+    pub fn of_agent(window_bytes: u32, line_bytes: Option<u32>) -> Self {
         Self {
             magic: "dbtoll".into(),
             role: Role::Agent,
@@ -53,6 +56,7 @@ impl Hello {
             max_payload_bytes: u32::try_from(MAX_PAYLOAD_BYTES).unwrap_or(u32::MAX),
             max_streams: MAX_STREAMS,
             window_bytes,
+            line_bytes,
         }
     }
 

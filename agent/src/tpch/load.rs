@@ -19,7 +19,7 @@ use super::binary::{BinarySink, ColumnType};
 use super::{Table, check_size, generate};
 use crate::clock::now_ns;
 use crate::driver::answer;
-use crate::driver::serial::Wire;
+use crate::driver::server::{self, Server};
 use crate::failure::{Code, Failure};
 use crate::lock;
 use crate::method;
@@ -34,13 +34,6 @@ const MAX_CONNECTIONS: usize = 8;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    #[serde(rename = "wire")]
-    _wire: Wire,
-    address: Address,
-    user: String,
-    #[serde(default)]
-    password: Option<String>,
-    database: String,
     #[serde(default = "tenth")]
     scale: f64,
     #[serde(default = "two")]
@@ -81,20 +74,16 @@ pub struct Loaded {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "a handler owns its stream")]
-pub fn tpch_load(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
-    let params: Params = method::parse(params)?;
-    let interrupter = Interrupter::default();
-    let on_cancel = interrupter.clone();
-    stream.on_cancel(move || on_cancel.interrupt());
-    let Params { user, password, database, .. } = params;
-    let login = Login { user, password, database, options: Vec::new() };
-    let Params { scale, connections, freeze, .. } = params;
+pub fn tpch_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+    let (address, login) = Server::take(&mut params)?.login(Vec::new());
+    let Params { scale, connections, freeze } = method::parse(params)?;
+    let interrupter = server::interrupter_of(&stream);
     let sender: Mutex<StreamSender> = Mutex::new(stream.sender());
     let progress = |table: Table, rows: u64, of_rows: u64| {
         let message = json!({"table": table, "rows": rows, "of_rows": of_rows});
         lock(&sender).write(CONTROL_CHANNEL, message.to_string().as_bytes())
     };
-    let loaded = load(Load { scale, connections, freeze }, &params.address, &login, &interrupter, &progress)?;
+    let loaded = load(Load { scale, connections, freeze }, &address, &login, &interrupter, &progress)?;
     let rows: Map<String, Value> =
         loaded.rows.iter().map(|(table, rows)| (table.name().to_owned(), json!(rows))).collect();
     Ok(json!({"rows": rows, "generate_ns": loaded.generate_ns, "wall_ns": loaded.wall_ns}))

@@ -16,7 +16,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
 from typing import Final, Protocol, runtime_checkable
 
@@ -49,6 +49,7 @@ GREETING_TIMEOUT_S: Final = 30.0
 CALL_TIMEOUT_S: Final = 60.0
 _READ_BYTES: Final = 1 << 18
 _LAST_READ_S: Final = 2.0
+_STALLED_S: Final = 120.0
 _BROKEN_MEND: Final = "run again; if it repeats, the logs of this machine say what ended its agent"
 
 
@@ -65,6 +66,8 @@ class Channel:
     """A line to one agent. ``name`` (of its machine) stands in every error. The constructor says hello.
 
     ``line`` is closed by :meth:`close`, and also when the handshake fails. ``hello`` is the agent's HELLO.
+    ``waits_for_sign``: say nothing before the first byte has come, as on a serial line whose far end is still booting and
+    would garble what it gets (``serve --device`` gives such a sign).
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Channel:
         *,
         greeting_timeout_s: float = GREETING_TIMEOUT_S,
         window_bytes: int = WINDOW_BYTES,
+        waits_for_sign: bool = False,
     ) -> None:
         self.line = line
         self.name = name
@@ -84,11 +88,13 @@ class Channel:
         self._encoder = Encoder()
         self._write_lock = threading.Lock()
         self._written_count = 0
+        self._line_credit: int | None = None
         self._state = threading.Condition()
         self._streams: dict[int, Stream] = {}
         self._last_number = 0
         self._failure: ChannelError | None = None
         self._closing = False
+        self._waits_for_sign = waits_for_sign
         self._errands: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._read_frames, name=f"{name}: reader", daemon=True),
@@ -184,7 +190,8 @@ class Channel:
 
     def _put(self, frame: bytes) -> int:
         try:
-            self.line.write(frame)
+            for piece in self._fitting(frame):
+                self.line.write(piece)
         except (OSError, ValueError, DbtollError) as error:
             # Who hangs up may have said why: what the reader still finds explains more than a broken pipe.
             with self._state:
@@ -194,18 +201,47 @@ class Channel:
         self._written_count += len(frame)
         return self._written_count
 
+    def _fitting(self, frame: bytes) -> Iterator[bytes]:
+        """The frame in pieces that the line has room for, each when there is room. Raises ChannelError if none comes."""
+        if self._line_credit is None:
+            yield frame
+            return
+        rest = memoryview(frame)
+        while rest:
+            with self._state:
+                if not self._state.wait_for(lambda: self._line_credit or self._failure, _STALLED_S):
+                    raise ChannelError(f"the agent on {self.name} took nothing from its line for {_STALLED_S:g} s")
+                self._raise_failure()
+                size = min(self._line_credit, len(rest))
+                self._line_credit -= size
+            yield bytes(rest[:size])
+            rest = rest[size:]
+
     def _greet(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
         with self._write_lock:  # so that HELLO is the first, also if the other side is refused at once
             for thread in self._threads:
                 thread.start()
+            if self._waits_for_sign:
+                self._await_sign(timeout_s)
             self._put(self._encoder.encode(Kind.HELLO, 0, json_payload(controller_hello(self.window_bytes))))
         with self._state:
-            if not self._state.wait_for(lambda: self.hello or self._failure, timeout_s):
-                raise ChannelError(
-                    f"no agent answered on the line to {self.name} within {timeout_s:g} s",
-                    "look whether dbtoll-agent was started at the other end of that line",
-                )
+            if not self._state.wait_for(lambda: self.hello or self._failure, max(0.0, until - time.monotonic())):
+                raise self._unanswered(timeout_s)
             self._raise_failure()
+
+    def _await_sign(self, timeout_s: float) -> None:
+        with self._state:
+            if not self._state.wait_for(lambda: not self._waits_for_sign or self._failure, timeout_s):
+                raise self._unanswered(timeout_s)
+            self._raise_failure()
+
+    def _unanswered(self, timeout_s: float) -> ChannelError:
+        said = self.line.last_words() if isinstance(self.line, Explaining) else ""
+        return ChannelError(
+            f"no agent answered on the line to {self.name} within {timeout_s:g} s" + (f" ({said})" if said else ""),
+            "look whether dbtoll-agent was started at the other end of that line",
+        )
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -243,6 +279,10 @@ class Channel:
         decoder = Decoder()
         try:
             while data := self.line.read(_READ_BYTES):
+                if self._waits_for_sign:
+                    with self._state:
+                        self._waits_for_sign = False
+                        self._state.notify_all()
                 decoder.feed(data)
                 while (frame := decoder.take()) is not None:
                     self._on_frame(frame)
@@ -270,11 +310,18 @@ class Channel:
             self.peer_window_bytes = hello["window_bytes"]
             self.max_payload_bytes = hello["max_payload_bytes"]
             with self._state:
+                self._line_credit = hello.get("line_bytes")
                 self.hello = hello
                 self._state.notify_all()
         elif frame.kind is Kind.ERROR and frame.stream == 0:
             code, message, _ = _failure_of(frame)
             raise ChannelError(f"its agent ended the connection: {code}: {message}", _mend_of(code))
+        elif frame.kind is Kind.CREDIT and frame.stream == 0:
+            if self._line_credit is None:
+                raise FrameError("protocol", "CREDIT for a line that needs none")
+            with self._state:
+                self._line_credit += frame.credit()
+                self._state.notify_all()
         elif frame.kind in (Kind.HELLO, Kind.OPEN):
             raise FrameError("protocol", f"{frame.kind.name} from an agent that has said hello")
         else:

@@ -247,7 +247,7 @@ def _check_shape(kind: int, channel: int, stream: int, length: int) -> Kind:
         raise FrameError("protocol", f"unknown kind of frame: {kind}") from None
     if channel > (2 if known is Kind.DATA else 0):
         raise FrameError("protocol", f"{known.name} on channel {channel}")
-    if known is not Kind.ERROR and (stream == 0) is not (known is Kind.HELLO):
+    if known not in (Kind.ERROR, Kind.CREDIT) and (stream == 0) is not (known is Kind.HELLO):
         raise FrameError("protocol", f"{known.name} on stream {stream}")
     if known is Kind.DATA and length == 0:
         raise FrameError("protocol", "DATA without bytes")

@@ -70,6 +70,8 @@ def agent_hello(frame: Frame) -> Json:
     if not isinstance(clock, dict):
         raise FrameError("protocol", "HELLO of an agent without its clock")
     _check(clock, {"source": str, "resolution_ns": int}, "clock.")
+    if "line_bytes" in hello and not (type(hello["line_bytes"]) is int and 0 < hello["line_bytes"] <= CREDIT_MAX_BYTES):
+        raise FrameError("protocol", f"HELLO: line_bytes is {hello['line_bytes']}, not from 1 to {CREDIT_MAX_BYTES}")
     return hello
 
 

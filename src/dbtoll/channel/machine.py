@@ -277,7 +277,11 @@ class AgentMachine:
 
     def facts(self) -> Json:
         """What this machine is: a JSON object (machine_facts)."""
-        return read_facts(self.channel.hello, lambda path: self.get(path, max_bytes=FACT_MAX_BYTES))
+        return read_facts(
+            self.channel.hello,
+            lambda path: self.get(path, max_bytes=FACT_MAX_BYTES),
+            lambda path: [entry["name"] for entry in self.entries(path)],
+        )
 
     def logs(self) -> Mapping[str, bytes]:
         """The last output of every program that was spawned, by name; also after ``close``."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dbtoll.errors import AgentFailure
 from dbtoll.model import Json
 
 Get = Callable[[str], bytes]
+Names = Callable[[str], Sequence[str]]
+
+VULNERABILITIES: Final = "/sys/devices/system/cpu/vulnerabilities"
 
 _AT_PAGESZ: Final = 6
 """Key of the page size in the auxiliary vector (getauxval(3))."""
@@ -23,22 +26,28 @@ class _MissingError(Exception):
     """A fact that this machine does not give; the message says why."""
 
 
-def read_facts(hello: Json, get: Get) -> Json:
+def read_facts(hello: Json, get: Get, names: Names) -> Json:
     """The facts as a JSON object; what could not be read is null and its reason stands under ``missing``.
 
-    ``get`` reads a file on the machine and raises AgentFailure. Sizes in bytes, the affinity is the agent's own.
+    ``get`` reads a file on the machine, ``names`` lists a directory; both raise AgentFailure. Sizes in bytes, the affinity
+    is the agent's own, ``cpu_quota`` in processors. ``mitigations``: the kernel's, by vulnerability.
     """
     readers: dict[str, Callable[[Get], object]] = {
         "hostname": lambda get: _line(get, "/proc/sys/kernel/hostname"),
         "kernel_release": lambda get: _line(get, "/proc/sys/kernel/osrelease"),
         "kernel_version": lambda get: _line(get, "/proc/sys/kernel/version"),
         "cpu_model": lambda get: _cpu(get, "model name", "Model", "CPU part"),
+        "cpu_flags": lambda get: sorted(_cpu(get, "flags", "Features").split()),
         "cpu_flags_sha256": lambda get: hashlib.sha256(_cpu(get, "flags", "Features").encode()).hexdigest(),
+        "mitigations": lambda get: {name: _line(get, f"{VULNERABILITIES}/{name}") for name in names(VULNERABILITIES)},
         "cpus_online": lambda get: _line(get, "/sys/devices/system/cpu/online"),
         "cpus_allowed": lambda get: _field(get, "/proc/self/status", "Cpus_allowed_list"),
         "memory_bytes": lambda get: _kib(_field(get, "/proc/meminfo", "MemTotal")),
         "swap_bytes": lambda get: _kib(_field(get, "/proc/meminfo", "SwapTotal")),
         "memory_limit_bytes": _memory_limit_bytes,
+        "cpu_quota": _cpu_quota,
+        "huge_pages": lambda get: int(_field(get, "/proc/meminfo", "HugePages_Total")),
+        "open_files": _open_files,
         "page_bytes": _page_bytes,
         "clocksource": lambda get: _line(get, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "transparent_hugepages": lambda get: _chosen(_line(get, "/sys/kernel/mm/transparent_hugepage/enabled")),
@@ -94,25 +103,46 @@ def _page_bytes(get: Get) -> int:
     raise _MissingError("the auxiliary vector names no page size")
 
 
+def _open_files(get: Get) -> int:
+    """The soft limit of the agent and of what it starts (proc(5), ``limits``)."""
+    for line in _text(get, "/proc/self/limits").splitlines():
+        if line.startswith("Max open files"):
+            return int(line.split()[3])
+    raise _MissingError("/proc/self/limits has no line Max open files")
+
+
 def _memory_limit_bytes(get: Get) -> int:
     """The limit of the agent's own memory cgroup, v1 or v2; the smallest of those above it that can be seen.
 
     A machine in a cgroup namespace sees only what is below it, and one without a mounted cgroup tree sees nothing.
     """
-    limits = [limit for path in _limit_files(get) if (limit := _limit_bytes(get, path)) is not None]
+    files = _group_files(get, "memory", "memory.limit_in_bytes", "memory.max")
+    limits = [limit for path in files if (limit := _limit_bytes(get, path)) is not None]
     if not limits:
         raise _MissingError("no memory cgroup with a limit can be seen from inside")
     return min(limits)
 
 
-def _limit_files(get: Get) -> list[str]:
-    """Candidates: in each visible mount of a memory hierarchy, the agent's own directory and all above it."""
+def _cpu_quota(get: Get) -> float:
+    """CPU time that the agent's own cgroup may use per time passed; the smallest of those above it that can be seen."""
+    files = _group_files(get, "cpu", "cpu.cfs_quota_us", "cpu.max")
+    quotas = [quota for path in files if (quota := _quota(get, path)) is not None]
+    if not quotas:
+        raise _MissingError("no cpu cgroup with a quota can be seen from inside")
+    return min(quotas)
+
+
+def _group_files(get: Get, controller: str, file_1: str, file_2: str) -> list[str]:
+    """Candidates: in each visible mount of the controller's hierarchy, the agent's own directory and all above it.
+
+    ``file_1``, ``file_2``: the file's name in version 1 and 2.
+    """
     own: dict[str, str] = {}
     for line in _text(get, "/proc/self/cgroup").splitlines():
         _, controllers, directory = line.split(":", 2)
         if controllers == "":
             own["v2"] = directory
-        elif "memory" in controllers.split(","):
+        elif controller in controllers.split(","):
             own["v1"] = directory
     files: list[str] = []
     for line in _text(get, "/proc/self/mountinfo").splitlines():
@@ -120,9 +150,9 @@ def _limit_files(get: Get) -> list[str]:
         root, mount_point = before.split()[3:5]
         kind, _, options = after.split(" ", 2)
         if kind == "cgroup2":
-            version, file = "v2", "memory.max"
-        elif kind == "cgroup" and "memory" in options.split()[-1].split(","):
-            version, file = "v1", "memory.limit_in_bytes"
+            version, file = "v2", file_2
+        elif kind == "cgroup" and controller in options.split()[-1].split(","):
+            version, file = "v1", file_1
         else:
             continue
         if version not in own:
@@ -141,3 +171,14 @@ def _limit_bytes(get: Get, path: str) -> int | None:
     except AgentFailure:
         return None
     return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
+
+
+def _quota(get: Get, path: str) -> float | None:
+    """Of ``cpu.max`` (``50000 100000``), or of ``cpu.cfs_quota_us`` and the period beside it; None where there is none."""
+    try:
+        words = _line(get, path).split()
+        words += [_line(get, path.replace("quota", "period"))] if len(words) == 1 else []
+    except AgentFailure:
+        return None
+    quota, period = words
+    return int(quota) / int(period) if quota.isdigit() else None

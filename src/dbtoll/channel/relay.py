@@ -132,6 +132,10 @@ class RelayStream:
         mark = self._read.mark_of(count)
         return mark if mark is None or self._outer is None else self._outer.read_at(mark)
 
+    def error_output(self) -> bytes:
+        """The last that the program wrote to its error output."""
+        return self._errors.content()
+
     def last_words(self) -> str:
         """How the program ended and the last it wrote to its error output; "" for a socket."""
         words = self._errors.content().decode(errors="replace").strip()[-400:]

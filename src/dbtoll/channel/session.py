@@ -21,7 +21,9 @@ of what a switch costs stays in the first timed execution, in every arm.
 """
 
 LINE_MAX_BYTES: Final = 64 << 20
-_QUERY_TIMEOUT_S: Final = 3600.0
+QUERY_TIMEOUT_S: Final = 300.0
+"""Plans, counters, a checkpoint: within seconds where the server lives; a round shall not wait for a dead one for hours."""
+
 _SLACK_S: Final = 120.0
 
 
@@ -53,10 +55,11 @@ class SerialSession:
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,
+        least: int = 1,
         keep_rows: bool = False,
         counters_of: int | None = None,
     ) -> VisitReply:
-        """Execute ``statements`` in order, each until the pace's dwell has passed (without ``dwell``: once).
+        """Execute ``statements`` in order, each ``least`` times and until the pace's dwell has passed (without ``dwell``: no more).
 
         ``mode``: simple, extended or prepared. ``answers`` by query name; what has none is not compared.
         ``counters_of``: a server's first process, whose tree's counters are read right before and after. Raises
@@ -68,14 +71,14 @@ class SerialSession:
             "lead_in": {"sql": self.lead_in_sql, "min_ns": pace.lead_in_ns, "min_executions": 1} if lead_in else None,
             "statements": [
                 _request(each, mode, dwell_ns, pace.statement_timeout_ns, answers.get(each.query))
-                | {"keep_rows": keep_rows}
+                | {"keep_rows": keep_rows, "min_executions": least}
                 for each in statements
             ],
             "counters": counters_of is not None,
             "server_pid": counters_of,
         }
         # A statement may run into its timeout, and be asked for once more before its dwell is over.
-        longest_ns = sum(2 * pace.statement_timeout_ns + pace.dwell_ns for _ in statements)
+        longest_ns = sum((1 + least) * pace.statement_timeout_ns + pace.dwell_ns for _ in statements)
         reply = self._ask(command, _SLACK_S + (pace.lead_in_ns + longest_ns) / 1e9)
         written_count, read_count = self._stream.written_count, self._stream.read_count
         bracket = self._channel.line if isinstance(self._channel.line, Stamped) else None
@@ -92,9 +95,9 @@ class SerialSession:
         except (KeyError, TypeError) as error:
             raise self._strange(f"a visit was answered without {error}") from None
 
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Rows of text, untimed. Raises EngineError with SQLSTATE and message."""
-        rows = self._ask({"command": "query", "sql": sql}, _QUERY_TIMEOUT_S).get("rows")
+    def query(self, sql: str, *, timeout_s: float = QUERY_TIMEOUT_S) -> list[list[str | None]]:
+        """Rows of text, untimed. Raises EngineError with SQLSTATE and message, ChannelError after ``timeout_s``."""
+        rows = self._ask({"command": "query", "sql": sql}, timeout_s).get("rows")
         if not isinstance(rows, list):
             raise self._strange("a query was answered without rows")
         return rows
@@ -169,7 +172,6 @@ def _request(statement: Statement, mode: str, dwell_ns: int, timeout_ns: int, an
         "sql": statement.text if simple else statement.template,
         "parameters": [] if simple else list(statement.parameters),
         "mode": mode,
-        "min_executions": 1,
         "dwell_ns": dwell_ns,
         "timeout_ns": timeout_ns,
         "answer": None
