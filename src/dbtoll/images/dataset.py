@@ -1,7 +1,7 @@
 """Datasets: a workload loaded once into an engine, kept as a stopped data directory, copied into every arm (DESIGN §4).
 
-The *master* lies in the cache and is never started. Every start of an arm gets a *copy*: the same
-pages in another place on the disk.
+The *master* lies in the cache and is never started; for guests there is a second one, the same as a disk (``disk``).
+Every start of an arm gets a *copy*: the same pages in another place on the disk.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def build(
 
 
 def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
-    """Copies the master to ``target`` (made here) on the machine that holds both. When it returns, the copy is on the
-    disk and no page of its larger files is in the page cache; ``read_in`` brings them back. Raises Unavailable if the
-    disk lacks room.
+    """Copies the master, a directory or a file, to ``target`` (made here) on the machine that holds both. When it
+    returns, the copy is on the disk and no page of its larger files is in the page cache; ``read_in`` brings those of a
+    directory back. Raises Unavailable if the disk lacks room.
 
     Blocks are shared where the file system can (reflink); elsewhere they are really allocated (``sparse=never``), so
     that no arm allocates in measured time.
@@ -131,7 +131,7 @@ def remove_copy(machine: Machine, target: str) -> None:
 
 
 def tree_bytes(machine: Machine, directory: str) -> int:
-    """Disk space that a directory takes, in bytes."""
+    """Disk space that a directory or a file takes, in bytes."""
     return int(machine.run(["du", "--summarize", "--block-size=1", directory]).output.split()[0])
 
 

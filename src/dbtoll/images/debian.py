@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tarfile
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
-from dbtoll.errors import ProgramFailed, Unavailable, UsageError
+from dbtoll.errors import Unavailable, UsageError
+from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, Entry
 from dbtoll.images.inspect import image_facts
 from dbtoll.images.oci import unpack_tar
@@ -31,9 +28,6 @@ SUITES = {
 
 ESTIMATE_BYTES = 800 << 20
 """Measured: 361 MiB (bookworm) and 389 MiB (trixie) when done, about 120 MiB of packages and lists on the way."""
-
-DEADLINE_S = 1800.0
-"""mmdebstrap takes 24 s with a near mirror; a mirror that stalls longer than this is broken."""
 
 _UNWANTED = ("doc", "man", "info", "locale", "i18n", "lintian", "bash-completion", "zoneinfo/right")
 """Below /usr/share; never opened by a server. i18n would only serve to make locales, and the image has C and C.UTF-8
@@ -98,9 +92,10 @@ def debian_image(
     suite: str = "bookworm",
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    extra: tuple[str, ...] = (),
 ) -> Entry:
-    """Debian's ``suite`` with ``SUITES[suite]``; built at the first use (24 s with a near mirror), then taken from
-    the cache.
+    """Debian's ``suite`` with ``SUITES[suite]`` and ``extra`` packages; built at the first use (24 s with a near mirror),
+    then taken from the cache.
 
     Without root the files belong to the caller instead of the image's users (fact ``ownership`` is ``flat``): such an
     image serves environments that map users themselves, a chroot needs root anyway.
@@ -108,104 +103,47 @@ def debian_image(
     if suite not in SUITES:
         raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {', '.join(SUITES)}")
     ownership = "image" if os.geteuid() == 0 else "flat"
-    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": list(SUITES[suite]), "ownership": ownership}
+    packages = [*SUITES[suite], *extra]
+    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership}
 
     def build(root: Path) -> Json:
-        if lacking := lacks():
-            raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].mend)
-        progress(f"making the system image: Debian {suite} with {', '.join(SUITES[suite])}")
-        if ownership == "image":
-            _mmdebstrap(suite, mirror, "root", root, progress)
-        else:
-            with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
-                archive = Path(scratch) / "root.tar"
-                _mmdebstrap(suite, mirror, "unshare", archive, progress)
-                with tarfile.open(archive) as tar:
-                    unpack_tar(tar, root, set_owner=False)
+        progress(f"making the system image: Debian {suite} with {', '.join(packages)}")
+        mmdebstrap(suite, mirror, _options(packages), root, progress)
         return {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
 
     return cache.obtain("image", recipe, build, estimate_bytes=ESTIMATE_BYTES, progress=progress)
 
 
-def _mmdebstrap(suite: str, mirror: str | None, mode: str, target: Path, progress: Callable[[str], None]) -> None:
-    """Runs mmdebstrap into ``target`` (a directory, or a file named ….tar)."""
-    with tempfile.TemporaryDirectory() as scratch:
+def _options(packages: list[str]) -> list[str]:
+    options = [f"--dpkgopt=path-exclude=/usr/share/{unwanted}/*" for unwanted in _UNWANTED]
+    # The file of terms stays: what is passed on with the image must be passed on with its licences.
+    options += ["--dpkgopt=path-include=/usr/share/doc/*/copyright"]
+    options += [f"--essential-hook={_BEFORE_PACKAGES}", f"--customize-hook={_AFTER_PACKAGES}"]
+    return [*options, f"--include={','.join(packages)}", "--variant=minbase"]
+
+
+def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, progress: Callable[[str], None]) -> None:
+    """Runs mmdebstrap with ``options`` into the empty directory ``root``, from ``mirror`` or from this host's mirrors.
+
+    Without root it works in a user namespace, and all files belong to the caller. Raises Unavailable, ProgramFailed.
+    """
+    if lacking := lacks():
+        raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].mend)
+    with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
         configuration = Path(scratch) / "host-apt.conf"
         configuration.write_text(host_apt_configuration(), encoding="utf-8")
         # Where the cache lies in a home that others may not enter, apt's own user could not write its downloads.
-        options = [f"--aptopt={configuration}", '--aptopt=APT::Sandbox::User "root"']
-        options += [f"--dpkgopt=path-exclude=/usr/share/{unwanted}/*" for unwanted in _UNWANTED]
-        # The file of terms stays: what is passed on with the image must be passed on with its licences.
-        options += ["--dpkgopt=path-include=/usr/share/doc/*/copyright"]
-        options += [f"--essential-hook={_BEFORE_PACKAGES}", f"--customize-hook={_AFTER_PACKAGES}"]
-        options += [f"--include={','.join(SUITES[suite])}", "--variant=minbase", f"--mode={mode}"]
+        shared = [f"--aptopt={configuration}", '--aptopt=APT::Sandbox::User "root"']
+        mode, target = ("root", root) if os.geteuid() == 0 else ("unshare", Path(scratch) / "root.tar")
         sources = [mirror] if mirror else host_sources(suite)
-        _run_build(["mmdebstrap", *options, suite, str(target), *sources], progress)
-
-
-def _run_build(argv: list[str], progress: Callable[[str], None]) -> None:
-    """Runs a long build program; its ``I: …`` lines are progress, its last lines go into the error.
-
-    The kernel ends it with us (``setpriv``). It inherits the cache's lock (``close_fds=False``; the lock is
-    inheritable), so that nobody removes the half-built image before its last process has ended.
-    """
-    proxies = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": str(Path.home()), **proxies}
-    last: deque[str] = deque(maxlen=12)
-    with (
-        subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", *argv],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            close_fds=False,
-        ) as process,
-        _ended(process),
-        _deadline(process),
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            if line.startswith("I: ") and "hook" not in line:
-                progress(line[3:].rstrip())
-        if process.wait() != 0:
-            raise ProgramFailed(
-                f"{argv[0]} ended with {process.returncode}: " + " | ".join(last),
-                "the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
-            )
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whatever happens inside, the program and all that it started are gone afterwards; first asked, so that it
-    tidies up."""
-    try:
-        yield
-    finally:
-        for wanted in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is not None:
-                break
-            os.killpg(process.pid, wanted)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30.0)
-        assert process.stdout is not None
-        process.stdout.read()  # its end is the end of the last process that could write to it
-
-
-@contextmanager
-def _deadline(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ends the program when DEADLINE_S have passed, so that reading its output cannot block for ever."""
-    timer = threading.Timer(DEADLINE_S, process.terminate)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+        run_build(
+            ["mmdebstrap", *shared, *options, f"--mode={mode}", suite, str(target), *sources],
+            progress,
+            mend="the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
+        )
+        if target != root:
+            with tarfile.open(target) as tar:
+                unpack_tar(tar, root, set_owner=False)
 
 
 def host_apt_configuration() -> str:

@@ -30,15 +30,16 @@ def obtain_image(
     suite: str = "bookworm",
     mirror: str | None = None,
     progress: Progress = lambda line: None,
+    extra: tuple[str, ...] = (),
 ) -> tuple[Artifact, Json]:
     """The image to use, and its facts: ``source``, ``release``, ``packages``, ``packages_sha256`` and more.
 
     ``choice``: the user's own directory or OCI image (see ``own_image``); None: Debian's ``suite``, from ``mirror``
-    (a URL) or from where this host gets its own packages. Raises Unavailable, UsageError, ProgramFailed, ImageError.
+    (a URL) or from where this host gets its own packages, with the packages ``extra``. Raises Unavailable, UsageError, ProgramFailed, ImageError.
     """
     if choice is not None:
         return own_image(cache, choice, progress)
-    entry = debian_image(cache, suite, mirror, progress)
+    entry = debian_image(cache, suite, mirror, progress, extra)
     return entry.artifact(), entry.facts
 
 
