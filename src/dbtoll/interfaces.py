@@ -74,10 +74,14 @@ class Session(Protocol):
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,
+        least: int = 1,
         keep_rows: bool = False,
     ) -> VisitReply: ...
 
-    def query(self, sql: str) -> list[list[str | None]]: ...
+    def query(self, sql: str, *, timeout_s: float = 300.0) -> list[list[str | None]]:
+        """Untimed. ChannelError after ``timeout_s``: whoever loads data gives more."""
+        ...
+
     def disconnect(self) -> None: ...
     def close(self) -> None: ...
 
@@ -185,18 +189,38 @@ class Environment(Protocol):
     """Takes a machine and yields a machine. Knows no engine and no workload.
 
     A module ``environments/NAME.py`` defines a class ``Environment`` with this shape. ``primary`` is the option that the short
-    form ``docker:runsc`` sets.
+    form ``docker:runsc`` sets. ``packages``: Debian's, which a machine must have to open it.
     """
 
     name: str
     primary: str | None
     options: Mapping[str, Option]
+    packages: tuple[str, ...]
 
-    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
-        """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind."""
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
+        """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind.
+
+        ``kernel``: what `Booting` asked for; such an environment boots it without any disk. ``journal``: where it is noted
+        what a trial makes, so that it can be found if the trial is killed.
+        """
         ...
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> Machine: ...
+
+
+@runtime_checkable
+class Booting(Protocol):
+    """Power of an environment whose machines boot a kernel of their own: image and data come to it as disks."""
+
+    def kernel(self, options: Mapping[str, Any]) -> str | None:
+        """Name of the kernel that shall be provided as ``Place.kernel`` (images.kernel); None: it brings its own."""
+        ...
 
 
 @runtime_checkable
@@ -260,11 +284,29 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class Committing(Protocol):
+    """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
+
+    def commit(self, session: Session) -> None:
+        """One transaction, durable as the server's settings have it, that leaves nothing in the data."""
+        ...
+
+
+@runtime_checkable
+class SettingAside(Protocol):
+    """Power of an engine that does not take all of its user's settings: ``set_aside``, name -> value."""
+
+    set_aside: Mapping[str, str]
+
+
 class Workload(Protocol):
     """What is asked of the server. A module ``workloads/NAME`` defines a class ``Workload`` made from its options."""
 
     name: str
     options: Mapping[str, Option]
+    writes: bool
+    """Whether its statements change data: then an arm whose commits do not reach the device is void."""
     queries: tuple[str, ...]
 
     def __init__(self, options: Mapping[str, Any]) -> None: ...

@@ -48,12 +48,14 @@ class Step:
 class Arm:
     """A stack of environments, outermost first, under the name that every table shows.
 
-    ``copy_of`` names the baseline whose second copy (A/A) this arm is; None for all others.
+    ``copy_of`` names the baseline whose second copy (A/A) this arm is; None for all others. ``text``: the stack in its short
+    form, as a user would write it.
     """
 
     name: str
     stack: tuple[Step, ...]
     copy_of: str | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,10 @@ class VisitReply:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A content-addressed directory or file: ``path`` on the machine that holds it, ``key`` its address."""
+    """A content-addressed directory or file: ``path`` on the machine that holds it, ``key`` its address.
+
+    A directory and the disk that was made of it (an ext4 file system in a file) have the same key and another kind.
+    """
 
     key: str
     path: str
@@ -250,8 +255,9 @@ class Provision:
 class Place:
     """What an environment is asked to open: one arm of one run.
 
-    ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image's directory;
-    None keeps the machine's own root. ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
+    ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory
+    or, for an environment that boots (`interfaces.Booting`), as a disk, like all provisions; None keeps the machine's own
+    root. ``kernel``: what `Booting` asked for. ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
     """
 
     name: str
@@ -262,6 +268,7 @@ class Place:
     resources: Resources
     cpuset: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    kernel: Artifact | None = None
 
 
 @dataclass(frozen=True, slots=True)

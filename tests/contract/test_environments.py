@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.null import Engine as NullEngine
 from dbtoll.environments import dockerd
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import Environment, Freezable, Machine
+from dbtoll.images.cache import Cache
+from dbtoll.images.disk import disk_of
+from dbtoll.images.kernel import debian_kernel
+from dbtoll.interfaces import Booting, Environment, Freezable, Machine
 from dbtoll.model import Artifact, Lack, Option, Pace, Provision, Resources, Statement
 from dbtoll.runner.journal import Journal, leftovers
 from tests.support.places import CPU, groups_left, place, small_image
@@ -48,16 +52,46 @@ def is_simulated(environment: Environment) -> bool:
 
 
 @pytest.fixture
+def is_guest(environment: Environment) -> bool:
+    return isinstance(environment, Booting)
+
+
+@pytest.fixture
+def kernel(environment: Environment) -> Artifact | None:
+    """What the environment asks for, from the user's cache."""
+    if not isinstance(environment, Booting) or environment.kernel({}) is None:
+        return None
+    try:
+        return debian_kernel(Cache())[0]
+    except Unavailable as error:
+        pytest.skip(f"{error.message}; {error.mend}")
+
+
+@pytest.fixture
 def open_one(
-    environment: Environment, local: AgentMachine, image: Artifact, options: dict[str, Any], tmp_path: Path
+    environment: Environment,
+    local: AgentMachine,
+    image: Artifact,
+    options: dict[str, Any],
+    kernel: Artifact | None,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    *,
+    is_guest: bool,
 ) -> Iterator[Open]:
     """``open_one(arm="a", …)`` opens the environment; afterwards the journal must be empty and no group may be left."""
     own = options.get(environment.name, {})
-    if environment.name == "native" and os.geteuid() != 0:
-        pytest.skip("root is needed to change the root directory")
-    if environment.name == "docker" and (lacking := _docker_lacks(environment, local, own)):
+    if lacking := _lacks(environment, local, own, kernel):
         pytest.skip(f"{lacking.what}: {lacking.why}")
     folder = tmp_path / "run"
+    disks = Cache(tmp_path_factory.getbasetemp() / "disks")
+
+    def shaped(artifact: Artifact) -> Artifact:
+        """As that environment takes it: a guest wants disks."""
+        if not is_guest or not Path(artifact.path).exists():
+            return replace(artifact, kind="file") if is_guest else artifact
+        return disk_of(disks, artifact, spare_bytes=8 << 20)[0]
+
     folder.mkdir()
     with Journal(folder) as journal, ExitStack() as opened:
         if environment.name == "docker":  # one daemon for all that a test opens
@@ -65,7 +99,9 @@ def open_one(
 
         def open_it(arm: str = "a", **asked: Any) -> Machine:
             asked["options"] = own | asked.get("options", {})
-            machine = environment.open(local, place(arm, image, **asked), journal)
+            asked["provisions"] = [replace(p, artifact=shaped(p.artifact)) for p in asked.get("provisions", ())]
+            wanted = replace(place(arm, shaped(image), **asked), kernel=kernel)
+            machine = environment.open(local, wanted, journal)
             opened.callback(machine.close)
             return machine
 
@@ -74,14 +110,14 @@ def open_one(
     assert groups_left() == []
 
 
-_lacks: dict[str, list[Lack]] = {}
+_known_lacks: dict[str, list[Lack]] = {}
 
 
-def _docker_lacks(environment: Environment, local: AgentMachine, own: dict[str, Any]) -> Lack | None:
-    """Probed once: it starts a container."""
-    if environment.name not in _lacks:
-        _lacks[environment.name] = environment.lacks(local, own)
-    return next(iter(_lacks[environment.name]), None)
+def _lacks(environment: Environment, local: AgentMachine, own: dict[str, Any], kernel: Artifact | None) -> Lack | None:
+    """Probed once: it starts a container, or boots a guest."""
+    if environment.name not in _known_lacks:
+        _known_lacks[environment.name] = environment.lacks(local, own, kernel)
+    return next(iter(_known_lacks[environment.name]), None)
 
 
 def test_it_is_described(environment: Environment) -> None:
@@ -93,9 +129,9 @@ def test_it_is_described(environment: Environment) -> None:
 
 
 def test_what_it_lacks_comes_with_a_mend(
-    environment: Environment, local: AgentMachine, options: dict[str, Any]
+    environment: Environment, local: AgentMachine, options: dict[str, Any], kernel: Artifact | None
 ) -> None:
-    for lack in environment.lacks(local, options.get(environment.name, {})):
+    for lack in environment.lacks(local, options.get(environment.name, {}), kernel):
         assert lack.what
         assert lack.why
         assert lack.mend
@@ -171,14 +207,14 @@ def test_it_can_be_closed_asleep_and_twice(open_one: Open, *, is_simulated: bool
     machine.close()
 
 
-def test_resources_are_the_ones_of_the_place(open_one: Open, *, is_simulated: bool) -> None:
+def test_resources_are_the_ones_of_the_place(open_one: Open, *, is_simulated: bool, is_guest: bool) -> None:
     asked = Resources(memory_bytes=128 << 20, shm_bytes=8 << 20, open_files=777)
     machine = open_one(resources=asked)
     if is_simulated:
         return
     seen = machine.run(["sh", "-c", "nproc; ulimit -n; ulimit -Hn; df -B1 --output=size /dev/shm | tail -n 1"]).output
     assert seen.split() == [b"1", b"777", b"777", b"%d" % asked.shm_bytes]
-    assert machine.facts()["cpus_allowed"] == str(CPU)
+    assert machine.facts()["cpus_allowed"] == ("0" if is_guest else str(CPU))
     # tail keeps what it reads: with twice the memory that it may have it must be killed, and nothing else.
     greedy = machine.run(["sh", "-c", "head -c 256M /dev/zero | tail"], check=False, timeout_s=60)
     assert greedy.exit_code != 0
@@ -194,7 +230,9 @@ def test_provisions_are_where_they_were_asked_for(open_one: Open, tmp_path: Path
     assert machine.provide(artifact) == "/dbtoll/data"
 
 
-def test_writable_data_is_written_and_other_is_not(open_one: Open, tmp_path: Path, *, is_simulated: bool) -> None:
+def test_writable_data_is_written_and_other_is_not(
+    open_one: Open, tmp_path: Path, *, is_simulated: bool, is_guest: bool
+) -> None:
     if is_simulated:
         pytest.skip("a simulated machine has no files of its own")
     for name in ("writable", "fixed"):
@@ -205,7 +243,8 @@ def test_writable_data_is_written_and_other_is_not(open_one: Open, tmp_path: Pat
     machine = open_one(provisions=[Provision(data, "/dbtoll/data", writable=True), Provision(fixed, "/root")])
     assert machine.get("/dbtoll/data/given") == machine.get("/root/given") == b"content"
     machine.put("/dbtoll/data/made", b"inside")
-    assert (tmp_path / "writable/made").read_bytes() == b"inside"
+    assert machine.get("/dbtoll/data/made") == b"inside"
+    assert is_guest or (tmp_path / "writable/made").read_bytes() == b"inside"
     with pytest.raises(DbtollError):
         machine.put("/root/made", b"inside")
     assert not (tmp_path / "fixed/made").exists()

@@ -1,6 +1,9 @@
-"""A run that is killed: opens one arm, says so, and waits to be killed together with its agent.
+"""A run that is killed: opens one arm, and dies together with its agent, when it is told to or at one line of its journal.
 
-python tests/support/killed.py FOLDER ENVIRONMENT IMAGE OPTIONS-AS-JSON
+python -m tests.support.killed FOLDER ENVIRONMENT IMAGE OPTIONS-AS-JSON LINE
+
+LINE 0: it opens the arm, says its agent's number, and waits. Another: it dies right after that line of its journal has been
+written, if there comes to be one; else it closes the arm and ends.
 """
 
 from __future__ import annotations
@@ -11,22 +14,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbtoll import registry
 from dbtoll.channel.local import open_local
-from dbtoll.model import Artifact
-from dbtoll.runner.journal import Journal
-from tests.support.places import place
+from dbtoll.images.cache import Cache
+from dbtoll.images.kernel import debian_kernel
+from dbtoll.interfaces import Booting
+from dbtoll.model import Artifact, Place
+from dbtoll.runner.journal import FILE, Journal
+from tests.support.places import place, small_image
+
+NEVER = 1_000_000
 
 
 def kill_a_run(folder: Path, environment: str, image: Artifact, options: dict[str, Any]) -> None:
     """Open an arm in another process, then SIGKILL that process and its agent at once."""
     folder.mkdir()
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
-    argv = [sys.executable, "-m", "tests.support.killed", str(folder), environment, image.path, json.dumps(options)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environ) as run:
+    with _started(folder, environment, image.path, options, 0) as run:
         assert run.stdout is not None
         agent = int(run.stdout.readline())
         os.kill(agent, signal.SIGSTOP)  # so that it does not see its line end
@@ -36,15 +44,79 @@ def kill_a_run(folder: Path, environment: str, image: Artifact, options: dict[st
     time.sleep(0.2)
 
 
-def main(folder: str, environment: str, image: str, options: str) -> None:
-    with Journal(Path(folder)) as journal, open_local() as host:
-        there = None if image == "none" else Artifact(f"killed-{Path(image).parent.name}", image)
-        asked = place("killed", there, options=json.loads(options))
-        arm = registry.find("environments", environment)().open(host, asked, journal)
-        arm.run(["sh", "-c", "(sleep 1000 >/dev/null 2>&1 </dev/null &)"])
+def lines_of_a_life(folder: Path, environment: str) -> int:
+    """How many lines the journal of an arm's whole life has: opened, asleep, awake, closed."""
+    kill_at_line(folder, environment, NEVER)
+    return (folder / FILE).read_bytes().count(b"\n")
+
+
+def kill_at_line(folder: Path, environment: str, line: int) -> None:
+    """Live such a life in another process, which kills its agent and itself right after that line of its journal."""
+    folder.mkdir()
+    with _started(folder, environment, "small", _own_options(environment, folder), line) as run:
+        code = run.wait(120)
+    assert code == (0 if line == NEVER else -signal.SIGKILL), f"line {line}: exit code {code}"
+
+
+def _own_options(environment: str, folder: Path) -> dict[str, Any]:
+    """So that nothing of this host's is used. The name is short: a socket's path has at most 107 bytes (unix(7))."""
+    return {"data_root": str(folder.parent / "d")} if environment == "docker" else {}
+
+
+def _started(
+    folder: Path, environment: str, image: str, options: Mapping[str, Any], line: int
+) -> subprocess.Popen[bytes]:
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    argv = [sys.executable, "-m", "tests.support.killed", str(folder), environment, image, json.dumps(options)]
+    return subprocess.Popen([*argv, str(line)], stdout=subprocess.PIPE, env=environ)
+
+
+class Mortal(Journal):
+    """Kills the agents of this process, and then itself, right after a line has been written."""
+
+    def __init__(self, folder: Path, line: int) -> None:
+        super().__init__(folder)
+        self._left = line
+
+    def append(self, line: Mapping[str, Any], *, synced: bool = False) -> None:
+        super().append(line, synced=synced)
+        self._left -= 1
+        if self._left == 0:
+            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: str, environment: str, image: str, options: str, line: str) -> None:
+    opener = registry.find("environments", environment)()
+    with Mortal(Path(folder), int(line)) as journal, open_local() as host:
+        arm = opener.open(host, _place(Path(folder), environment, image, json.loads(options)), journal)
+        if not isinstance(opener, Booting):
+            arm.run(["sh", "-c", "(sleep 1000 >/dev/null 2>&1 </dev/null &)"])
         arm.freeze()
-        print(host.hello()["pid"], flush=True)
-        time.sleep(1000)
+        if line == "0":
+            print(host.hello()["pid"], flush=True)
+            time.sleep(1000)
+        arm.thaw()
+        arm.close()
+
+
+def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) -> Place:
+    """``image``: a path, ``none``, or ``small``: made here, beside the folder; a guest boots without any disk.
+
+    With ``small`` the run's id is the folder's name: everything that the run makes is found by it.
+    """
+    if image != "small":
+        there = None if image == "none" else Artifact(f"killed-{Path(image).parent.name}", image)
+        return place("killed", there, options=options)
+    named = {"name": f"{folder.name}-killed", "run_id": folder.name}
+    opener = registry.find("environments", environment)()
+    if isinstance(opener, Booting):
+        kernel = debian_kernel(Cache())[0] if opener.kernel(options) else None
+        return replace(place("killed", None, options=options), kernel=kernel, **named)
+    root = folder.parent / "small"
+    made = Artifact("killed-small", str(root)) if root.exists() else small_image(root)
+    return replace(place("killed", made, options=options), **named)
 
 
 if __name__ == "__main__":

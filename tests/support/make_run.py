@@ -134,9 +134,12 @@ class _World:
         offsets = {arm: self.chance.gauss(0, self.start_sd) for arm in made.start_order}
         for arm in made.start_order:
             self.now_ns += 400_000_000
-            yield Start(round=index, arm=arm, outcome="ok", facts={"cpus": 1, "server_version": "15.14"})
-            for gate in ("same_settings", "same_resources"):
-                yield GateRecord(round=index, arm=arm, gate=gate, passed=True, finding="equal to the baseline's")
+            yield Start(round=index, arm=arm, outcome="ok", facts=start_facts(arm))
+            for gate in ("answers_known", "commit_reaches_device"):
+                yield GateRecord(
+                    round=index, arm=arm, gate=gate, passed=True, finding="as it should be",
+                    voids=gate == "commit_reaches_device",
+                )  # fmt: skip
             for query in QUERIES:
                 yield from self._fingerprint(index, arm, query)
         order = 0
@@ -171,10 +174,15 @@ class _World:
         at_ns = int(self.now_ns - self.begin_ns)
         return Counters(
             round=index, arm=arm, levels=levels, when=when,
-            machine={"steal_ns": at_ns // 500, "user_ns": at_ns // 2, "system_ns": at_ns // 20, "idle_ns": at_ns},
+            machine={
+                "steal_ns": at_ns // 500, "user_ns": at_ns // 2, "system_ns": at_ns // 20, "idle_ns": at_ns,
+                "pressure": {"cpu_some_ns": at_ns // 50, "memory_some_ns": 0, "io_some_ns": at_ns // 500},
+            },
             processes={"user_ns": at_ns // 4, "system_ns": at_ns // 40},
             background={"checkpoints": 3, "vacuums": 0},
             outside_cpu_ns=at_ns // 100 if arm == DOCKER else 0,
+            driver_cpu_ns=at_ns // 100,
+            host_at_ns=self.now_ns,
         )  # fmt: skip
 
     def _visit(self, at: dict[str, Any], order: int, offset: float, *, first_touch: bool) -> Visit:
@@ -206,6 +214,20 @@ class _World:
             disk_read_bytes=BASE_MS[query] << 17 if cold or first_touch else 0,
             cpu={"user_ns": (end - begin) * 9 // 10, "system_ns": (end - begin) // 20},
         )  # fmt: skip
+
+
+def start_facts(arm: str) -> dict[str, Any]:
+    """What a start tells: the same in every arm, but where its server's files lie."""
+    return {
+        "architecture": "x86_64", "kernel_release": "6.12.0", "cpu_model": "Simulated CPU",
+        "cpu_flags": ["avx", "avx2", "fpu", "sse"], "cpus_allowed": "1", "cpu_quota": None,
+        "memory_bytes": 8 << 30, "memory_limit_bytes": 4 << 30, "swap_bytes": 0, "open_files": 65536,
+        "page_bytes": 4096, "huge_pages": 0, "transparent_hugepages": "madvise", "clocksource": "tsc",
+        "mitigations": {"meltdown": "Not affected", "spectre_v2": "Mitigation: Retpolines"},
+        "environment": {"name": "docker" if arm == DOCKER else "native", "emulated": False},
+        "version": "PostgreSQL 15.14", "encoding": "UTF8", "collation": "C",
+        "settings": {"jit": "off", "autovacuum": "off", "port": "20001" if arm == DOCKER else "20002"},
+    }  # fmt: skip
 
 
 FACTS = {

@@ -28,6 +28,9 @@ PROGRAMS = (
     "touch",
     "head",
     "tail",
+    "readlink",
+    "test",
+    "sync",
 )
 
 CPU = min(os.sched_getaffinity(0))

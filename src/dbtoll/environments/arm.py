@@ -48,6 +48,11 @@ class ArmMachine(AgentMachine):
             return self.parent.provide(artifact)
         raise Unavailable(f"{self.name}: {artifact.path} was not provided when this machine was opened")
 
+    @property
+    def group(self) -> str:
+        """Directory on ``parent`` of the control group that holds every process in here."""
+        return self._freezer.directory
+
     def freeze(self) -> None:
         """Returns when every process in here sleeps, the agent too."""
         self._freezer.freeze()

@@ -339,8 +339,11 @@ def _limit(machine: AgentMachine, layout: Layout, group: Cgroup, limits: Limits)
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Kill every process in the groups ``identity["paths"]`` and remove them, and what lies around them if it is empty.
 
-    Groups that are gone already are no error. Raises DbtollError when a process cannot be ended.
+    Groups that are gone already are no error. Raises DbtollError when a process cannot be ended, or a path is not that of
+    a group of dbtoll: what is in the machine's own groups is nobody's to kill.
     """
+    if foreign := [path for path in identity["paths"] if TOP not in posixpath.dirname(path).split("/")]:
+        raise DbtollError(f"{machine.name}: {', '.join(foreign)}: not a control group of dbtoll; nothing was done")
     groups = [group for path in identity["paths"] for group in _tree(machine, path)]
     deadline = time.monotonic() + REMOVAL_DEADLINE_S
     while pids := _kill(machine, groups):

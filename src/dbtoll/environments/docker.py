@@ -14,12 +14,12 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, dockerd
 from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
-from dbtoll.environments.docker_api import Api, AttachedStream, answers, reason
-from dbtoll.environments.docker_container import Engine, Wish, container, furnish, remove_container
+from dbtoll.environments.docker_api import Api, AttachedStream, answers
+from dbtoll.environments.docker_container import Engine, Wish, container, furnish, plain_errors, remove_container
 from dbtoll.environments.docker_image import import_image, tag_of
-from dbtoll.environments.enclose import open_files
+from dbtoll.environments.enclose import RUN, open_files
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import Journal, Machine
+from dbtoll.interfaces import Entry, Journal, Machine
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
@@ -58,6 +58,7 @@ class Environment:
 
     name = "docker"
     primary = "runtime"
+    packages = ("docker.io", "iptables")
     options: Mapping[str, Option] = {
         "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
         "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),
@@ -65,7 +66,9 @@ class Environment:
         "socket": Option(
             "text", None, f"the API's socket; else {SYSTEM_SOCKET} if it answers, else dbtoll starts its own daemon"
         ),
-        "data_root": Option("text", dockerd.DATA_ROOT, "where dbtoll's own daemon keeps its images"),
+        "data_root": Option(
+            "text", None, f"where dbtoll's own daemon keeps its images; else {dockerd.DATA_ROOT}, or memory in a guest"
+        ),
         # The driver talks inside the container, so no network lies in its way. `none` gives each arm a loopback of its
         # own: two arms may listen on the same port, and nothing from outside comes in. The others are for comparison.
         "network": Option("text", "none", "network of the container", ("none", "host", "bridge")),
@@ -79,23 +82,28 @@ class Environment:
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
 
-    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
         """Starts a container from an empty image, freezes it, thaws it and removes both."""
         parent = through_agent(machine)
         mark = f"doctor-{parent.hello()['pid']}"
-        directory = f"/tmp/dbtoll-{mark}"
         place = Place(
             name=f"dbtoll-{mark}",
             run_id=mark,
             arm="docker",
-            image=Artifact(mark, directory),
+            image=Artifact(mark, f"/tmp/dbtoll-{mark}"),
             provisions=(),
             resources=Resources(memory_bytes=256 << 20),
             cpuset=cgroups.own_cpus(parent),
             options=self._complete(options),
         )
         try:
-            self._try(parent, place)
+            self._try(parent, place, journal or Unwritten())
         except DbtollError as error:
             return [Lack("a Docker daemon that starts a container", error.message, error.mend)]
         return []
@@ -107,7 +115,7 @@ class Environment:
             raise Unavailable(f"{place.name}: a container needs a system image", "give an image")
         options = self._complete(place.options)
         layout = cgroups.find_layout(parent)
-        with _plain_errors(place.name), ExitStack() as on_close:
+        with plain_errors(place.name), ExitStack() as on_close:
             engine = on_close.enter_context(_engine(parent, place, journal, options))
             _register_runtime(parent, engine, options)
             import_image(parent, engine.api, place.image)
@@ -132,23 +140,26 @@ class Environment:
         """The daemon, asleep whenever no container is awake, and the image imported (interfaces.Lasting)."""
         parent = through_agent(machine)
         options = self._complete(place.options)
-        with _plain_errors(place.name), _engine(parent, place, journal, options) as engine:
-            _register_runtime(parent, engine, options)
-            if place.image is not None:
-                import_image(parent, engine.api, place.image)
-            if engine.own is not None:
-                engine.own.rest()
+        with ExitStack() as stack:
+            with plain_errors(place.name):
+                engine = stack.enter_context(_engine(parent, place, journal, options))
+                _register_runtime(parent, engine, options)
+                if place.image is not None:
+                    import_image(parent, engine.api, place.image)
+                if engine.own is not None:
+                    engine.own.rest()
             yield
 
-    def _try(self, parent: AgentMachine, place: Place) -> None:
-        assert place.image is not None
-        with _plain_errors(place.name), ExitStack() as undo:
-            parent.mkdir(f"{place.image.path}/dbtoll")
-            undo.callback(parent.remove, place.image.path, recursive=True)
+    def _try(self, parent: AgentMachine, place: Place, journal: Journal) -> None:
+        image = place.image
+        assert image is not None
+        with plain_errors(place.name), ExitStack() as undo:
+            undo.callback(_removed, parent, image.path, journal.create("directory", path=image.path))
+            parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
-            engine = undo.enter_context(_engine(parent, place, Unwritten(), place.options))
-            undo.callback(_forget_image, engine.api, tag_of(place.image))
-            with self.open(parent, place, Unwritten()) as arm:
+            engine = undo.enter_context(_engine(parent, place, journal, place.options))
+            undo.callback(_forget_image, engine.api, tag_of(image))
+            with self.open(parent, place, journal) as arm:
                 arm.freeze()
                 arm.thaw()
                 arm.get("/proc/self/status")
@@ -166,11 +177,19 @@ def _engine(parent: AgentMachine, place: Place, journal: Journal, options: Mappi
         elif answers(parent, SYSTEM_SOCKET):
             socket = SYSTEM_SOCKET
         else:
-            own = dockerd.lease(parent, journal, place.run_id, options["data_root"], place.cpuset)
+            own = dockerd.lease(parent, journal, place.run_id, _data_root(parent, options), place.cpuset)
             stack.callback(own.release)
             socket = own.socket
         api = stack.enter_context(Api(parent, socket))
         yield Engine(api, own, api.client.info())
+
+
+def _data_root(parent: AgentMachine, options: Mapping[str, Any]) -> str:
+    """Where images outlive the run; in memory on a machine whose root nobody writes to, such as a guest's."""
+    if options["data_root"] is not None:
+        return str(options["data_root"])
+    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(dockerd.DATA_ROOT))], check=False)
+    return dockerd.DATA_ROOT if writable.exit_code == 0 else f"{RUN}/docker"
 
 
 def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str, Any]) -> None:
@@ -226,14 +245,10 @@ def _told(wish: Wish) -> Json:
     }
 
 
-@contextmanager
-def _plain_errors(name: str) -> Iterator[None]:
-    import docker
-
-    try:
-        yield
-    except docker.errors.DockerException as error:
-        raise DbtollError(f"{name}: the Docker daemon refused: {reason(error)}", "its log says more") from error
+def _removed(parent: AgentMachine, path: str, entry: Entry) -> None:
+    if dockerd.exists(parent, path):
+        parent.remove(path, recursive=True)
+    entry.done()
 
 
 def _forget_image(api: Api, tag: str) -> None:
@@ -257,7 +272,7 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
 
     if not answers(machine, identity["socket"]):
         return
-    with _plain_errors(identity["name"]), Api(machine, identity["socket"]) as api:
+    with plain_errors(identity["name"]), Api(machine, identity["socket"]) as api:
         try:
             pid = api.client.inspect_container(identity["name"])["State"]["Pid"]
         except docker.errors.NotFound:

@@ -7,7 +7,9 @@ every connection to ``machine.connect``.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import socket
 import struct
 import tempfile
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dbtoll.channel.client import Tail
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.relay import Passages, RelayStream
-from dbtoll.errors import ChannelError, DbtollError, Unavailable
+from dbtoll.errors import ChannelError, DbtollError, ProgramFailed, Unavailable
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -157,7 +159,13 @@ class AttachedStream:
         self._take(len(head) + 4)
         # 200 is the older way of saying the same.
         if head.split(b" ", 2)[1] not in (b"101", b"200"):
-            raise ChannelError(f"the Docker API refused `attach`: {head.splitlines()[0].decode(errors='replace')}")
+            length = re.search(rb"(?i)^content-length:\s*(\d{1,6})\s*$", head, re.MULTILINE)
+            while len(self._buffer) < (int(length[1]) if length else 0) and self._fill():
+                pass
+            raise ProgramFailed(
+                f"the Docker API refused `attach`: {head.splitlines()[0].decode(errors='replace')}: {_told(self._buffer)}",
+                "its log says more",
+            )
 
     def read(self, size: int) -> bytes:
         """The container's standard output; its error output is kept for ``last_words``."""
@@ -207,6 +215,14 @@ class AttachedStream:
         data, self._buffer = self._buffer[:size], self._buffer[size:]
         self._taken += len(data)
         return data
+
+
+def _told(body: bytes) -> str:
+    """The message in an answer of the API: JSON, unless something else answers there."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace").strip()[:400]
 
 
 def answers(machine: AgentMachine, path: str) -> bool:

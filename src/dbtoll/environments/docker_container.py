@@ -11,10 +11,10 @@ from typing import Any
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, dockerd
-from dbtoll.environments.docker_api import Api
+from dbtoll.environments.docker_api import Api, reason
 from dbtoll.environments.docker_image import tag_of
 from dbtoll.environments.enclose import AGENT, FRESH_DIRECTORIES, agent_path, open_files
-from dbtoll.errors import AgentFailure
+from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import Journal
 from dbtoll.model import Artifact, Json, Place, Provision
 
@@ -45,9 +45,12 @@ class Wish:
 def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[str]:
     """A created container's id; removed at the end with its volumes, groups and network."""
     client = wish.engine.api.client
-    # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms.
-    group = layout.path(wish.place.run_id) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
-    with ExitStack() as undo:
+    name = wish.place.name
+    # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms, in a group
+    # of the arm's own, as podman puts a group for its relay beside the container's.
+    group = layout.path(wish.place.run_id, name) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
+    paths = [tree.mount + group for tree in layout.hierarchies] if group else []
+    with plain_errors(name), ExitStack() as undo:
         host_config = client.create_host_config(
             **_resources(wish),
             **_security(wish),
@@ -55,30 +58,53 @@ def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[
             mounts=_mounts(wish),
             cgroup_parent=group,
         )
-        if wish.engine.own is None:  # what our own daemon holds, it forgets when it starts again
-            undo.callback(journal.create("container", socket=wish.engine.api.path, name=wish.place.name).done)
+        # What our own daemon holds, it forgets when it starts again; it is noted with the daemon (dockerd.py).
+        entry = None if wish.engine.own else journal.create("container", socket=wish.engine.api.path, name=name)
+        grouped = journal.create("cgroup", paths=paths)
+
+        def end() -> None:
+            """By its name, so that it does not matter how far its making came; each is noted as gone when it is."""
+            try:
+                remove_container(client, name)
+                if entry is not None:
+                    entry.done()
+            finally:  # with the daemon gone, this ends its processes
+                cgroups.remove(wish.parent, {"paths": paths})
+                grouped.done()
+
+        undo.callback(end)
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
-            name=wish.place.name,
+            name=name,
             stdin_open=True,
             host_config=host_config,
             labels={"dbtoll": wish.place.run_id},
         )
-        if group:
-            paths = [f"{tree.mount}{group}/{made['Id']}" for tree in layout.hierarchies]
-            undo.callback(journal.create("cgroup", paths=paths).done)
-            undo.callback(cgroups.remove, wish.parent, {"paths": paths})
-        undo.callback(remove_container, client, made["Id"])
         yield made["Id"]
 
 
 def remove_container(client: Any, name: str) -> None:
-    """With its anonymous volumes. No error if it is gone."""
+    """With its anonymous volumes. No error if it is gone; DbtollError if the daemon is."""
     import docker
 
-    with contextlib.suppress(docker.errors.NotFound):
+    with plain_errors(name), contextlib.suppress(docker.errors.NotFound):
         client.remove_container(name, force=True, v=True)
+
+
+@contextlib.contextmanager
+def plain_errors(name: str) -> Iterator[None]:
+    """What goes wrong with a daemon as DbtollError: that it refuses, that it does not answer, that it is gone."""
+    import docker
+
+    try:
+        yield
+    except docker.errors.DockerException as error:
+        raise DbtollError(f"{name}: the Docker daemon refused: {reason(error)}", "its log says more") from error
+    except OSError as error:  # of the SDK's connection, RequestException of `requests` among them
+        raise DbtollError(
+            f"{name}: the Docker daemon does not answer: {error}", "look whether it runs, and at its log"
+        ) from error
 
 
 def furnish(arm: AgentMachine, wish: Wish) -> None:
@@ -98,6 +124,8 @@ def furnish(arm: AgentMachine, wish: Wish) -> None:
 @contextmanager
 def _network(wish: Wish, journal: Journal) -> Iterator[str]:
     """Name of the network. Our own daemon has no bridge until an arm asks for one."""
+    import docker
+
     if wish.options["network"] != "bridge" or wish.engine.own is None:
         yield str(wish.options["network"])
         return
@@ -105,10 +133,16 @@ def _network(wish: Wish, journal: Journal) -> Iterator[str]:
     # An interface's name has at most 15 letters (IFNAMSIZ).
     interface = "dbtoll" + hashlib.sha256(wish.place.name.encode()).hexdigest()[:8]
     client = wish.engine.api.client
+    entry = journal.create("network", interface=interface)
+
+    def end() -> None:
+        with contextlib.suppress(docker.errors.NotFound):
+            client.remove_network(name)
+        entry.done()
+
     with ExitStack() as undo:
-        undo.callback(journal.create("network", interface=interface).done)
-        made = client.create_network(name, driver="bridge", options={"com.docker.network.bridge.name": interface})
-        undo.callback(client.remove_network, made["Id"])
+        undo.callback(end)
+        client.create_network(name, driver="bridge", options={"com.docker.network.bridge.name": interface})
         yield name
 
 
@@ -128,9 +162,23 @@ def _resources(wish: Wish) -> Json:
         "mem_limit": asked.memory_bytes,
         "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
-        "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile)],
+        "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile), Ulimit(name="nproc", **_processes(wish.parent))],
         "tmpfs": {at: f"rw,exec,mode={mode:o}" for at, mode in FRESH_DIRECTORIES.items()},
         **({} if quota_us is None else {"cpu_period": period_us, "cpu_quota": quota_us}),
+    }
+
+
+def _processes(machine: AgentMachine) -> dict[str, int]:
+    """Limits of the number of processes, as the other arms inherit them: podman would set its own.
+
+    Never above the machine's highest process number, which is what podman may give where root cannot raise limits.
+    """
+    most = int(machine.get("/proc/sys/kernel/pid_max"))
+    limits = machine.get("/proc/self/limits").decode()
+    soft, hard = next(line.split()[2:4] for line in limits.splitlines() if line.startswith("Max processes"))
+    return {
+        name: most if value == "unlimited" else min(most, int(value))
+        for name, value in (("soft", soft), ("hard", hard))
     }
 
 

@@ -8,6 +8,7 @@ touched.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import signal
@@ -22,7 +23,7 @@ from dbtoll.environments import cgroups
 from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.docker_api import Api, answers
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
-from dbtoll.interfaces import Journal
+from dbtoll.interfaces import Entry, Journal
 from dbtoll.model import Json
 
 DATA_ROOT = "/var/lib/dbtoll/docker"
@@ -33,6 +34,9 @@ STOP_DEADLINE_S = 30.0
 
 LITTER = ("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd")
 """Empty directories that containerd makes wherever its state lies; removed again unless they were there before."""
+
+TRIAL_IMAGES = "dbtoll/image:doctor-"
+"""How the tags begin (docker_image.py) of the empty images that `doctor` tries a daemon with."""
 
 _daemons: WeakKeyDictionary[AgentMachine, dict[str, Daemon]] = WeakKeyDictionary()
 """A daemon belongs to its machine, not to the arm that happened to need it first; it is found here by its data root."""
@@ -45,29 +49,46 @@ class Daemon:
         self, machine: AgentMachine, journal: Journal, run_id: str, data_root: str, cpus: tuple[int, ...]
     ) -> None:
         self._machine = machine
+        self._journal = journal
+        self._run_id = run_id
         self._data_root = data_root
         self._cpus = cpus
         self._awake: set[Lease] = set()
         self._leases: set[Lease] = set()
         self._runtimes: dict[str, Json] = {}
+        self._on_stop: ExitStack | None = None
         self.socket = f"{data_root}/docker.sock"
-        # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
-        # of what a container costs. Idle they take 0.2 to 0.3 % of a processor in 60 to 140 wake-ups a second, so they
-        # sleep whenever no container of theirs is awake; else all other arms would pay for them too.
-        limits = Limits(cpus)
         with ExitStack() as on_stop:
             _take_over(machine, data_root)
             self._litter(journal, on_stop)
-            entry = journal.create("process", data_root=data_root)
-            on_stop.callback(entry.done)
-            group = cgroups.create(machine, journal, (run_id, "dockerd"), limits)
-            on_stop.callback(group.close)
-            self._freezer = group.freezer
-            on_stop.callback(self._end)
-            self.process = self._started(group.directories)
+            self._group = self._fresh_group()
+            on_stop.callback(self._group.close)
+            entry = journal.create("process", data_root=data_root, paths=list(self._group.directories))
+            on_stop.callback(self._end, entry)
+            self.process = self._started()
             self._on_stop = on_stop.pop_all()
 
-    def _started(self, directories: tuple[str, ...]) -> AgentProcess:
+    def serves(self) -> bool:
+        """Whether it answers; one that has been told to end runs for a while and does not. It must be awake."""
+        return self.process.running() and answers(self._machine, self.socket)
+
+    def restart(self) -> None:
+        """A new process for one that ended in mid-run, at the same socket: whoever holds a lease goes on with it.
+
+        Containers of the former one end here: nobody relays for them any more.
+        """
+        self._group.close()
+        _take_over(self._machine, self._data_root)
+        self._group = self._fresh_group()
+        self.process = self._started()
+
+    def _fresh_group(self) -> cgroups.Cgroup:
+        # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
+        # of what a container costs. Idle they take 0.2 to 0.3 % of a processor in 60 to 140 wake-ups a second, so they
+        # sleep whenever no container of theirs is awake; else all other arms would pay for them too.
+        return cgroups.create(self._machine, self._journal, (self._run_id, "dockerd"), Limits(self._cpus))
+
+    def _started(self) -> AgentProcess:
         machine, root = self._machine, self._data_root
         program = find_program(machine, "dockerd")
         if program is None:
@@ -79,7 +100,7 @@ class Daemon:
         # A private /run keeps the daemon from a containerd of the system, which it would take for its own, and from
         # leaving its files there.
         private_run = {"kind": "tmpfs", "target": "/run", "writable": True, "mode": 0o755}
-        within = Confinement(directories, mounts=(private_run,), cpus=self._cpus)
+        within = Confinement(self._group.directories, mounts=(private_run,), cpus=self._cpus)
         process = machine.spawn(
             argv, stop_signal=signal.SIGTERM, stop_grace_ms=int(STOP_DEADLINE_S * 1000), within=within
         )
@@ -104,6 +125,8 @@ class Daemon:
                 api.client.remove_network(network["Id"])
             for volume in api.client.volumes()["Volumes"] or []:
                 api.client.remove_volume(volume["Name"], force=True)
+            for image in api.client.images(filters={"reference": f"{TRIAL_IMAGES}*"}):
+                api.client.remove_image(image["Id"], force=True)
 
     def _configure(self) -> None:
         root = self._data_root
@@ -154,13 +177,13 @@ class Daemon:
     def wake(self, lease: Lease) -> None:
         """Returns when it runs."""
         if not self._awake:
-            self._freezer.thaw()
+            self._group.freezer.thaw()
         self._awake.add(lease)
 
     def rest(self, lease: Lease) -> None:
         """Sleeps with the last that lets it."""
         if self._awake == {lease}:
-            self._freezer.freeze()
+            self._group.freezer.freeze()
         self._awake.discard(lease)
 
     def release(self, lease: Lease) -> None:
@@ -174,24 +197,32 @@ class Daemon:
         self._awake.discard(lease)
         if _daemons[self._machine].get(self._data_root) is self:
             _daemons[self._machine].pop(self._data_root)
-        self._freezer.thaw()
-        self._on_stop.close()
+        self._group.freezer.thaw()
+        if self._on_stop is not None:
+            self._on_stop.close()
 
-    def _end(self) -> None:
-        if not hasattr(self, "process") or not self.process.running():
-            return
-        self.process.signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_DEADLINE_S)
-        except (DbtollError, TimeoutError):
-            self.process.signal(signal.SIGKILL)  # its group ends what it leaves
+    def _end(self, entry: Entry) -> None:
+        """In order if it runs, then by force what it leaves; noted when nothing of it is left."""
+        if self._on_stop and not self.process.running() and _holds_containers(self._machine, self._data_root):
+            with contextlib.suppress(DbtollError):
+                self.restart()  # it ended by itself, and only a daemon can remove them
+        if hasattr(self, "process") and self.process.running():
+            self.process.signal(signal.SIGTERM)
+            with contextlib.suppress(DbtollError, TimeoutError):
+                self.process.wait(STOP_DEADLINE_S)
+        self._group.close()
+        entry.done()
 
     def _litter(self, journal: Journal, on_stop: ExitStack) -> None:
         for path in reversed(LITTER):
             if not exists(self._machine, path):
                 entry = journal.create("litter", path=path)
-                on_stop.callback(entry.done)
-                on_stop.callback(remove_litter, self._machine, {"path": path})
+
+                def remove(path: str = path, entry: Entry = entry) -> None:
+                    remove_litter(self._machine, {"path": path})
+                    entry.done()
+
+                on_stop.callback(remove)
 
 
 class Lease:
@@ -217,28 +248,59 @@ class Lease:
 def lease(machine: AgentMachine, journal: Journal, run_id: str, data_root: str, cpus: tuple[int, ...]) -> Lease:
     """The machine's own daemon with this data root, started if it is not running. Give it back by ``release``."""
     daemons = _daemons.setdefault(machine, {})
-    if data_root not in daemons or not daemons[data_root].process.running():
+    if data_root not in daemons:
         daemons[data_root] = Daemon(machine, journal, run_id, data_root, cpus)
-    return daemons[data_root].taken()
+        return daemons[data_root].taken()
+    taken = daemons[data_root].taken()
+    try:
+        if not taken.daemon.serves():
+            taken.daemon.restart()
+    except BaseException:
+        taken.release()
+        raise
+    return taken
 
 
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
-    """End the daemon of a killed run: ``identity["data_root"]``. Its images stay."""
-    root = identity["data_root"]
+    """End the daemon of a killed run with all that it started: its groups ``identity["paths"]``. Its images stay.
+
+    Containers and volumes that it still holds in ``identity["data_root"]`` are removed by one that is started for that.
+    """
+    root, paths = identity["data_root"], identity.get("paths", [])
+    cgroups.remove(machine, {"paths": paths})
+    if paths and _living(machine, root) is None and _holds_containers(machine, root):
+        run_id = posixpath.basename(
+            posixpath.dirname(paths[0])
+        )  # in the same groups: whatever ends this, the entry is open
+        lease(machine, _SameEntry(), run_id, root, cgroups.own_cpus(machine)).release()
+
+
+class _SameEntry:
+    """The journal of a daemon that only cleans: the entry that is being cleaned stays open until it has ended."""
+
+    def create(self, kind: str, **identity: Any) -> _SameEntry:
+        return self
+
+    def done(self) -> None:
+        return
+
+
+def _holds_containers(machine: AgentMachine, root: str) -> bool:
+    try:
+        return bool(machine.entries(f"{root}/data/containers"))
+    except AgentFailure:
+        return False
+
+
+def _living(machine: AgentMachine, root: str) -> int | None:
+    """Number of the process that works on that data root, None if there is none."""
     try:
         pid = int(machine.get(f"{root}/dockerd.pid"))
         command = machine.get(f"/proc/{pid}/cmdline").split(b"\0")
     except (AgentFailure, ValueError):
-        return
-    if f"{root}/daemon.json".encode() not in command:  # the number belongs to another process by now
-        return
-    machine.run(["sh", "-c", 'kill -TERM "$1"', "kill", str(pid)], check=False)
-    deadline = time.monotonic() + STOP_DEADLINE_S
-    while exists(machine, f"/proc/{pid}"):
-        if time.monotonic() > deadline:
-            machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
-            return
-        time.sleep(0.05)
+        return None
+    is_it = f"{root}/daemon.json".encode() in command  # else the number belongs to another process by now
+    return pid if is_it else None
 
 
 def remove_litter(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
@@ -263,16 +325,32 @@ def _is_known(listed: Json | None, runtime: Json) -> bool:
 
 def _take_over(machine: AgentMachine, data_root: str) -> None:
     """Refuse if a daemon works there; else clear what a killed one left that would keep ours from starting."""
-    if answers(machine, f"{data_root}/docker.sock"):
+    pid = _living(machine, data_root)
+    # One that sleeps does not answer. But as long as its agent lives, so does the run that it belongs to: programs of an
+    # agent that has ended fall to another parent.
+    if answers(machine, f"{data_root}/docker.sock") or (pid is not None and _agent_around(machine, pid)):
         raise Unavailable(
             f"{machine.name}: a Docker daemon of another dbtoll run works on {data_root}",
             "wait for that run, end what a killed one left by `./dbtoll clean`, or set the option data_root",
         )
-    remove(machine, {"data_root": data_root})
+    if pid is not None:
+        layout = cgroups.find_layout(machine)
+        group = cgroups.path_of_process(machine, layout, pid, "freezer")
+        cgroups.remove(machine, {"paths": [f"{tree.mount}{group}" for tree in layout.hierarchies]})
     # Files of process numbers, which may be somebody else's by now: then dockerd or its containerd would not start.
     for stale in (f"{data_root}/dockerd.pid", f"{data_root}/exec"):
         if exists(machine, stale):
             machine.remove(stale, recursive=True)
+
+
+def _agent_around(machine: AgentMachine, pid: int) -> bool:
+    """Whether the process was started by an agent that still lives."""
+    try:
+        parent = machine.get(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()[1]
+        command = machine.get(f"/proc/{parent}/cmdline").split(b"\0")
+    except AgentFailure:
+        return False
+    return command[1:2] == [b"serve"] and b"dbtoll" in command[0]
 
 
 def _key_setting(machine: AgentMachine, program: str, root: str) -> Json:

@@ -276,6 +276,7 @@ class FakeSession:
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,
+        least: int = 1,
         keep_rows: bool = False,
     ) -> VisitReply:
         """Advances the run's timeline."""
@@ -289,8 +290,9 @@ class FakeSession:
             self._spend(pace.lead_in_ns)
         executions: list[Execution] = []
         for statement in statements:
-            spent_ns = 0
-            while not spent_ns or (dwell and spent_ns < pace.dwell_ns):
+            spent_ns = count = 0
+            while count < least or (dwell and spent_ns < pace.dwell_ns):
+                count += 1
                 execution = self._execute(statement.query, pace.statement_timeout_ns, keep_rows=keep_rows)
                 executions.append(execution)
                 spent_ns += execution.end_ns - execution.start_ns
@@ -306,7 +308,7 @@ class FakeSession:
             host_end_ns=end_ns + GAP_NS,
         )
 
-    def query(self, sql: str) -> list[list[str | None]]:
+    def query(self, sql: str, *, timeout_s: float = 300.0) -> list[list[str | None]]:
         """An empty result."""
         self._machine.expect_awake()
         return []
@@ -349,6 +351,7 @@ class Environment:
 
     name = "fake"
     primary = "effect"
+    packages = ()
     simulated = True
     """Needs no image and no data."""
 
@@ -362,7 +365,13 @@ class Environment:
         "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
     }
 
-    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
         """Nothing is needed."""
         return []
 

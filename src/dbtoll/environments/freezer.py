@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.errors import DbtollError
+from dbtoll.errors import AgentFailure, DbtollError
 
 FREEZE_DEADLINE_S = 10.0
 
@@ -30,8 +30,12 @@ class Freezer:
             raise
 
     def thaw(self) -> None:
-        """Returns when every process of the group may run."""
-        self._set(asleep=False)
+        """Returns when every process of the group may run. A group that has gone holds none."""
+        try:
+            self._set(asleep=False)
+        except AgentFailure as failure:
+            if failure.code != "not_found":
+                raise
 
     def asleep(self) -> bool:
         """Whether the kernel says that all of it sleeps."""

@@ -19,7 +19,7 @@ from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.enclose import AGENT, confine, open_files
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import Journal, Machine
-from dbtoll.model import Lack, Option, Place
+from dbtoll.model import Artifact, Lack, Option, Place
 
 
 class Environment:
@@ -27,6 +27,7 @@ class Environment:
 
     name = "native"
     primary = "root"
+    packages = ()
     options: Mapping[str, Option] = {
         "root": Option(
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")
@@ -35,7 +36,13 @@ class Environment:
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
 
-    def lacks(self, machine: Machine, options: Mapping[str, Any]) -> list[Lack]:
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
         """Makes a mount namespace and a group, freezes and removes it."""
         parent = through_agent(machine)
         if parent.run(["id", "-u"]).output.strip() != b"0":
@@ -53,7 +60,9 @@ class Environment:
             lacks.append(Lack("mount namespaces", failure.message, "run outside a container, or in a privileged one"))
         try:
             limits = Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
-            trial = cgroups.create(parent, Unwritten(), (f"doctor-{parent.hello()['pid']}", "native"), limits)
+            trial = cgroups.create(
+                parent, journal or Unwritten(), (f"doctor-{parent.hello()['pid']}", "native"), limits
+            )
             try:
                 trial.freezer.freeze()
                 trial.freezer.thaw()

@@ -1,0 +1,184 @@
+"""What all guests have in common: a kernel of their own, disks, the agent as first program, a serial line to it.
+
+The virtual machine monitor (or User Mode Linux) is a program of the machine around, in the arm's control group: one bill,
+one freezer. Its standard streams are the guest's line; its error output is the guest's console.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from dbtoll.channel.client import Channel
+from dbtoll.channel.machine import AgentMachine, Confinement
+from dbtoll.channel.nested import agent_stream
+from dbtoll.channel.relay import RelayStream
+from dbtoll.environments import cgroups
+from dbtoll.environments.arm import ArmMachine
+from dbtoll.environments.cgroups import Limits
+from dbtoll.environments.enclose import STAGES, agent_path, open_files, remove
+from dbtoll.environments.initramfs import Disk, Guest, initramfs
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces import Journal
+from dbtoll.model import Artifact, Json, Option, Place, Resources
+
+AGENT_MAX_BYTES = 64 << 20
+
+OPTIONS: Mapping[str, Option] = {
+    "path": Option("text", None, "the program; else the one found by its name"),
+    "overhead_memory": Option(
+        "size", 512 << 20, "memory of the arm's control group beyond what the guest sees, for the program that runs it"
+    ),
+    "boot_timeout": Option("duration", 180_000_000_000, "a guest whose agent has not answered by then has failed"),
+}
+"""Options that every guest environment has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDisk:
+    """A disk as the host has it (``file``) and as the guest finds it."""
+
+    name: str
+    file: str
+    inside: Disk
+
+
+class GuestMachine(ArmMachine):
+    """A guest: it sleeps with its whole monitor, and has a page cache of its own to drop."""
+
+    console: RelayStream | None = None
+    stage: str = ""
+    """Directory on the parent that holds what it boots from and its control sockets."""
+    directories: tuple[str, ...] = ()
+    """Of the monitor's control group, on the parent."""
+    asleep_first: Callable[[], None] | None = None
+    """Stops the guest's own clock before the monitor is frozen."""
+    awake_last: Callable[[], None] | None = None
+
+    def freeze(self) -> None:
+        """Returns when the guest and its monitor sleep."""
+        if self.asleep_first is not None:
+            self.asleep_first()
+        super().freeze()
+
+    def thaw(self) -> None:
+        """Returns when the guest may run."""
+        super().thaw()
+        if self.awake_last is not None:
+            self.awake_last()
+
+    def close(self) -> None:
+        """As any arm; the monitor of a guest that is gone is not asked any more."""
+        if self.channel.failure is not None:
+            self.awake_last = None
+        super().close()
+
+    def drop_caches(self) -> None:
+        """Write back, then drop the guest's page cache, dentries and inodes (interfaces.CacheDropping)."""
+        self.run(["sync"], timeout_s=600)
+        self.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
+
+    def logs(self) -> Mapping[str, bytes]:
+        """Of the programs in here, and what the kernel and the monitor said."""
+        return {**super().logs(), **({} if self.console is None else {"console.log": self.console.error_output()})}
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """How one guest is started. ``argv`` is made from the directory that holds the initial memory file system."""
+
+    argv: Callable[[str], Sequence[str]]
+    line: str
+    image: GuestDisk | None
+    disks: Sequence[GuestDisk]
+    modules: Mapping[str, bytes]
+    mounts: tuple[Json, ...] | None = None
+    env: Mapping[str, str] | None = None
+
+
+def boot(
+    parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any], wanted: Boot, told: Json
+) -> GuestMachine:
+    """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time."""
+    limits = Limits(place.cpuset, place.resources.memory_bytes + options["overhead_memory"])
+    with ExitStack() as on_close:
+        group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
+        on_close.callback(group.close)
+        stage = _stage(parent, place, journal, on_close)
+        guest = Guest(
+            line=wanted.line,
+            image=wanted.image.inside if wanted.image else None,
+            disks=[disk.inside for disk in wanted.disks],
+            shm_bytes=place.resources.shm_bytes,
+            open_files=open_files(parent, place.resources.open_files),
+        )
+        agent = parent.get(agent_path(parent), max_bytes=AGENT_MAX_BYTES)
+        parent.put(f"{stage}/initramfs", initramfs(agent, guest, wanted.modules))
+        within = Confinement(cgroups=group.directories, mounts=wanted.mounts, cpus=place.cpuset)
+        line = agent_stream(parent, list(wanted.argv(stage)), env=wanted.env, cwd=stage, within=within)
+        channel = Channel(line, place.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True)
+        machine = GuestMachine(place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told)
+        machine.console, machine.stage, machine.directories = line, stage, group.directories
+        return machine
+    raise AssertionError  # an ExitStack swallows nothing
+
+
+def _stage(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> str:
+    """A directory in memory for what the guest boots from and for its control sockets."""
+    stage = f"{STAGES}/{place.name}"
+    entry = journal.create("stage", path=stage)
+
+    def clear() -> None:
+        remove(parent, {"path": stage})
+        entry.done()
+
+    on_close.callback(clear)
+    parent.mkdir(stage, mode=0o700)
+    return stage
+
+
+def guest_disks(
+    parent: AgentMachine, place: Place, device: Callable[[int, str], str]
+) -> tuple[GuestDisk | None, list[GuestDisk]]:
+    """The image (first disk, never written) and the provisions. ``device``: number and name -> how the guest finds it."""
+
+    def disk(number: int, name: str, artifact: Artifact, at: str, *, writable: bool) -> GuestDisk:
+        if artifact.kind != "file":
+            raise Unavailable(f"{place.name}: {artifact.path} is no disk, and a guest takes only disks")
+        return GuestDisk(name, parent.provide(artifact), Disk(device(number, name), at, writable))
+
+    if place.image is None:
+        return None, []
+    image = disk(0, "image", place.image, "/", writable=False)
+    return image, [
+        disk(number, f"disk{number}", provision.artifact, provision.at, writable=provision.writable)
+        for number, provision in enumerate(place.provisions, 1)
+    ]
+
+
+def find_program(parent: AgentMachine, options: Mapping[str, Any], name: str, packages: Sequence[str]) -> str:
+    """Path of the monitor on that machine. Raises Unavailable with the packages that have it."""
+    wanted = options["path"] or name
+    found = parent.run(["sh", "-c", 'command -v -- "$1"', "sh", wanted], check=False).output.decode().strip()
+    if not found:
+        mend = f"apt-get install -y --no-install-recommends {' '.join(packages)}"
+        raise Unavailable(f"{parent.name} has no program {wanted}", mend)
+    return found
+
+
+def probe_place(parent: AgentMachine, name: str, options: Mapping[str, Any], kernel: Artifact | None) -> Place:
+    """A guest without any disk, to see whether one boots."""
+    mark = f"doctor-{parent.hello()['pid']}"
+    return Place(
+        name=f"{mark}-{name}",
+        run_id=mark,
+        arm=name,
+        image=None,
+        provisions=(),
+        resources=Resources(memory_bytes=256 << 20, shm_bytes=16 << 20),
+        cpuset=cgroups.own_cpus(parent)[-1:],
+        options=dict(options),
+        kernel=kernel,
+    )

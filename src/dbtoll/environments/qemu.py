@@ -1,0 +1,229 @@
+"""``qemu``: a guest of QEMU, with hardware help (KVM) where a guest really boots with it, else emulated (TCG).
+
+The arm's image and data are virtio disks, its line is a virtio port, its control socket is QMP; it has no network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.arm import Unwritten, through_agent
+from dbtoll.environments.guest import (
+    OPTIONS,
+    Boot,
+    GuestDisk,
+    GuestMachine,
+    boot,
+    find_program,
+    guest_disks,
+    probe_place,
+)
+from dbtoll.environments.qmp import Qmp
+from dbtoll.errors import AgentFailure, DbtollError, Unavailable
+from dbtoll.interfaces import Journal, Machine
+from dbtoll.kernel_modules import load_order
+from dbtoll.model import Artifact, Json, Lack, Option, Place
+
+PROGRAM = "qemu-system-x86_64"
+KERNEL = "debian-cloud"
+"""What Place.kernel holds unless the option ``kernel`` says otherwise."""
+
+PORT = "dbtoll"
+KVM = "/dev/kvm"
+KVM_PROBE_NS = 20_000_000_000
+"""A guest without disks says hello within 2 s with hardware help. There are hosts with a /dev/kvm under which it hangs."""
+
+CACHE_MODES: Mapping[str, Json] = {
+    "none": {"direct": True, "no-flush": False, "writeback": "on"},
+    "writeback": {"direct": False, "no-flush": False, "writeback": "on"},
+    "writethrough": {"direct": False, "no-flush": False, "writeback": "off"},
+    "directsync": {"direct": True, "no-flush": False, "writeback": "off"},
+    "unsafe": {"direct": False, "no-flush": True, "writeback": "on"},
+}
+"""qemu(1), ``-drive cache=``: its three switches, the last one belongs to the disk's device."""
+
+
+class Environment:
+    """Opens a disk with a system image as a guest."""
+
+    name = "qemu"
+    primary = "accel"
+    packages = ("qemu-system-x86",)
+    options: Mapping[str, Option] = {
+        **OPTIONS,
+        "accel": Option(
+            "text",
+            "auto",
+            "hardware help: `auto` tries it with a guest and emulates if none boots",
+            ("auto", "kvm", "tcg"),
+        ),
+        "machine": Option("text", "q35", "machine type, with its properties if any"),
+        "cpu": Option("text", None, "CPU model; else `host` with hardware help and `max` without"),
+        "vcpus": Option("integer", None, "virtual processors; else as many as the arm's"),
+        "kernel": Option("text", None, "a kernel's file on that machine; else Debian's cloud kernel"),
+        "modules": Option("list", (), "further kernel modules to load, by name"),
+        "kernel_args": Option("list", (), "further words for the kernel"),
+        "cache": Option("text", "none", "cache mode of the disks", tuple(CACHE_MODES)),
+        "aio": Option("text", "threads", "how the monitor reads and writes disks", ("threads", "native", "io_uring")),
+        "iothread": Option("flag", False, "a thread of its own for the disks"),
+        "hugepages": Option("text", None, "directory of a hugetlbfs on that machine, to take the guest's memory from"),
+        "extra_args": Option("list", (), "further words for QEMU"),
+    }
+
+    def kernel(self, options: Mapping[str, Any]) -> str | None:
+        """Debian's, unless the options name a file."""
+        return None if options.get("kernel") else KERNEL
+
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
+        """Boots a guest without any disk."""
+        parent = through_agent(machine)
+        try:
+            with self.open(parent, probe_place(parent, self.name, options, kernel), journal or Unwritten()) as guest:
+                guest.freeze()
+                guest.thaw()
+                guest.hello()
+        except DbtollError as error:
+            return [Lack("a guest of QEMU that boots", error.message, error.mend)]
+        return []
+
+    def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
+        """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
+        parent = through_agent(machine)
+        options = self._complete(place.options)
+        program = find_program(parent, options, PROGRAM, Environment.packages)
+        if options["accel"] == "auto":
+            options["accel"] = "kvm" if kvm_boots(parent, place, options, journal) else "tcg"
+        return _open(parent, place, journal, options, program)
+
+    def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: option.default for name, option in self.options.items()} | dict(options)
+
+
+def _open(
+    parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any], program: str
+) -> GuestMachine:
+    image, disks = guest_disks(parent, place, lambda number, name: f"serial:{name}")
+    kernel, modules = _kernel(parent, place, options)
+    attached = [image, *disks] if image else []
+    cpu = options["cpu"] or ("host" if options["accel"] == "kvm" else "max")
+    vcpus = options["vcpus"] or len(place.cpuset)
+    memory_bytes = place.resources.memory_bytes
+    bus = "device" if _is_microvm(options) else "pci"
+
+    def argv(stage: str) -> list[str]:
+        acceleration = options["accel"] + (",thread=multi,tb-size=128" if options["accel"] == "tcg" else "")
+        words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        words += ["-machine", options["machine"], "-accel", acceleration, "-cpu", cpu, "-smp", str(vcpus)]
+        words += ["-m", f"{memory_bytes >> 20}M"]
+        if options["hugepages"]:
+            words += ["-mem-path", options["hugepages"], "-mem-prealloc"]
+        arguments = ["console=ttyS0", "quiet", "panic=-1", *options["kernel_args"]]
+        words += ["-kernel", kernel, "-initrd", f"{stage}/initramfs", "-append", " ".join(arguments)]
+        words += ["-chardev", "stdio,id=line,signal=off", "-device", f"virtio-serial-{bus}"]
+        words += ["-device", f"virtserialport,chardev=line,name={PORT}"]
+        words += ["-chardev", "file,id=console,path=/dev/stderr", "-serial", "chardev:console"]
+        words += ["-qmp", f"unix:{stage}/qmp,server=on,wait=off"]
+        if options["iothread"]:
+            words += ["-object", "iothread,id=disks"]
+        for disk in attached:
+            words += _disk_words(disk, options, bus)
+        return [*words, *options["extra_args"]]
+
+    wanted = Boot(argv, f"port:{PORT}", image, disks, modules)
+    told = {
+        "name": "qemu",
+        "program": program,
+        "version": parent.run([program, "--version"]).output.decode().partition("\n")[0],
+        "emulated": options["accel"] == "tcg",
+        "cpu": cpu,
+        "vcpus": vcpus,
+        "kernel": options["kernel"] or KERNEL,
+        **{
+            name: options[name]
+            for name in ("accel", "machine", "cache", "aio", "iothread", "hugepages", "kernel_args", "extra_args")
+        },
+    }
+    machine = boot(parent, place, journal, options, wanted, told)
+    try:
+        control = Qmp(parent, f"{machine.stage}/qmp")
+    except BaseException:
+        machine.close()
+        raise
+    machine.on_close.callback(control.close)
+    machine.asleep_first = lambda: control.execute("stop")
+    machine.awake_last = lambda: control.execute("cont")
+    return machine
+
+
+def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str) -> list[str]:
+    mode = CACHE_MODES[options["cache"]]
+    node = {
+        "node-name": disk.name,
+        "driver": "raw",
+        "read-only": not disk.inside.writable,
+        "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
+        "file": {
+            "driver": "file",
+            "filename": disk.file,
+            "aio": options["aio"],
+            "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
+        },
+    }
+    device = f"virtio-blk-{bus},drive={disk.name},serial={disk.name},write-cache={mode['writeback']}"
+    return ["-blockdev", json.dumps(node), "-device", device + (",iothread=disks" if options["iothread"] else "")]
+
+
+def _is_microvm(options: Mapping[str, Any]) -> bool:
+    return str(options["machine"]).partition(",")[0] == "microvm"
+
+
+def _kernel(parent: AgentMachine, place: Place, options: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+    """Path of the kernel on that machine, and its modules in the order in which they are to be loaded."""
+    if options["kernel"]:
+        return options["kernel"], {}
+    if place.kernel is None:
+        raise Unavailable(f"{place.name}: a guest needs a kernel", "set the option kernel to a kernel's file")
+    directory = parent.provide(place.kernel)
+    needs = json.loads(parent.get(f"{directory}/modules.json", max_bytes=1 << 20))
+    transport = "virtio_mmio" if _is_microvm(options) else "virtio_pci"
+    # BIAS: ext4 checks its metadata by crc32c, which without the processor's own instruction for it costs time.
+    helpers = [name for name in ("crc32c_intel",) if name in needs]
+    wanted = [*helpers, transport, "virtio_console", "virtio_blk", "ext4", *options["modules"]]
+    order = load_order(needs, wanted)
+    return f"{directory}/vmlinuz", {
+        name: parent.get(f"{directory}/modules/{name}.ko", max_bytes=16 << 20) for name in order
+    }
+
+
+# --- hardware help ---------------------------------------------------------------------------------------------------
+
+_kvm_boots: WeakKeyDictionary[AgentMachine, dict[str, bool]] = WeakKeyDictionary()
+"""What was found out, as long as the machine is open: a probe that fails takes its whole deadline."""
+
+
+def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], journal: Journal) -> bool:
+    """Whether a guest without disks says hello with hardware help: opening /dev/kvm proves nothing."""
+    if parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code != 0:
+        return False
+    known = _kvm_boots.setdefault(parent, {})
+    trial = {**options, "accel": "kvm", "boot_timeout": min(options["boot_timeout"], KVM_PROBE_NS)}
+    key = repr(sorted(trial.items(), key=str))
+    if key not in known:
+        known[key] = False
+        probe = probe_place(parent, "kvm", trial, place.kernel)
+        program = find_program(parent, options, PROGRAM, Environment.packages)
+        with suppress(DbtollError, AgentFailure), _open(parent, probe, journal, trial, program) as guest:
+            guest.hello()
+            known[key] = True
+    return known[key]

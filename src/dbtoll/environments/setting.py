@@ -1,0 +1,129 @@
+"""A setting of the kernel, changed for a while: a file below /proc/sys or /sys that is written and put back.
+
+Whoever changes one asks for `exclusive` first (DESIGN §6): the whole machine sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.errors import AgentFailure, Unavailable
+from dbtoll.interfaces import Entry, Journal
+
+KIND = "setting"
+"""Of the journal's entries: ``path``, ``former`` (what is to be restored), ``value`` (what was asked for), ``boot``."""
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""A new one with every start of the kernel, proc(5): a kernel that has started anew has forgotten every setting."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """One change that still holds. ``former``: what to restore when it ends. ``found``: how the kernel took ``value``."""
+
+    entry: Entry
+    former: str
+    value: str
+    found: str
+
+
+_changes: WeakKeyDictionary[AgentMachine, dict[str, list[_Change]]] = WeakKeyDictionary()
+"""By machine and path, the oldest first: a setting belongs to its machine, not to the arm that happened to change it."""
+
+
+def _nobody(text: str) -> None:
+    """Whom nothing is said to."""
+
+
+@contextmanager
+def changed(
+    machine: AgentMachine, journal: Journal, path: str, value: str, say: Callable[[str], None] = _nobody
+) -> Iterator[str]:
+    """While this lasts the setting at ``path`` is ``value``; then what it was before, whoever changed it meanwhile.
+
+    Yields what the kernel made of it, which may be less than was asked for (huge pages). Changes of one setting may overlap
+    and end in any order: the last that holds is in force, and with the end of all the first value is back. ``say`` hears
+    when somebody else has changed it. Raises Unavailable if there is no such setting or the kernel refuses the value.
+    """
+    former = read(machine, path)
+    entry = _noted(machine, journal, path, former, value)
+    changes = _changes.setdefault(machine, {}).setdefault(path, [])
+    change = _Change(entry, former, value, value)
+    changes.append(change)
+    try:
+        _write(machine, path, value)
+        change.found = read(machine, path)
+        yield change.found
+    finally:
+        _end(machine, journal, path, change, say)
+
+
+def read(machine: AgentMachine, path: str) -> str:
+    """The value of a setting; of several that can be chosen (``none [bfq] kyber``), the chosen one."""
+    try:
+        text = machine.get(path).decode(errors="replace").strip()
+    except AgentFailure as failure:
+        raise Unavailable(
+            f"{machine.name}: the setting {path} cannot be read: {failure.message}", "this kernel may not have it"
+        ) from failure
+    chosen = re.search(r"(?:^|\s)\[([^\]\s]+)\](?:\s|$)", text)
+    return chosen[1] if chosen else text
+
+
+def restore(machine: AgentMachine, identity: Mapping[str, Any]) -> str | None:
+    """Put back what a killed run changed (for `clean`). A sentence if the setting was neither as asked for nor as before.
+
+    Nothing is done where the kernel has started anew since: it has forgotten the change, and may have another default.
+    """
+    if identity["boot"] != _boot(machine):
+        return "the machine has started anew since: its settings are its own"
+    present = read(machine, identity["path"])
+    if present != identity["former"]:
+        _write(machine, identity["path"], identity["former"])
+    if present in (identity["former"], identity["value"]):
+        return None
+    return f"it was {present}, not {identity['value']} as this run had asked for; {identity['former']} is restored"
+
+
+def _end(machine: AgentMachine, journal: Journal, path: str, change: _Change, say: Callable[[str], None]) -> None:
+    changes = _changes[machine][path]
+    position = changes.index(change)
+    if position < len(changes) - 1:
+        # A later change holds: it shall restore what this one would have. It is noted anew before both old entries go,
+        # so that whatever is open at any moment, restored newest first, ends with the right value.
+        later = changes[position + 1]
+        new = _noted(machine, journal, path, change.former, later.value)
+        later.entry.done()
+        later.entry, later.former = new, change.former
+    else:
+        present = read(machine, path)
+        if present != change.former:
+            _write(machine, path, change.former)
+        if present not in (change.found, change.former):
+            say(f"{path} was changed to {present} by somebody else meanwhile; {change.former} is restored")
+    changes.remove(change)
+    change.entry.done()
+
+
+def _noted(machine: AgentMachine, journal: Journal, path: str, former: str, value: str) -> Entry:
+    return journal.create(KIND, path=path, former=former, value=value, boot=_boot(machine))
+
+
+def _boot(machine: AgentMachine) -> str:
+    return machine.get(BOOT_ID).decode().strip()
+
+
+def _write(machine: AgentMachine, path: str, value: str) -> None:
+    try:
+        machine.put(path, value.encode() + b"\n", in_place=True)
+    except AgentFailure as failure:
+        raise Unavailable(
+            f"{machine.name}: the setting {path} cannot be made {value!r}: {failure.message}",
+            "ask for a value that this kernel takes, as root",
+        ) from failure

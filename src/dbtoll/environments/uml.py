@@ -1,0 +1,124 @@
+"""``uml``: a guest of User Mode Linux: a kernel that runs as a program, without any help from the processor.
+
+https://docs.kernel.org/virt/uml/user_mode_linux_howto_v2.html. It has one processor. Its disks go through the host's page
+cache (it knows no O_DIRECT), which the arm's control group bears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dbtoll.environments.arm import Unwritten, through_agent
+from dbtoll.environments.guest import (
+    OPTIONS,
+    Boot,
+    GuestDisk,
+    GuestMachine,
+    boot,
+    find_program,
+    guest_disks,
+    probe_place,
+)
+from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.interfaces import Journal, Machine
+from dbtoll.model import Artifact, Lack, Option, Place
+
+LINE = "/dev/ttyS0"
+PROBE_TIMEOUT_NS = 30_000_000_000
+
+
+class Environment:
+    """Opens a disk with a system image as a guest."""
+
+    name = "uml"
+    primary = "path"
+    packages = ("user-mode-linux",)
+    options: Mapping[str, Option] = {
+        **OPTIONS,
+        # Seen by trace: Debian's 6.1 takes a flush from its block layer and asks the host for nothing.
+        "sync": Option(
+            "flag", True, "every write to a disk waits for the host's: the guest's own flushes do not reach it"
+        ),
+        "kernel_args": Option("list", (), "further words for the kernel"),
+    }
+
+    def kernel(self, options: Mapping[str, Any]) -> str | None:
+        """The program is the kernel."""
+        return None
+
+    def lacks(
+        self,
+        machine: Machine,
+        options: Mapping[str, Any],
+        kernel: Artifact | None = None,
+        journal: Journal | None = None,
+    ) -> list[Lack]:
+        """Boots a guest without any disk."""
+        parent = through_agent(machine)
+        asked = {"boot_timeout": PROBE_TIMEOUT_NS, **options}
+        try:
+            with self.open(parent, probe_place(parent, self.name, asked, None), journal or Unwritten()) as guest:
+                guest.freeze()
+                guest.thaw()
+                guest.hello()
+        except DbtollError as error:
+            return [Lack("a guest of User Mode Linux that boots", error.message, error.mend)]
+        return []
+
+    def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
+        """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
+        parent = through_agent(machine)
+        options = {name: option.default for name, option in self.options.items()} | place.options
+        if len(place.cpuset) != 1:
+            raise Unavailable(f"{place.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
+        program = find_program(parent, options, "linux.uml", self.packages)
+        memory_bytes = place.resources.memory_bytes
+        image, disks = guest_disks(parent, place, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
+        version = parent.run([program, "--version"]).output.decode().strip()
+
+        def argv(stage: str) -> list[str]:
+            attached = [image, *disks] if image else []
+            return [
+                program,
+                f"mem={memory_bytes >> 20}M",
+                f"initrd={stage}/initramfs",
+                *(f"ubd{n}{_flags(disk, sync=options['sync'])}={disk.file}" for n, disk in enumerate(attached)),
+                "ssl0=fd:0,fd:1",
+                "ssl=null",
+                "con=null",
+                "con0=null,fd:2",
+                f"uml_dir={stage}/",
+                "umid=guest",
+                "quiet",
+                *options["kernel_args"],
+            ]
+
+        # The guest's memory is a file. The host's /dev/shm may be too small, and memory on a disk would be slow.
+        memory = {"kind": "tmpfs", "target": "/dev/shm", "writable": True, "mode": 0o1777}
+        wanted = Boot(
+            argv,
+            LINE,
+            image,
+            disks,
+            modules={},
+            mounts=({**memory, "size_bytes": memory_bytes + (64 << 20)},),
+            env={"TMPDIR": "/dev/shm", "HOME": "/"},
+        )
+        told = {
+            "name": self.name,
+            "program": program,
+            "version": version,
+            "emulated": False,
+            "disk_cache": "host page cache",
+            "sync": options["sync"],
+            "kernel_args": list(options["kernel_args"]),
+        }
+        return boot(parent, place, journal, options, wanted, told)
+
+
+def _flags(disk: GuestDisk, *, sync: bool) -> str:
+    """Of the parameter ``ubd``: d, never taken for a copy-on-write file, whatever it holds; r, read-only; s, O_SYNC."""
+    if not disk.inside.writable:
+        return "rd"
+    return "sd" if sync else "d"

@@ -1,0 +1,215 @@
+"""Guests of User Mode Linux and QEMU, really booted: nested machines, what ends them, what their line carries."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dbtoll import registry
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.guest import GuestMachine
+from dbtoll.errors import AgentFailure, ChannelError, DbtollError
+from dbtoll.images.cache import Cache
+from dbtoll.images.disk import disk_of
+from dbtoll.images.kernel import debian_kernel
+from dbtoll.interfaces import Booting, Machine
+from dbtoll.model import Artifact, Provision, Resources
+from dbtoll.runner.journal import Journal, leftovers
+from tests.support.places import groups_left, place, small_image
+
+pytestmark = pytest.mark.timeout(300)
+
+GUESTS = {"uml": {}, "qemu": {"accel": "tcg"}}
+
+Boot = Callable[..., GuestMachine]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return small_image(tmp_path_factory.mktemp("image") / "root")
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    return Cache(tmp_path_factory.mktemp("disks"))
+
+
+@pytest.fixture(params=GUESTS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path: Path) -> Iterator[Boot]:
+    """``boot(options, …)``: a guest on the small image; nothing may be left of it afterwards."""
+    environment = registry.find("environments", name)()
+    assert isinstance(environment, Booting)
+    try:
+        kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
+    except DbtollError as error:
+        pytest.skip(f"{error.message}; {error.mend}")
+    if lacking := environment.lacks(local, GUESTS[name], kernel):
+        pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with Journal(folder) as journal, ExitStack() as opened:
+
+        def booted(*provisions: Provision, on: Machine = local, **options: object) -> GuestMachine:
+            wanted = place(
+                f"{name}-{len(options)}",
+                disk_of(disks, image, spare_bytes=8 << 20)[0],
+                provisions=[
+                    replace(p, artifact=disk_of(disks, p.artifact, spare_bytes=8 << 20)[0]) for p in provisions
+                ],
+                resources=Resources(memory_bytes=512 << 20, shm_bytes=16 << 20, open_files=1000),
+                options={**GUESTS[name], **options},
+            )
+            machine = environment.open(on, replace(wanted, kernel=kernel), journal)
+            opened.callback(machine.close)
+            assert isinstance(machine, GuestMachine)
+            return machine
+
+        yield booted
+    assert leftovers(folder) == []
+    assert groups_left() == []
+
+
+def monitor_of(guest: GuestMachine) -> int:
+    """The process around the guest: the first of its control group."""
+    return min(int(pid) for pid in guest.parent.get(f"{guest.directories[0]}/cgroup.procs").split())
+
+
+def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path: Path) -> None:
+    """Agent in agent: a chroot with control groups of its own, on image and data that the guest was given as disks."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "given").write_text("content")
+    artifact = Artifact(f"nested-{os.getpid()}", str(data))
+    guest = boot(
+        Provision(image, "/dbtoll/run/nested/image"), Provision(artifact, "/dbtoll/run/nested/data", writable=True)
+    )
+    inner_place = place("inner", image, provisions=[Provision(artifact, "/dbtoll/data", writable=True)], cpuset=(0,))
+    native = registry.find("environments", "native")()
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    lacking = native.lacks(guest, {})
+    if lacking:  # a kernel without the controllers
+        pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
+    with Journal(folder) as journal, native.open(guest, inner_place, journal) as inner:
+        assert inner.get("/dbtoll/data/given") == b"content"
+        assert inner.facts()["kernel_release"] == guest.facts()["kernel_release"]
+        inner.freeze()
+        before = inner.cpu_ns()
+        assert guest.run(["true"]).exit_code == 0
+        assert inner.cpu_ns() == before
+        inner.thaw()
+        assert inner.run(["cat", "/dbtoll/data/given"]).output == b"content"
+    assert leftovers(folder) == []
+
+
+def test_its_line_carries_everything_both_ways(boot: Boot) -> None:
+    guest = boot()
+    chance = random.Random(7)
+    for size in (0, 1, 2047, 2048, 2049, 4097, 37_444, 300_001):
+        content = chance.randbytes(size)
+        guest.put("/tmp/file", content)
+        assert guest.get("/tmp/file") == content
+        guest.freeze()
+        guest.thaw()
+    echoed = guest.run(["cat"], input=chance.randbytes(500_000))
+    assert len(echoed.output) == 500_000
+
+
+def test_a_guest_that_is_killed_is_an_error_with_its_last_words(boot: Boot) -> None:
+    guest = boot()
+    os.kill(monitor_of(guest), signal.SIGKILL)
+    with pytest.raises(ChannelError, match="killed by signal 9"):
+        guest.run(["sleep", "10"])
+    guest.close()
+
+
+def test_a_guest_that_cannot_start_says_why(
+    boot: Boot, local: AgentMachine, name: str, disks: Cache, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    nothing = disk_of(disks, Artifact(f"empty-{os.getpid()}", str(empty)), spare_bytes=8 << 20)[0]
+    environment = registry.find("environments", name)()
+    kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
+    wanted = replace(place("broken", nothing, options=GUESTS[name]), kernel=kernel)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    with Journal(folder) as journal, pytest.raises(ChannelError, match="this guest cannot start: mount"):
+        environment.open(local, wanted, journal)
+    assert leftovers(folder) == []
+
+
+def test_a_guest_that_does_not_answer_in_time_is_given_up(boot: Boot) -> None:
+    with pytest.raises(ChannelError, match="no agent answered"):
+        boot(boot_timeout=10_000_000)
+
+
+def test_its_caches_can_be_dropped(boot: Boot) -> None:
+    guest = boot()
+    guest.run(["sh", "-c", "cat /bin/* /lib/*/* > /dev/null 2>&1"], check=False)
+
+    def cached_kib() -> int:
+        lines = guest.get("/proc/meminfo").decode().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Cached:"))
+
+    before = cached_kib()
+    guest.drop_caches()
+    assert cached_kib() < before
+
+
+def test_its_clock_does_not_step_while_it_sleeps(boot: Boot) -> None:
+    """A guest's time before and after a sleep: it goes on, never back (User Mode Linux's runs on, QEMU's stands still)."""
+    guest = boot()
+    stamps = []
+    for _ in range(5):
+        stamps.append(guest.call("ping", {})["at_ns"])
+        guest.freeze()
+        guest.thaw()
+    assert stamps == sorted(stamps)
+
+
+def test_options_of_qemu_are_what_the_guest_gets(boot: Boot, name: str, tmp_path: Path) -> None:
+    if name != "qemu":
+        pytest.skip("options of QEMU")
+    data = tmp_path / "data"
+    data.mkdir()
+    provision = Provision(Artifact(f"options-{os.getpid()}", str(data)), "/dbtoll/data", writable=True)
+    for options in (
+        {"machine": "microvm", "cache": "writeback"},
+        {"machine": "pc", "cache": "directsync", "aio": "native", "iothread": True, "cpu": "qemu64", "vcpus": 2},
+    ):
+        with boot(provision, **options) as guest:
+            told = guest.facts()["environment"]
+            assert {key: told[key] for key in options} == options
+            assert told["emulated"] is True
+            words = guest.parent.get(f"/proc/{monitor_of(guest)}/cmdline").decode().split("\0")
+            assert options["machine"] in words
+            assert guest.run(["nproc"]).output.strip() == (b"2" if "vcpus" in options else b"1")
+            guest.put("/dbtoll/data/made", b"inside")
+
+
+def test_a_guest_without_the_right_disk_says_which(boot: Boot, image: Artifact, local: AgentMachine, name: str) -> None:
+    environment = registry.find("environments", name)()
+    with pytest.raises(DbtollError, match="takes only disks"):
+        environment.open(local, place("wrong", image, options=GUESTS[name]), _Nothing())
+    with pytest.raises(AgentFailure):
+        local.get("/run/dbtoll/nothing-of-this-name")
+
+
+class _Nothing:
+    """A journal for what is refused before anything is made."""
+
+    def create(self, kind: str, **identity: object) -> _Nothing:
+        raise AssertionError(f"made a {kind}")
