@@ -19,8 +19,10 @@ from dbtoll.analysis.shape import Comparison, Result
 from dbtoll.errors import UsageError
 from dbtoll.model import Outcome, Precision, Verdict
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import GateRecord, PlanFile, Record, RoundBegin, RoundEnd, RunEnd, Start, Timing, Visit
+from dbtoll.store.schema import GateRecord, PlanFile, Record, RunEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
+from tests.support import changed
+from tests.support.changed import Change, revised
 from tests.support.make_run import BASE_MS, COPY, DOCKER, FACTS, NATIVE, QUERIES, experiment, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -304,38 +306,14 @@ def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) 
 # --- runs in which something went wrong ------------------------------------------------------------------------------
 
 
-def changed_run(source: Path, folder: Path, change) -> Result:  # type: ignore[no-untyped-def]
-    """The run again with every record passed through ``change``, which returns those to write instead."""
-    run = read_run(source)
-    with RunWriter.create(
-        folder, spec=b"", plan=PlanFile(experiment=experiment(), queries=QUERIES, blocks=2), facts=FACTS
-    ) as writer:
-        for attempt in run.counted:
-            records = [record for each in attempt.records for record in change(each)]
-            assert attempt.end is not None
-            for record in [attempt.begin, *records, attempt.end]:
-                writer.append(_first_attempt(record))
-        for end in run.ends:
-            writer.append(end)
-    return results.analyze(folder)
-
-
-def _first_attempt(record: Record) -> Record:
-    if isinstance(record, RoundBegin):
-        return RoundBegin(round=record.round, attempt=0, elapsed_s=record.elapsed_s)
-    if isinstance(record, RoundEnd):
-        return RoundEnd(round=record.round, attempt=0, complete=True, elapsed_s=record.elapsed_s)
-    return record
+def changed_run(source: Path, folder: Path, change: Change) -> Result:
+    """What is said of the run with every record passed through ``change``."""
+    return results.analyze(changed.changed_run(source, folder, change))
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("plain") / "run", start_sd=0.003, interrupted=False)
-
-
-def revised(visit: Visit, **changes: object) -> Visit:
-    values = {name: getattr(visit, name) for name in visit.__struct_fields__}
-    return Visit(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def with_outcome(visit: Visit, outcome: str) -> Visit:
@@ -380,14 +358,14 @@ def test_a_start_that_failed_costs_its_round(plain: Path, tmp_path: Path) -> Non
 
 def test_a_voiding_gate_takes_its_round_out(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, GateRecord) and (record.arm, record.gate) == (DOCKER, "same_settings")
+        hit = isinstance(record, GateRecord) and (record.arm, record.gate) == (DOCKER, "commit_reaches_device")
         if hit and record.round in {1, 2}:
-            return [GateRecord(round=record.round, arm=DOCKER, gate="same_settings", passed=False, finding="jit is on")]
+            return [revised(record, passed=False, finding="none reached a device")]
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
-    gate = next(gate for gate in result.arms[2].gates if gate.name == "same_settings")
-    assert (gate.passed, gate.finding, gate.rounds_failed) == (False, "jit is on", (1, 2))
+    gate = next(gate for gate in result.arms[2].gates if gate.name == "commit_reaches_device")
+    assert (gate.passed, gate.finding, gate.rounds_failed) == (False, "none reached a device", (1, 2))
     assert (gate.void_rounds, gate.void_visits) == ((1, 2), 0)
     assert pick(result, DOCKER, "geomean").rounds == 6
 

@@ -30,8 +30,12 @@ path = /var/lib/x_y-z:a.b
 """
 
 
+def values(settings: dict[str, postgres_settings.Given]) -> dict[str, str]:
+    return {name: given.value for name, given in settings.items()}
+
+
 def test_a_file_is_read_as_the_server_reads_it() -> None:
-    assert postgres_settings.parse(FILE, "f") == {
+    assert values(postgres_settings.parse(FILE, "f")) == {
         "shared_buffers": "4GB",
         "work_mem": "64MB",
         "log_line_prefix": "%m [%p] 'quoted' # no comment 'here' ",
@@ -47,12 +51,62 @@ def test_a_file_is_read_as_the_server_reads_it() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["= 3", "a = 'open", "a = b c", "a", "a == 3", "1a = 3", "include 'other.conf'", "include_dir = 'd'", "a = $(id)"],
+    [
+        "= 3",
+        "a = 'open",
+        "a = b c",
+        "a",
+        "a == 3",
+        "1a = 3",
+        "include 'other.conf'",
+        "include_dir = 'd'",
+        "include",
+        "a = $(id)",
+    ],
 )
 def test_what_it_would_refuse_names_file_and_line(line: str) -> None:
     with pytest.raises(SpecError, match=r"^my\.conf:3: ") as caught:
         postgres_settings.parse(f"a = 1\n\n{line}\n", "my.conf")
     assert caught.value.mend
+
+
+def test_files_that_it_includes_are_read_in_their_place(tmp_path: Path) -> None:
+    (tmp_path / "conf.d/inner").mkdir(parents=True)
+    (tmp_path / "main.conf").write_text(
+        "work_mem = 1MB\njit = on\ninclude 'conf.d/inner/a.conf'\nINCLUDE_DIR = 'conf.d'\n"
+        "include_if_exists = 'nowhere.conf'\nport = 7\n"
+    )
+    (tmp_path / "conf.d/inner/a.conf").write_text("work_mem = 2MB\ninclude = '../../b.conf'\nseq_page_cost = 2\n")
+    (tmp_path / "b.conf").write_text("seq_page_cost = 1\nrandom_page_cost = 3\n")
+    (tmp_path / "conf.d/2.conf").write_text("jit = off\n")
+    (tmp_path / "conf.d/10.conf").write_text("\njit = on\ngeqo = off\n")
+    (tmp_path / "conf.d/.hidden.conf").write_text("nonsense")
+    (tmp_path / "conf.d/2.conf~").write_text("nonsense")
+    read = postgres_settings.read(tmp_path / "main.conf")
+    wanted = {
+        "work_mem": "2MB",
+        "seq_page_cost": "2",
+        "random_page_cost": "3",
+        "jit": "off",
+        "geqo": "off",
+        "port": "7",
+    }
+    assert values(read) == wanted
+    assert read["random_page_cost"].where == f"{tmp_path}/conf.d/inner/../../b.conf:2"
+    assert read["geqo"].where == f"{tmp_path}/conf.d/10.conf:3"
+
+
+def test_a_wrong_include_names_the_file_that_includes(tmp_path: Path) -> None:
+    (tmp_path / "main.conf").write_text("\ninclude 'next.conf'\n")
+    with pytest.raises(SpecError, match=r"main\.conf:2: .*next\.conf"):
+        postgres_settings.read(tmp_path / "main.conf")
+    (tmp_path / "next.conf").write_text("a b c")
+    with pytest.raises(SpecError, match=r"next\.conf:1: "):
+        postgres_settings.read(tmp_path / "main.conf")
+    (tmp_path / "next.conf").write_text("include 'main.conf'")
+    with pytest.raises(SpecError, match="more than 10") as caught:
+        postgres_settings.read(tmp_path / "main.conf")
+    assert "circle" in caught.value.mend
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
@@ -67,10 +121,12 @@ VALUES = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=(
 
 @given(st.dictionaries(NAMES.filter(lambda name: not name.startswith("include")), VALUES, max_size=8))
 def test_what_is_written_is_read_again(settings: dict[str, str]) -> None:
-    assert postgres_settings.parse(postgres_settings.write(settings).decode(), "f") == settings
+    assert values(postgres_settings.parse(postgres_settings.write(settings).decode(), "f")) == settings
 
 
-@pytest.mark.parametrize("settings", [{"a b": "1"}, {"a": "1\nb = 2"}, {"a\nb": "1"}, {"": "1"}, {"a": "\0"}])
+@pytest.mark.parametrize(
+    "settings", [{"include": "1"}, {"a b": "1"}, {"a": "1\nb = 2"}, {"a\nb": "1"}, {"": "1"}, {"a": "\0"}]
+)
 def test_a_setting_cannot_smuggle_another(settings: dict[str, str]) -> None:
     with pytest.raises(SpecError):
         Engine({"settings": settings})
@@ -93,7 +149,10 @@ def test_what_wins(tmp_path: Path) -> None:
     assert settings["random_page_cost"] == "1.1"
     assert settings["autovacuum"] == "off", "arms sleep"
     assert "data_directory" not in settings
-    assert Engine({**options, "background": "as set"}).settings(Resources())["autovacuum"] == "on"
+    assert Engine(options).set_aside == {"data_directory": "/var/lib/x", "autovacuum": "on"}
+    as_set = Engine({**options, "background": "as set"})
+    assert as_set.settings(Resources())["autovacuum"] == "on"
+    assert as_set.set_aside == {"data_directory": "/var/lib/x"}
 
 
 def test_profiles_follow_the_resources() -> None:

@@ -273,7 +273,7 @@ def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> Non
     )  # fmt: skip
     timing = visit.executions[0]
     assert one == (
-        1, 0, True, DOCKER, "cold", "one", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
+        1, 0, True, DOCKER, False, "cold", "one", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
         visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, None, 0,
         timing.start_ns, None, timing.first_byte_ns, timing.end_ns, 10, 1200, "ok",
     )  # fmt: skip
@@ -327,3 +327,41 @@ def test_commas_quotes_and_line_ends_survive(tmp_path: Path, result: Result, run
     changed = replace(result, comparisons=tuple(replace(c, arm=text) for c in result.comparisons if c.arm == COPY))
     for path in export.write(tmp_path, changed, run)[2:]:
         assert set(duckdb.sql(f"SELECT arm FROM '{path}'").fetchall()) == {(text,)}
+
+
+# --- emulated arms ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def emulating(result: Result) -> Result:
+    return replace(result, arms=tuple(replace(arm, emulated=arm.name == DOCKER) for arm in result.arms))
+
+
+def test_an_emulated_arm_is_called_so_in_every_table_and_picture(emulating: Result, run: Run, tmp_path: Path) -> None:
+    label = "docker (emulated)"
+    text = page.render(emulating, run)
+    seen = Page(text)
+    assert json.loads(seen.embedded) == emulating.to_json()  # for programs the arm keeps its name
+    for part, often in (("answer", 0), ("arms", 4), ("queries", 2), ("plans", 2), ("published", 2), ("drift", 1),
+                        ("gates", 1), ("comparisons", 2), ("times", 2), ("facts", 1)):  # fmt: skip
+        section = text[text.index(f'id="{part}"') :]
+        section = section[: re.search(r"</(section|header)>", section).start()]  # type: ignore[union-attr]
+        assert section.count(label) >= often, part
+        assert not re.search(r"docker(?! \(emulated\)|:runtime)", section), part  # but for the stack's own text
+    assert "Docker (emulated)" in text[text.index('id="answer"') : text.index('id="arms"')]
+    terminal = plain(printed(emulating, 400))
+    assert terminal.count(label) >= 4 and "Docker (emulated)" in terminal
+    assert not re.search(r"docker(?! \(emulated\))", terminal.split("Read with care")[0])
+    for table in (tables.markdown_arms(emulating), tables.markdown_side_by_side(emulating, 4, DOCKER)):
+        assert label in table and not re.search(r"docker(?! \(emulated\))", table)
+    for path in export.write(tmp_path, emulating, run):
+        found = duckdb.sql(f"SELECT DISTINCT arm, emulated FROM '{path}' WHERE arm LIKE 'docker%'").fetchall()
+        assert found == [(label, True)]
+        assert (False,) in duckdb.sql(f"SELECT DISTINCT emulated FROM '{path}'").fetchall()
+
+
+def test_what_is_labelled_is_labelled_once(emulating: Result) -> None:
+    once = words.labelled(emulating)
+    assert words.labelled(once) == once != emulating
+    assert words.labelled(replace(emulating, arms=())) == replace(emulating, arms=())
+    assert words.spoken("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"

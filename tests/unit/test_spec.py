@@ -42,6 +42,31 @@ def test_units_become_integers_and_fractions() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "native",
+        "native:host,cpu_period=20ms,cpu_quota=0.25",
+        "docker:cpu_period=1s,shm=64MiB",
+        "docker:runsc,cpu_period=1500us,runtime_args=--platform=systrap+--debug,shm=1000B",
+        "docker:network=host//docker:runc,seccomp=/etc/a b.json//native",
+        "fake:noise=0.5",
+        "docker:runtime=a=b",
+    ],
+)
+def test_a_stack_that_was_written_is_read_back(text: str) -> None:
+    stack = spec.parse_stack(text)
+    assert spec.write_stack(stack) == text
+    assert spec.parse_stack(spec.write_stack(stack)) == stack
+
+
+def test_options_are_written_with_their_units() -> None:
+    stack = spec.parse_stack("docker:cpu_period=0.1s,cpu_quota=2,shm=1 GiB")
+    assert spec.write_stack(stack) == "docker:cpu_period=100ms,cpu_quota=2,shm=1GiB"
+    experiment = spec.parse(SMALLEST.replace("docker:runsc", "docker:runsc,cpu_period=0.1s"), "x.toml")
+    assert experiment.arms[2].text == "docker:runsc,cpu_period=100ms,network=host"
+
+
+@pytest.mark.parametrize(
     ("added", "line", "words"),
     [
         ("[engin]\n", 9, ["unknown key 'engin'", "engine"]),

@@ -36,7 +36,7 @@ def arm(name: str = "docker", *gates: Gate, outcome: Outcome = Outcome.OK, reaso
 def result(arms: tuple[ArmResult, ...], comparisons: tuple[Comparison, ...] = (), **changes: object) -> Result:
     made = Result(
         run="r", schema_version=1, confidence=0.95, margin=0.02, target=0.01, question="q?", expected="",
-        stopped="budget ended", warnings=(), arms=arms, comparisons=comparisons, noise_floor=(),
+        stopped="budget ended", warnings=(), arms=arms, comparisons=comparisons, contrasts=(), noise_floor=(),
         not_inside_the_interval=(), series=(), times=(), plans_changed=(), facts={},
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]

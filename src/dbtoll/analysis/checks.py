@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
-from dbtoll.model import Gate
+from dbtoll.analysis import likeness
+from dbtoll.analysis.likeness import Difference
+from dbtoll.model import Arm, Gate, Json
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Visit
+from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Start, Visit
 
 BRACKET_BOUND_NS = 10_000_000
 """BIAS: how far the host's time of a visit may lie from the arm's own plus that arm's usual overhead (or 2 % of the
@@ -31,8 +33,17 @@ STEAL_BOUND = 0.01
 FOREIGN_BOUND = 0.10
 """Share of the machine's CPU time that went to no arm: the kernel and the driver are in it, so a few per cent are
 normal."""
+DRIVER_BOUND = 0.10
+"""Share of the visits' time in which the driver itself had a processor of the arm."""
+DRIVER_TIME_NS = 500_000_000
+"""The kernel tells a process's CPU time in steps of 10 ms: less time than this is not judged."""
+PRESSURE_BOUNDS = {"cpu": 0.25, "memory": 0.01, "io": 0.05}
+"""Share of a phase in which some process of the host waited for that resource (Documentation/accounting/psi.rst). An arm's
+own processes wait for each other where they share a processor: that is in ``cpu``, so its bound is wide. Seen on a host of
+two processors with nothing else on it: cpu 6 to 13 % (native, Docker) and 19 % (QEMU, emulated), memory and io 0; with
+somebody's builds beside the run cpu 40 to 98 %."""
 
-R = TypeVar("R", Visit, Fingerprint, Counters, GateRecord)
+R = TypeVar("R", Visit, Fingerprint, Counters, GateRecord, Start)
 
 VisitKey = tuple[int, int]
 """Round and order: names a visit of the last attempts."""
@@ -51,38 +62,66 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the checks look at: the counted records of one arm, and the baseline's fingerprints."""
+    """What the checks look at: the counted records of one arm, and what the baseline's are.
+
+    ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
+    ``asked``: options that the specification gave the arm's environments: what differs because of them was wanted.
+    """
 
     arm: str
-    visits: tuple[Visit, ...]
-    fingerprints: tuple[Fingerprint, ...]
-    counters: tuple[Counters, ...]
-    gates: tuple[GateRecord, ...]
+    visits: tuple[Visit, ...] = ()
+    fingerprints: tuple[Fingerprint, ...] = ()
+    counters: tuple[Counters, ...] = ()
+    gates: tuple[GateRecord, ...] = ()
     baseline_plans: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+    starts: Mapping[int, Json] = field(default_factory=dict)
+    expected: Mapping[int, Json] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
 
 
 def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
     """Every gate of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
-    arms = [arm.name for arm in run.plan.experiment.arms]
     baseline = run.plan.experiment.baseline
     by_arm = _by_arm(visits)
     fingerprints, counters = _by_arm(run.records(Fingerprint)), _by_arm(run.records(Counters))
     gates = _by_arm([*(record for record in run.outside if isinstance(record, GateRecord)), *run.records(GateRecord)])
     baseline_plans = {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
+    facts = {arm: _facts(starts) for arm, starts in _by_arm(run.records(Start)).items()}
+    known = facts.get(baseline, {})
     findings = []
-    for arm in arms:
+    for arm in run.plan.experiment.arms:
+        own = facts.get(arm.name, {})
         evidence = Evidence(
-            arm,
-            tuple(by_arm.get(arm, ())),
-            tuple(fingerprints.get(arm, ())),
-            tuple(counters.get(arm, ())),
-            tuple(gates.get(arm, ())),
+            arm.name,
+            tuple(by_arm.get(arm.name, ())),
+            tuple(fingerprints.get(arm.name, ())),
+            tuple(counters.get(arm.name, ())),
+            tuple(gates.get(arm.name, ())),
             baseline_plans,
+            own,
+            _expected(known, own, alone=arm.name == baseline),
+            _asked(arm),
         )
         findings += recorded(evidence)
         if evidence.visits:
             findings += [finding for check in CHECKS if (finding := check(evidence)) is not None]
     return findings
+
+
+def _facts(starts: Iterable[Start]) -> dict[int, Json]:
+    return {start.round: start.facts for start in starts if start.outcome == "ok" and start.facts}
+
+
+def _expected(baseline: Mapping[int, Json], own: Mapping[int, Json], *, alone: bool) -> dict[int, Json]:
+    """For each start of an arm the baseline's of the same round, or its first; the baseline is held to its own first."""
+    if not baseline:
+        return {}
+    first = baseline[min(baseline)]
+    return {number: first if alone else baseline.get(number, first) for number in own}
+
+
+def _asked(arm: Arm) -> frozenset[str]:
+    return frozenset(name for step in arm.stack for name in step.options)
 
 
 def recorded(evidence: Evidence) -> list[Finding]:
@@ -100,6 +139,46 @@ def recorded(evidence: Evidence) -> list[Finding]:
         gate = Gate(name, shown.passed, shown.finding, shown.voids)
         findings.append(Finding(evidence.arm, gate, rounds, void))
     return findings
+
+
+def same_server(evidence: Evidence) -> Finding:
+    """Void: a start whose server has another version or other settings than the baseline's."""
+    different: dict[int, list[Difference]] = {}
+    compared = 0
+    for number, expected in evidence.expected.items():
+        if likeness.tells_of_server(evidence.starts[number]) or likeness.tells_of_server(expected):
+            compared += 1
+            if found := likeness.of_servers(evidence.starts[number], expected):
+                different[number] = found
+    if not compared:
+        return Finding(evidence.arm, Gate("same_server", None, "the server says nothing of its version and settings"))
+    if not different:
+        settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
+        finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
+        return Finding(evidence.arm, Gate("same_server", True, finding))
+    finding = "other than in the baseline: " + likeness.told(different)
+    return Finding(evidence.arm, Gate("same_server", False, finding), tuple(different), frozenset(different))
+
+
+def same_resources(evidence: Evidence) -> Finding:
+    """Void: a start with more or fewer processors than the baseline's, unless the specification asked for them.
+
+    Whatever else differs is a label, as are wanted differences: each is named.
+    """
+    different: dict[int, list[Difference]] = {}
+    for number, expected in evidence.expected.items():
+        if found := likeness.of_resources(evidence.starts[number], expected, evidence.asked):
+            different[number] = found
+    if not any("cpus_allowed" in facts for facts in evidence.expected.values()):
+        return Finding(
+            evidence.arm, Gate("same_resources", None, "what the machines see was not recorded", voids=False)
+        )
+    if not different:
+        gate = Gate("same_resources", True, "processors, memory and kernel are the baseline's", voids=False)
+        return Finding(evidence.arm, gate)
+    void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
+    finding = "other than in the baseline: " + likeness.told(different)
+    return Finding(evidence.arm, Gate("same_resources", False, finding, voids=bool(void)), tuple(different), void)
 
 
 def equal_answers(evidence: Evidence) -> Finding:
@@ -291,9 +370,59 @@ def foreign_load(evidence: Evidence) -> Finding:
     return _label(evidence.arm, "foreign_load", {r for r, share in shares.items() if share > FOREIGN_BOUND}, finding)
 
 
+def driver_cpu_share(evidence: Evidence) -> Finding:
+    """A label: how much of the arm's time the driver took, which runs beside the server on the same processors.
+
+    BIAS: what the driver does between its time stamps and visits (comparing answers, counters) is in its CPU time and not
+    in any figure, so the share is an upper bound of what it can have added to them.
+    """
+    shares: dict[int, float] = {}
+    for begin, end in _phases(evidence.counters):
+        visited_ns = sum(
+            visit.end_ns - visit.start_ns
+            for visit in evidence.visits
+            if visit.round == begin.round and visit.levels == begin.levels and not visit.first_touch
+        )
+        if begin.driver_cpu_ns is None or end.driver_cpu_ns is None or visited_ns < DRIVER_TIME_NS:
+            continue
+        share = (end.driver_cpu_ns - begin.driver_cpu_ns) / visited_ns
+        shares[begin.round] = max(shares.get(begin.round, 0.0), share)
+    if not shares:
+        why = "the driver's CPU time was not counted, or the visits were too short to judge it"
+        return Finding(evidence.arm, Gate("driver_cpu_share", None, why, voids=False))
+    finding = f"the driver had at most {max(shares.values()):.1%} of the visits' time"
+    return _label(evidence.arm, "driver_cpu_share", {r for r, share in shares.items() if share > DRIVER_BOUND}, finding)
+
+
+def pressure(evidence: Evidence) -> Finding:
+    """A label: how long processes of the host waited for a processor, for memory or for a disk in the phases.
+
+    Waiting for a disk is what a cold phase is about, so it is judged in warm ones only.
+    """
+    worst: dict[str, float] = {}
+    failed = set()
+    for begin, end in _phases(evidence.counters):
+        if begin.host_at_ns is None or end.host_at_ns is None or end.host_at_ns <= begin.host_at_ns:
+            continue
+        for resource, bound in PRESSURE_BOUNDS.items():
+            before, after = ((each.machine or {}).get("pressure") or {} for each in (begin, end))
+            waited = _rise(before, after, f"{resource}_some_ns")
+            if waited is None or (resource == "io" and begin.levels.get("temperature") == "cold"):
+                continue
+            share = waited / (end.host_at_ns - begin.host_at_ns)
+            worst[resource] = max(worst.get(resource, 0.0), share)
+            if share > bound:
+                failed.add(begin.round)
+    if not worst:
+        why = "the host's kernel tells no pressure (PSI), or it was not recorded"
+        return Finding(evidence.arm, Gate("pressure", None, why, voids=False))
+    told = ", ".join(f"{resource} {share:.1%}" for resource, share in worst.items())
+    return _label(evidence.arm, "pressure", failed, f"some process of the host waited at most: {told} of a phase")
+
+
 CHECKS = (
-    equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets, clock_rate, steal, foreign_load,
-    background_work,
+    same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
+    clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work,
 )  # fmt: skip
 
 

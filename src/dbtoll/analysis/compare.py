@@ -6,7 +6,7 @@ The functions on arrays take any leading axes before [round, block, query, arm],
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +17,8 @@ from dbtoll.analysis.stats import Components, Floats, Interval
 from dbtoll.model import Precision, Verdict
 
 GEOMEAN = "geomean"
+GEOMEAN_SAME_PLANS = "geomean_same_plans"
+"""Over the queries whose plans are the baseline's: what an overhead is without that of other plans (DESIGN §4)."""
 RATIO_OF_TOTALS = "ratio_of_totals"
 
 Location = Callable[[Floats, int], Floats]
@@ -50,7 +52,9 @@ def round_totals(ns: Floats, arm: int, references: Sequence[int], location: Loca
     is the estimand of minhas2008 and muehlbauer2015.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        totals = np.log(location(ns, -3).sum(axis=-2))
+        # Blocks that the arm sat out are left out for all: their parameters were others.
+        paired = np.where(np.isnan(ns[..., [arm]]), np.nan, ns)
+        totals = np.log(location(paired, -3).sum(axis=-2))
         return np.asarray(totals[..., arm] - _mean_of_present(totals[..., list(references)]))
 
 
@@ -118,14 +122,55 @@ def geomean_rounds(times: Times, pair: Pair) -> Floats:
     return _Measured(times, pair).aggregate_effects
 
 
+def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> tuple[Interval | None, int]:
+    """How much larger an arm's geomean effect is at one level of a factor than at another, and in how many rounds.
+
+    Log scale. Over the queries that have a value at both levels, paired by round: both belong to the same starts.
+    """
+    first, second = _Measured(level, pair), _Measured(against, pair)
+    queries = np.logical_and(first.kept, second.kept)
+    first, second = first.only(queries), second.only(queries)
+    values = [
+        dict(zip(np.array(each.times.rounds)[each.whole], each.aggregate_effects, strict=True))
+        for each in (first, second)
+    ]
+    common = sorted(set(values[0]) & set(values[1]))
+    differences = np.array([values[0][number] - values[1][number] for number in common])
+    return stats.interval(differences, 1 - precision.confidence, precision.rounds_min), len(common)
+
+
 def compare(
-    steady: Times, first: Times | None, baseline: str, copies: Sequence[str], precision: Precision, *, per_query: bool
+    steady: Times,
+    first: Times | None,
+    baseline: str,
+    copies: Sequence[str],
+    precision: Precision,
+    *,
+    per_query: bool,
+    other_plans: Mapping[str, Collection[str]] | None = None,
 ) -> list[Effect]:
-    """All effects of one metric under one combination of levels, A/A first."""
+    """All effects of one metric under one combination of levels, A/A first.
+
+    ``other_plans``: arm -> queries for which it has other plans than the baseline. An arm that has such, or is compared
+    with a copy that has, gets `GEOMEAN_SAME_PLANS` too.
+    """
+    other_plans = other_plans or {}
     ordered = sorted(pairs(steady.arms, baseline, copies), key=lambda pair: not pair.is_aa)
-    effects = [effect for pair in ordered for effect in _effects(steady, first, pair, precision, per_query=per_query)]
+    effects = [
+        effect
+        for pair in ordered
+        for effect in _effects(
+            steady, first, pair, precision, per_query=per_query, changed=_changed(steady, pair, other_plans)
+        )
+    ]
     alarm = _alarm(effects)
     return [_judged(effect, 0.0 if effect.is_aa else alarm, precision.margin) for effect in effects]
+
+
+def _changed(times: Times, pair: Pair, other_plans: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Queries whose plans are not the same in all arms of a comparison."""
+    arms = {pair.arm, *(times.arms[index] for index in pair.references)}
+    return frozenset(query for arm in arms for query in other_plans.get(arm, ())) & frozenset(times.queries)
 
 
 def _alarm(effects: Sequence[Effect]) -> float:
@@ -149,7 +194,15 @@ def _judged(effect: Effect, alarm: float, margin: float) -> Effect:
     return replace(effect, shown=shown, holm=holm, verdict=said, widened_by=alarm if shown else 0.0)
 
 
-def _effects(steady: Times, first: Times | None, pair: Pair, precision: Precision, *, per_query: bool) -> list[Effect]:
+def _effects(
+    steady: Times,
+    first: Times | None,
+    pair: Pair,
+    precision: Precision,
+    *,
+    per_query: bool,
+    changed: frozenset[str],
+) -> list[Effect]:
     alpha = 1 - precision.confidence
     rounds_min = precision.rounds_min
     measured = _Measured(steady, pair)
@@ -183,9 +236,31 @@ def _effects(steady: Times, first: Times | None, pair: Pair, precision: Precisio
         nothing = replace(blank, reason=measured.absent or "no query has a value: " + "; ".join(left_out))
         nothing = replace(nothing, left_out=() if measured.absent else left_out)
         result += [nothing, *([replace(nothing, estimand=RATIO_OF_TOTALS)] if per_query else [])]
+    if per_query and changed:
+        result.append(_same_plans(measured, touched, effect, blank, changed))
     if per_query:
         result += _query_effects(measured, touched, effect, blank, precision)
     return result
+
+
+def _same_plans(
+    measured: _Measured,
+    touched: _Measured | None,
+    effect: Callable[[str, Floats, Floats, Floats | None], Effect],
+    blank: Effect,
+    changed: frozenset[str],
+) -> Effect:
+    """The geomean over the queries whose plans are the same."""
+    same = np.array([query not in changed for query in measured.times.queries])
+    few, few_first = measured.only(same), touched.only(same) if touched else None
+    left_out = tuple(f"{query}: another plan" for query in measured.times.queries if query in changed)
+    left_out += tuple(why for why in measured.left_out if why.partition(":")[0] not in changed)
+    if not few.kept.any():
+        reason = measured.absent or "no query has a value and the same plan"
+        return replace(blank, estimand=GEOMEAN_SAME_PLANS, reason=reason, left_out=left_out)
+    first_values = few_first.aggregate_effects if few_first else None
+    found = effect(GEOMEAN_SAME_PLANS, few.aggregate_effects, few.block_effects, first_values)
+    return replace(found, left_out=left_out)
 
 
 def _query_effects(
@@ -254,6 +329,10 @@ class _Measured:
         if 2 * present <= rounds:
             return f"it has a value in {present} of {rounds} rounds"
         return None
+
+    def only(self, queries: Floats) -> _Measured:
+        """The same for those of its queries for which ``queries`` is true."""
+        return _Measured(self.times, self._pair, np.logical_and(self.kept, queries))
 
     @property
     def aggregate_effects(self) -> Floats:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS, levels_key, visit_time
+from dbtoll.analysis.samples import METRICS, levels_key
 from dbtoll.analysis.shape import ArmResult, Gate, PlanChange, SeriesPoint, Times
 from dbtoll.model import Arm, Outcome
 from dbtoll.store.reader import Run
@@ -41,14 +41,15 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
     outcome, reason = _outcome(measured, arm.name, bool(rounds), [*outside, *starts], gates)
     return ArmResult(
         name=arm.name,
-        stack="//".join(_step_text(step.environment, step.options) for step in arm.stack),
+        # Runs from before the plan kept the text have only the options' values.
+        stack=arm.text or "//".join(_step_text(step.environment, step.options) for step in arm.stack),
         outcome=outcome,
         reason=reason,
         rounds=len(rounds),
         boots=len(boot_ids) if boot_ids else len(begun),
         blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_touch}),
         gates=gates,
-        emulated=any(bool(start.facts.get("emulated")) for start in begun),
+        emulated=any((start.facts.get("environment") or {}).get("emulated") is True for start in starts),
     )
 
 
@@ -88,7 +89,7 @@ def series(measured: Measured) -> list[SeriesPoint]:
     points = []
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for visit in measured.visits:
-        value = None if visit.first_touch else visit_time(visit, METRICS["run_time"])
+        value = None if visit.first_touch else METRICS["run_time"](visit)
         if value is not None and math.isfinite(value):
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
@@ -121,7 +122,7 @@ def times(measured: Measured) -> list[Times]:
         outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for visit in measured.of(levels):
             key = (visit.arm, visit.query)
-            value = visit_time(visit, METRICS["run_time"])
+            value = METRICS["run_time"](visit)
             if value is not None and not math.isnan(value):
                 (first if visit.first_touch else steady)[key].append(value)
             if not visit.first_touch:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 
 from dbtoll.analysis import checks
 from dbtoll.analysis.samples import METRICS, Times, collect, levels_key
 from dbtoll.analysis.shape import Levels
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Start, Visit
+from dbtoll.store.schema import Fingerprint, Start, Visit
 
 
 class Measured:
@@ -33,6 +34,18 @@ class Measured:
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
+
+    @cached_property
+    def other_plans(self) -> dict[str, frozenset[str]]:
+        """Arm -> queries for which its server used another plan than the baseline's, in any round that counts."""
+        records = list(self.run.records(Fingerprint))
+        baseline = self.run.plan.experiment.baseline
+        known = {(f.round, f.parameter_set, f.query): f.fingerprint for f in records if f.arm == baseline}
+        changed: dict[str, set[str]] = defaultdict(set)
+        for f in records:
+            if known.get((f.round, f.parameter_set, f.query), f.fingerprint) != f.fingerprint:
+                changed[f.arm].add(f.query)
+        return {arm: frozenset(queries) for arm, queries in changed.items()}
 
     @property
     def levels(self) -> list[Levels]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dbtoll.analysis import caveats, details
+from dbtoll.analysis import caveats, contrasts, details
 from dbtoll.analysis.compare import Effect, compare
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import METRICS
@@ -13,6 +13,7 @@ from dbtoll.analysis.shape import (
     ArmResult,
     Comparison,
     ComponentsResult,
+    Contrast,
     EffectResult,
     Gate,
     Levels,
@@ -32,7 +33,7 @@ from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
 __all__ = [
-    "ArmResult", "Comparison", "ComponentsResult", "EffectResult", "Gate", "NoiseFloor", "PlanChange", "Result",
+    "ArmResult", "Comparison", "ComponentsResult", "Contrast", "EffectResult", "Gate", "NoiseFloor", "PlanChange", "Result",
     "SeriesPoint", "Times", "analyze", "analyze_run", "fractions", "from_json", "json_schema", "to_json",
 ]  # fmt: skip
 
@@ -65,6 +66,7 @@ def analyze_run(run: Run) -> Result:
         warnings=tuple(caveats.warnings(run, arms, comparisons)),
         arms=arms,
         comparisons=tuple(comparisons),
+        contrasts=tuple(contrasts.find_all(measured)),
         noise_floor=tuple(caveats.noise_floor(comparisons)),
         not_inside_the_interval=tuple(caveats.not_inside(measured)),
         series=tuple(details.series(measured)),
@@ -82,7 +84,7 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
-        per_query=metric == "run_time",
+        per_query=metric == "run_time", other_plans=measured.other_plans,
     )  # fmt: skip
     return [_comparison(measured, effect, levels, metric) for effect in effects]
 
@@ -99,7 +101,7 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         baseline=effect.baseline,
         is_aa=effect.is_aa,
         levels=levels,
-        metric="connect_time" if metric == "connect_time" else "run_time",
+        metric=metric,
         estimand=effect.estimand,
         estimate=shown.estimate if shown else None,
         low=shown.low if shown else None,

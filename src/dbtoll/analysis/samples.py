@@ -11,7 +11,13 @@ import numpy as np
 from dbtoll.analysis.stats import Floats
 from dbtoll.store.schema import Timing, Visit
 
-Metric = Callable[[Timing], "int | None"]
+Time = Callable[[Timing], "int | None"]
+
+Metric = Callable[[Visit], "float | None"]
+"""A visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
+
+REUSES = 5
+"""Executions on a connection that is made for one visit (level ``per_visit``) that are looked at one by one."""
 
 
 def run_time_ns(timing: Timing) -> int | None:
@@ -24,7 +30,51 @@ def connect_time_ns(timing: Timing) -> int | None:
     return None if timing.connected_ns is None else timing.connected_ns - timing.start_ns
 
 
-METRICS: dict[str, Metric] = {"run_time": run_time_ns, "connect_time": connect_time_ns}
+def by_median(time: Time) -> Metric:
+    """The median of a visit's executions.
+
+    A censored execution took longer than every one that ended, so it takes part in the median as infinite.
+    """
+
+    def value(visit: Visit) -> float | None:
+        if not visit.executions:
+            return math.nan if visit.problem else None
+        # What the second execution after a start finds is warm already.
+        values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_touch else None]]
+        known = [each for each in values if each is not None]
+        if len(known) < len(values):
+            return None
+        known.sort()
+        middle = len(known) // 2
+        return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+
+    return value
+
+
+def by_number(number: int) -> Metric:
+    """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
+
+    def value(visit: Visit) -> float | None:
+        is_new = visit.levels.get("connection") == "per_visit" and not visit.first_touch
+        if not is_new or len(visit.executions) < number:
+            return None
+        return _of(visit.executions[number - 1], run_time_ns)
+
+    return value
+
+
+def _of(timing: Timing, time: Time) -> float | None:
+    if timing.outcome in {"error", "wrong_answer"}:
+        return math.nan
+    value = time(timing)
+    return None if value is None else math.inf if timing.outcome == "timeout" else float(value)
+
+
+METRICS: dict[str, Metric] = {
+    "run_time": by_median(run_time_ns),
+    "connect_time": by_median(connect_time_ns),
+    **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +97,13 @@ class Times:
         return self.arms.index(name)
 
 
-def visit_time(visit: Visit, metric: Metric) -> float | None:
-    """The median of a visit's executions in ns; inf if censored, NaN if it failed, None if it has no such metric.
-
-    A censored execution took longer than every one that ended, so it takes part in the median as infinite.
-    """
-    if not visit.executions:
-        return math.nan if visit.problem else None
-    values = []
-    for timing in visit.executions:
-        if timing.outcome in {"error", "wrong_answer"}:
-            return math.nan
-        value = metric(timing)
-        if value is None:
-            return None
-        values.append(math.inf if timing.outcome == "timeout" else float(value))
-        if visit.first_touch:
-            break  # what the second execution finds is warm already
-    values.sort()
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-
 def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> Times | None:
     """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
     query_index = {name: index for index, name in enumerate(queries)}
     arm_index = {name: index for index, name in enumerate(arms)}
     cells: list[tuple[int, int, int, int, float]] = []
     for visit in visits:
-        value = visit_time(visit, metric)
+        value = metric(visit)
         if value is not None:
             cells.append((visit.round, visit.block, query_index[visit.query], arm_index[visit.arm], value))
     if not cells:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
@@ -75,8 +75,8 @@ class Comparison:
     baseline: str
     is_aa: Annotated[bool, Meta(description="the arm is the baseline's second copy: what it shows is the noise floor")]
     levels: Annotated[Levels, Meta(description="level of every other factor")]
-    metric: Literal["run_time", "connect_time"]
-    estimand: Annotated[str, Meta(description="geomean, ratio_of_totals or query:NAME")]
+    metric: Annotated[str, Meta(description="run_time, connect_time; run_time_1 … of each run on a new connection")]
+    estimand: Annotated[str, Meta(description="geomean, geomean_same_plans, ratio_of_totals or query:NAME")]
     estimate: Fraction | None
     low: Fraction | None
     high: Fraction | None
@@ -91,6 +91,27 @@ class Comparison:
     left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
     components: ComponentsResult
     widened_by: Annotated[Fraction, Meta(description="added on both sides because A/A excludes 0")]
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How much more one level of a factor costs an arm than another does, beside what it costs the baseline:
+    (1 + overhead at ``level``) / (1 + overhead at ``against``) - 1, of the geomean over the same queries.
+    """
+
+    arm: str
+    baseline: str
+    is_aa: bool
+    factor: str
+    level: str
+    against: str
+    levels: Annotated[Levels, Meta(description="level of every other factor")]
+    estimate: Fraction | None
+    low: Fraction | None
+    high: Fraction | None
+    p: float | None
+    verdict: Verdict
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +180,7 @@ class Result:
     warnings: Annotated[tuple[str, ...], Meta(description="what no arm's outcome, reason or gate already says")]
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
+    contrasts: tuple[Contrast, ...]
     noise_floor: tuple[NoiseFloor, ...]
     not_inside_the_interval: tuple[str, ...]
     series: tuple[SeriesPoint, ...]

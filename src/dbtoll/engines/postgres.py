@@ -12,7 +12,8 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ START_DEADLINE_S = 120.0
 
 STOP_DEADLINE_S = 300.0
 """A fast shutdown writes every dirty buffer."""
+
+LOAD_DEADLINE_S = 6 * 3600.0
+"""Vacuum and checkpoint of data that have just been loaded read and write all of them."""
 
 POLL_S = 0.02
 
@@ -95,11 +99,14 @@ class Engine:
         self._bin: str = chosen["bin"]
         if not 0 <= self._port <= 65535:
             raise SpecError(f"engine postgres: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
-        given = postgres_settings.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
+        read = postgres_settings.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
+        given = {name: setting.value for name, setting in read.items()}
+        self._written_at = {name: setting.where for name, setting in read.items()}
         for name, value in chosen["settings"].items():
             given[postgres_settings.canonical(name)] = _as_text(name, value)
+            self._written_at.pop(postgres_settings.canonical(name), None)
         postgres_settings.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
-        self._given, self._set_aside = postgres_settings.set_aside(given)
+        self._given, self.set_aside = postgres_settings.set_aside(given, asleep=not self._as_set)
 
     # --- settings ---
 
@@ -120,7 +127,9 @@ class Engine:
 
     def key(self, machine: Machine) -> str:
         """The full version line of its build: minor versions share the page format, not the planner and its samples."""
-        return machine.run([self._program(machine, "postgres"), "--version"]).output.decode().strip()
+        program = self._program(machine, "postgres")
+        with _there(machine, program):
+            return machine.run([program, "--version"]).output.decode().strip()
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty cluster: UTF-8, byte order, one superuser."""
@@ -223,16 +232,20 @@ class Engine:
             else:
                 time.sleep(POLL_S)
                 continue
+            said = _last_lines(process.output())
+            named = [name for name in dict.fromkeys(re.findall(r"[\w.]+", said)) if name in self._written_at]
+            origins = "".join(f"; {name} is set at {self._written_at[name]}" for name in named)
             raise EngineError(
-                f"{machine.name}: PostgreSQL {problem}: {_last_lines(process.output())}",
+                f"{machine.name}: PostgreSQL {problem}: {said}{origins}",
                 "look at its settings: the last lines of its log name the one that it refuses",
             )
 
     def _program(self, machine: Machine, program: str) -> str:
         if not self._bin:
-            found = machine.run(
-                ["find", "/usr", "/opt", "-maxdepth", "5", "-path", "*/bin/postgres"], check=False
-            ).output.decode().split()  # fmt: skip
+            with _there(machine, "find"):
+                found = machine.run(
+                    ["find", "/usr", "/opt", "-maxdepth", "5", "-path", "*/bin/postgres"], check=False
+                ).output.decode().split()  # fmt: skip
             if not found:
                 raise Unavailable(
                     f"{machine.name}: its image has no PostgreSQL server",
@@ -248,12 +261,16 @@ class Engine:
         """Statistics, frozen rows, a checkpoint."""
         # ANALYZE samples rows at random and its generator cannot be seeded; done once here and never again
         # (autovacuum is off), its statistics, and so the plans, are the same in every copy of this data directory.
-        session.query("VACUUM (FREEZE, ANALYZE)")
-        session.query("CHECKPOINT")
+        session.query("VACUUM (FREEZE, ANALYZE)", timeout_s=LOAD_DEADLINE_S)
+        session.query("CHECKPOINT", timeout_s=LOAD_DEADLINE_S)
 
     def quiet(self, session: Session) -> None:
         """A checkpoint."""
         session.query("CHECKPOINT")
+
+    def commit(self, session: Session) -> None:
+        """A message of its own in the write-ahead log and nothing else (interfaces.Committing)."""
+        session.query("SELECT pg_logical_emit_message(true, 'dbtoll', 'commit')")
 
     def background_work(self, session: Session) -> Json:
         """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""
@@ -296,8 +313,8 @@ class Engine:
         return hashlib.sha256(shape(plan).encode()).hexdigest()[:16], plan
 
     def facts(self, session: Session) -> Json:
-        """``settings``: all that differ from the built-in defaults; ``settings_set_aside``: of the user's, the arm's
-        to say."""
+        """``settings``: all that differ from the built-in defaults; ``settings_set_aside``: of the user's, those that
+        are the arm's to say, or work in the background."""
         settings = session.query(
             "SELECT name, current_setting(name) FROM pg_settings WHERE setting IS DISTINCT FROM boot_val"
             " AND source NOT IN ('client', 'session') ORDER BY name"
@@ -312,8 +329,22 @@ class Engine:
             "collation": collation,
             "database_bytes": int(size or 0),
             "settings": {name: value for name, value in settings if name is not None},
-            "settings_set_aside": dict(self._set_aside),
+            "settings_set_aside": dict(self.set_aside),
         }
+
+
+@contextmanager
+def _there(machine: Machine, program: str) -> Iterator[None]:
+    """Unavailable if the program that is run is not in the image."""
+    try:
+        yield
+    except AgentFailure as error:
+        if error.code != "not_found":
+            raise
+        raise Unavailable(
+            f"{machine.name}: there is no {program} in its image",
+            "set the engine's option bin to the directory of its PostgreSQL programs",
+        ) from error
 
 
 def shape(plan: str) -> str:

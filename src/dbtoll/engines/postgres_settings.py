@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dbtoll.errors import SpecError
@@ -68,6 +69,12 @@ SAME_EVERYWHERE = {
 differ."""
 
 
+INCLUDES_MAX = 10
+"""As the server has it: CONF_FILE_MAX_DEPTH in src/backend/utils/misc/conffiles.c."""
+
+_INCLUDES = ("include", "include_dir", "include_if_exists")
+
+
 def profile(name: str, resources: Resources) -> dict[str, str]:
     """Settings of a profile, given what the arm gets.
 
@@ -121,32 +128,64 @@ def loading(resources: Resources) -> dict[str, str]:
     }
 
 
-def read(path: Path) -> dict[str, str]:
-    """Settings of a postgresql.conf; of a name that comes twice the last. SpecError names file and line."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A setting's value, and where its user wrote it (``file:line``)."""
+
+    value: str
+    where: str
+
+
+def read(path: Path) -> dict[str, Given]:
+    """Settings of a postgresql.conf and the files that it includes; of a name that comes twice the last.
+
+    SpecError names file and line.
+    """
+    return _read(path, "", 0)
+
+
+def parse(text: str, file: str, depth: int = 0) -> dict[str, Given]:
+    """As ``read``, from text. Grammar: PostgreSQL manual §20.1.2 and src/backend/utils/misc/guc-file.l."""
+    settings: dict[str, Given] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        where = f"{file}:{number}"
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise SpecError(f"{where}: this is not a setting: {line.strip()[:80]!r}", "write: name = 'value'")
+        if match["name"] is None:
+            continue
+        name = canonical(match["name"])
+        value = match["bare"] if match["quoted"] is None else _unquoted(match["quoted"])
+        if name in _INCLUDES:
+            for path in _included(name, Path(file).parent / value, where):
+                settings |= _read(path, f"{where}: ", depth + 1)
+        else:
+            settings[name] = Given(value, where)
+    return settings
+
+
+def _read(path: Path, asked: str, depth: int) -> dict[str, Given]:
+    """``asked``: where it was included, to begin an error with."""
+    if depth > INCLUDES_MAX:
+        raise SpecError(f"{asked}{path} is included in more than {INCLUDES_MAX} others", "look for a circle")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}:1: the settings cannot be read: {error}", "give a postgresql.conf") from error
-    return parse(text, str(path))
+        where = asked or f"{path}:1: "
+        raise SpecError(f"{where}the settings cannot be read: {error}", "give a postgresql.conf") from error
+    return parse(text, str(path), depth)
 
 
-def parse(text: str, file: str) -> dict[str, str]:
-    """As ``read``, from text. Grammar: PostgreSQL manual §20.1.2 and src/backend/utils/misc/guc-file.l."""
-    settings: dict[str, str] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise SpecError(f"{file}:{number}: this is not a setting: {line.strip()[:80]!r}", "write: name = 'value'")
-        name = match["name"]
-        if name is None:
-            continue
-        if name.lower() in ("include", "include_dir", "include_if_exists"):
-            raise SpecError(
-                f"{file}:{number}: {name.lower()} is not followed", "put the settings of that file in its place"
-            )
-        value = match["bare"] if match["quoted"] is None else _unquoted(match["quoted"])
-        settings[canonical(name)] = value
-    return settings
+def _included(directive: str, path: Path, where: str) -> list[Path]:
+    """The files that a directive means. Relative ones begin where the file lies that names them (manual §20.1.5)."""
+    if directive == "include_if_exists":
+        return [path] if path.exists() else []
+    if directive == "include":
+        return [path]
+    try:
+        return sorted(file for file in path.iterdir() if file.suffix == ".conf" and not file.name.startswith("."))
+    except OSError as error:
+        raise SpecError(f"{where}: the settings cannot be read: {error}", "give the directory of the files") from error
 
 
 def canonical(name: str) -> str:
@@ -161,6 +200,8 @@ def write(settings: Mapping[str, str]) -> bytes:
     for name, value in sorted(settings.items()):
         if not _NAME.fullmatch(name):
             raise SpecError(f"settings: {name!r} is no name of a setting", "use letters, digits, _ and one dot")
+        if name in _INCLUDES:
+            raise SpecError(f"settings: {name} is no setting", "files are included by the settings file")
         if "\n" in value or "\r" in value or "\0" in value:
             raise SpecError(f"settings: the value of {name} has a line end in it", "write it on one line")
         escaped = value.replace("\\", "\\\\").replace("'", "''")
@@ -168,10 +209,11 @@ def write(settings: Mapping[str, str]) -> bytes:
     return "".join(lines).encode()
 
 
-def set_aside(settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(what the server gets, what the arm says instead)."""
-    aside = {name: value for name, value in settings.items() if name in WHERE_IT_LIVES}
-    return {name: value for name, value in settings.items() if name not in aside}, aside
+def set_aside(settings: Mapping[str, str], *, asleep: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """(what the server gets, what is said otherwise): by the arm, and, as arms are ``asleep``, by ``WHILE_ASLEEP``."""
+    kept = dict(settings)
+    names = WHERE_IT_LIVES | (WHILE_ASLEEP.keys() if asleep else set())
+    return kept, {name: kept.pop(name) for name in settings if name in names}
 
 
 _NAME = re.compile(r"[A-Za-z_][\w$]*(?:\.[A-Za-z_][\w$]*)?", re.ASCII)

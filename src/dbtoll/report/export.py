@@ -7,7 +7,7 @@ nothing is guessed from the data.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import duckdb
 import msgspec
 
 from dbtoll.analysis.measured import Measured
+from dbtoll.report import words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result
@@ -26,7 +27,8 @@ Columns = Mapping[str, str]
 
 FOLDER = "tables"
 
-_BEFORE_LEVELS = {"run": "VARCHAR", "round": "BIGINT", "attempt": "BIGINT", "complete": "BOOLEAN", "arm": "VARCHAR"}
+_BEFORE_LEVELS = {"run": "VARCHAR", "round": "BIGINT", "attempt": "BIGINT", "complete": "BOOLEAN"}
+_ARM = {"arm": "VARCHAR", "emulated": "BOOLEAN"}
 _VISIT = {
     "block": "BIGINT",
     "parameter_set": "BIGINT",
@@ -85,15 +87,16 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     target.mkdir(exist_ok=True)
     factors = list(run.plan.experiment.factors)
     levels = dict.fromkeys(factors, "VARCHAR")
-    samples = {**_BEFORE_LEVELS, **levels, **_VISIT, **_EXECUTION}
-    results = {"run": "VARCHAR", "arm": "VARCHAR", "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **_COMPARISON}
+    samples = {**_BEFORE_LEVELS, **_ARM, **levels, **_VISIT, **_EXECUTION}
+    results = {"run": "VARCHAR", **_ARM, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **_COMPARISON}
+    emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
     return [
-        *_write(target, "samples", samples, _samples(run, factors)),
-        *_write(target, "results", results, (_result(result, c, factors) for c in result.comparisons)),
+        *_write(target, "samples", samples, _samples(run, factors, emulated)),
+        *_write(target, "results", results, _results(result, factors)),
     ]
 
 
-def _samples(run: Run, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _samples(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
     kept = {id(visit) for visit in Measured(run).visits}
     for visit, attempt, complete in run.all_visits():
         at = {
@@ -101,7 +104,7 @@ def _samples(run: Run, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
             "round": visit.round,
             "attempt": attempt,
             "complete": complete,
-            "arm": visit.arm,
+            **_of_arm(visit.arm, emulated=visit.arm in emulated),
             **{factor: visit.levels.get(factor) for factor in factors},
             **_of_visit(visit),
             "void": complete and id(visit) not in kept,
@@ -110,6 +113,11 @@ def _samples(run: Run, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield {**at, "execution": index, **_of_timing(timing)}
         if not visit.executions:
             yield at
+
+
+def _of_arm(name: str, *, emulated: bool) -> dict[str, Any]:
+    """The arm as every table calls it."""
+    return {"arm": words.shown(name, emulated=emulated), "emulated": emulated}
 
 
 def _of_visit(visit: Visit) -> dict[str, Any]:
@@ -130,6 +138,13 @@ def _of_visit(visit: Visit) -> dict[str, Any]:
 
 def _of_timing(timing: Timing) -> dict[str, Any]:
     return {name: getattr(timing, name) for name in timing.__struct_fields__}
+
+
+def _results(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
+    result = words.labelled(result)
+    emulated = {arm.name for arm in result.arms if arm.emulated}
+    for comparison in result.comparisons:
+        yield _result(result, comparison, factors) | {"emulated": comparison.arm in emulated}
 
 
 def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class PublishedTable:
 
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
+    whole, result = result.to_json(), words.labelled(result)
     experiment = run.plan.experiment
     varied = words.varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
@@ -68,7 +69,7 @@ def render(result: Result, run: Run) -> str:
         context=list(_context(run)),
         answers=_answers(words.headlines(result)),
         care=words.cautions(result),
-        meaning=words.meaning(next((c.metric for c in result.comparisons), "run_time"), experiment.baseline),
+        meaning=words.meaning(next((c.metric for c in result.comparisons), "run_time"), _baseline(result, run)),
         rounds=max((c.rounds for c in result.comparisons), default=0),
         confidence=words.percent(result.confidence, 0, plus=False),
         arm_forests=list(_arm_forests(result, varied)),
@@ -79,7 +80,9 @@ def render(result: Result, run: Run) -> str:
         published=list(_published(result, experiment.workload.name)),
         order=figures.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
-        json=htmlsafe_json_dumps(result.to_json(), separators=(",", ":")),
+        plans=words.changed_plans(result),
+        contrasts=words.contrasts(result),
+        json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )
 
 
@@ -119,6 +122,14 @@ def _environment() -> Environment:
         verdict_text=words.verdict_text,
     )
     return environment
+
+
+def _baseline(result: Result, run: Run) -> str:
+    """As it is shown."""
+    name = run.plan.experiment.baseline
+    return words.shown(
+        name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(words.EMULATED) == name)
+    )
 
 
 def _context(run: Run) -> Iterator[str]:

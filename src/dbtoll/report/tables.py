@@ -57,6 +57,7 @@ def _interval(c: Comparison) -> words.Interval:
 
 def terminal(result: Result, report: Path | None = None) -> RenderableType:
     """What `run`, `compare`, `analyze` and `report` print at the end. ``report``: where the HTML is, None if not made."""
+    result = words.labelled(result)
     parts: list[RenderableType] = [_text(result.question, "bold")]
     if result.expected:
         parts.append(_text(f"expected: {result.expected}", "dim"))
@@ -65,8 +66,9 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     parts += [Text(), *_arms_tables(result)]
     care = words.cautions(result)
     for title, lines in (
+        ("What a factor's level costs", words.contrasts(result)),
         ("Worst and best queries", list(_extremes(result))),
-        ("Plans that changed", [f"{p.arm}: {p.query}" for p in result.plans_changed]),
+        ("Plans that changed", words.changed_plans(result)),
         ("Read with care", [caution.sentence for caution in care.left_out]),
         ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
         ("Not inside the interval", result.not_inside_the_interval),
@@ -156,6 +158,7 @@ def _cell(text: str) -> str:
 
 def markdown_arms(result: Result) -> str:
     """The table of the terminal, for docs: every arm, metric and combination of levels over all queries."""
+    result = words.labelled(result)
     varied = words.varied_factors(c.levels for c in result.comparisons)
     head = ["arm", *varied, "metric", "estimand", "effect (interval)", "verdict"]
     rows = [
@@ -179,6 +182,8 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
     Published columns are as printed; ours are medians and the effect with its Holm-adjusted interval. UsageError if the
     run was not measured at that table's levels.
     """
+    emulated = any(each.emulated for each in result.arms if each.name == arm)
+    result, arm = words.labelled(result), words.shown(arm, emulated=emulated)
     layout, lines = side_by_side.minhas2008(result, number, arm)
     baseline = next(c.baseline for c in result.comparisons if c.arm == arm)
     head = [

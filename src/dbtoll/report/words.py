@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dbtoll.model import Outcome, Verdict
@@ -18,7 +18,7 @@ from dbtoll.model import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dbtoll.analysis.result import ArmResult, Comparison, Gate, Result
+    from dbtoll.analysis.result import ArmResult, Comparison, Contrast, Gate, Result
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -193,10 +193,41 @@ def spoken(arm: str) -> str:
 
     Everywhere else an arm goes by its own name, so that what a table calls it can be found in the specification.
     """
-    match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", arm)
+    name = arm.removesuffix(EMULATED)
+    match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", name)
     if not match or match[1] not in _ENVIRONMENTS:
         return arm
-    return _ENVIRONMENTS[match[1]] + (f" with {match[2]}" if match[2] else "")
+    return _ENVIRONMENTS[match[1]] + (f" with {match[2]}" if match[2] else "") + arm[len(name) :]
+
+
+EMULATED = " (emulated)"
+
+
+def shown(arm: str, *, emulated: bool) -> str:
+    """What every table and picture calls an arm: ``qemu (emulated)`` for one whose times are those of an emulator."""
+    return arm + EMULATED if emulated and not arm.endswith(EMULATED) else arm
+
+
+def labelled(result: Result) -> Result:
+    """The same with every arm called as `shown` says. Of a result that has been labelled already it changes nothing."""
+    names = {arm.name: shown(arm.name, emulated=arm.emulated) for arm in result.arms}
+    if all(name == label for name, label in names.items()):
+        return result
+
+    def label(name: str) -> str:
+        return names.get(name, name)
+
+    return replace(
+        result,
+        arms=tuple(replace(each, name=label(each.name)) for each in result.arms),
+        comparisons=tuple(
+            replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.comparisons
+        ),
+        contrasts=tuple(replace(each, arm=label(each.arm)) for each in result.contrasts),
+        series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
+        times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
+        plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
+    )
 
 
 _PROPER = {
@@ -225,6 +256,7 @@ def is_tpc(workload: str) -> bool:
 _LEVELS = {
     ("connection", "one"): "one connection",
     ("connection", "per_statement"): "a connection per statement",
+    ("connection", "per_visit"): "a new connection for a few runs",
     ("temperature", "warm"): "warm",
     ("temperature", "cold"): "cold",
     ("protocol", "simple"): "simple protocol",
@@ -248,13 +280,16 @@ def varied_factors(all_levels: Iterable[Mapping[str, str]]) -> list[str]:
     return [factor for factor, values in seen.items() if len(values) > 1]
 
 
+_ESTIMANDS = {
+    "geomean": "geometric mean of all queries",
+    "geomean_same_plans": "geometric mean of the queries with the same plans",
+    "ratio_of_totals": "total of all queries",
+}
+
+
 def estimand_text(estimand: str) -> str:
     """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"."""
-    if estimand == "geomean":
-        return "geometric mean of all queries"
-    if estimand == "ratio_of_totals":
-        return "total of all queries"
-    return estimand.removeprefix("query:")
+    return _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
 
 
 def query_of(estimand: str) -> str | None:
@@ -263,11 +298,18 @@ def query_of(estimand: str) -> str | None:
 
 
 def metric_text(metric: str) -> str:
-    """``run_time`` is "run time"."""
+    """``run_time`` is "run time", ``run_time_2`` "run 2 on a new connection"."""
+    if metric.startswith("run_time_"):
+        return f"run {metric.removeprefix('run_time_')} on a new connection"
     return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
 
 
 _GATES = {
+    "same_server": "the same server and settings",
+    "same_resources": "the same processors, memory and kernel",
+    "commit_reaches_device": "a commit reaches the device",
+    "driver_cpu_share": "the driver's share of the time",
+    "pressure": "waiting for processors, memory and disks",
     "host_brackets": "the host's clock and the arm's",
     "clock_rate": "rate of the arm's clock",
     "others_asleep": "the other arms asleep",
@@ -397,8 +439,6 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         widened = max((c.widened_by for c in same), default=0.0)
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
     phrase = verdict_phrase(comparison, result.margin)
-    if arm.emulated:
-        phrase = Phrase(phrase.lead, f"{phrase.rest} (its processor is emulated)")
     return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
 
 
@@ -407,6 +447,7 @@ def headlines(result: Result) -> list[Headline]:
 
     An arm whose start failed gets the reason instead; the baseline itself has nothing to be compared with.
     """
+    result = labelled(result)
     varied = varied_factors(c.levels for c in result.comparisons)
     said: list[Headline] = []
     for arm in result.arms:
@@ -415,12 +456,52 @@ def headlines(result: Result) -> list[Headline]:
         said += [
             _headline_of(arm, c, result, varied)
             for c in result.comparisons
-            if c.arm == arm.name
-            and arm.outcome == Outcome.OK
-            and c.estimand == "geomean"
-            and c.metric != "connect_time"
+            if c.arm == arm.name and arm.outcome == Outcome.OK and c.estimand == "geomean" and c.metric == "run_time"
         ]
     return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
+
+
+def contrasts(result: Result) -> list[str]:
+    """``QEMU: a connection per statement costs 31 % (28 … 34) more than one connection, beside native``."""
+    return [_contrast(each, result.margin) for each in result.contrasts if each.estimate is not None]
+
+
+def _contrast(each: Contrast, margin_fraction: float) -> str:
+    others = levels_text(each.levels, [])
+    level, against = (_LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
+    effect = Interval(each.estimate, each.low, each.high)
+    where = f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}"
+    beside = f"than {against} does, compared with {each.baseline}"
+    match each.verdict:
+        case Verdict.LOSES:
+            return f"{where} costs {effect.size} more {beside}"
+        case Verdict.GAINS:
+            return f"{where} costs {effect.size} less {beside}"
+        case Verdict.NO_DIFFERENCE:
+            return f"{where} costs as much as {against} does within {margin(margin_fraction)} {effect.inside}"
+    return f"{where}: cannot tell whether it costs more {beside} {effect.inside}"
+
+
+def changed_plans(result: Result) -> list[str]:
+    """A line per arm whose server chose other plans, and what remains of its effect without those queries."""
+    result = labelled(result)
+    varied = varied_factors(c.levels for c in result.comparisons)
+    queries: dict[str, list[str]] = {}
+    for change in result.plans_changed:
+        if change.query not in queries.setdefault(change.arm, []):
+            queries[change.arm].append(change.query)
+    lines = []
+    for arm, changed in queries.items():
+        lines.append(f"{arm}: {', '.join(sorted(changed, key=natural_key))}")
+        has_figures = any(c.arm == arm and c.estimate is not None for c in result.comparisons)
+        for c in result.comparisons:
+            if has_figures and (c.arm, c.estimand) == (arm, "geomean_same_plans"):
+                where = f" ({levels})" if (levels := levels_text(c.levels, varied)) else ""
+                effect = (
+                    Interval(c.estimate, c.low, c.high).text if c.estimate is not None else f"no figure: {c.reason}"
+                )
+                lines.append(f"{arm}{where}, the other queries alone: {effect}")
+    return lines
 
 
 # --- what to read with care --------------------------------------------------------------------------------------
@@ -454,6 +535,7 @@ def cautions(result: Result) -> Cautions:
 
     An arm without any figure is not in it: its headline says why.
     """
+    result = labelled(result)
     left_out = [Caution((), warning) for warning in result.warnings]
     left_out += [Caution((a.name,), a.reason) for a in result.arms if a.outcome == Outcome.OK and a.reason]
     labels: list[Caution] = []

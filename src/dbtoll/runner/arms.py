@@ -8,45 +8,92 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from dbtoll import registry
-from dbtoll.interfaces import CacheDropping, Engine, Freezable, Journal, Machine, Server, Session
-from dbtoll.model import Arm, Artifact, Experiment, Json, Place, Provision
+from dbtoll.interfaces import Booting, CacheDropping, Engine, Environment, Freezable, Journal, Machine, Server, Session
+from dbtoll.model import Arm, Artifact, Experiment, Json, Place, Provision, Step
+from dbtoll.runner.journal import GoneWithIt
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""
 
 
+NESTED = "/dbtoll/run/nested"
+"""Below it a guest that holds further environments finds the system image and the data for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all arms of a run stand on: the host, the system image, the arms' processors, where to write."""
+    """What all arms of a run stand on: the host, the arms' processors, where to write, and what arms are made of.
+
+    ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
+    that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.Booting` gives.
+    """
 
     host: Machine
     image: Artifact | None
     cpuset: tuple[int, ...]
     journal: Journal
     run_id: str
+    disks: Mapping[tuple[str, ...], Artifact] = field(default_factory=dict)
+    kernels: Mapping[str, Artifact] = field(default_factory=dict)
+
+
+def environment_of(step: Step) -> Environment:
+    """The environment that a step of a stack names."""
+    environment: Environment = registry.find("environments", step.environment)()
+    return environment
+
+
+def boots(step: Step) -> bool:
+    """Whether that environment has a kernel of its own, and so takes disks."""
+    return isinstance(environment_of(step), Booting)
+
+
+def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
+    """What the machine of step ``depth`` must have installed for the steps inside it."""
+    return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
 def open_stack(ground: Ground, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
     """Open the environments of an arm, outermost first; ``stack`` closes them again, innermost first.
 
-    The image and the data belong into the last one; those before it keep their own root.
+    The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
+    nothing of the machine around, gets the image with what the others need, and hands on image and data.
     """
     machine = ground.host
+    cpuset = ground.cpuset
+    journal = ground.journal
     for depth, step in enumerate(arm.stack):
         last = depth == len(arm.stack) - 1
-        environment = registry.find("environments", step.environment)()
+        environment = environment_of(step)
+        provisions: tuple[Provision, ...] = (Provision(data, DATA, writable=True),) if data and last else ()
+        image = ground.image if last else None
+        kernel: Artifact | None = None
+        if isinstance(environment, Booting) and ground.image:
+            kernel = ground.kernels.get(environment.kernel(step.options) or "")
+            image = ground.disks[packages_inside(arm, depth)]
+            if not last:
+                handed_on = {"image": ground.disks[()], "data": data}
+                provisions = tuple(
+                    Provision(artifact, f"{NESTED}/{name}", writable=name == "data")
+                    for name, artifact in handed_on.items()
+                    if artifact is not None
+                )
         place = Place(
             name=place_name(ground.run_id, arm.name, depth),
             run_id=ground.run_id,
             arm=arm.name,
-            image=ground.image if last else None,
-            provisions=(Provision(data, DATA, writable=True),) if data and last else (),
+            image=image,
+            provisions=provisions,
             resources=experiment.resources,
-            cpuset=ground.cpuset,
+            cpuset=cpuset,
             options=dict(step.options),
+            kernel=kernel,
         )
-        machine = environment.open(machine, place, ground.journal)
+        machine = environment.open(machine, place, journal)
         stack.callback(machine.close)
+        if isinstance(environment, Booting):
+            cpuset = tuple(range(len(cpuset)))
+            journal = GoneWithIt()
     return machine
 
 
@@ -86,7 +133,8 @@ class RunningArm:
         """The driver session of that connection mode; opened when first asked for."""
         if connection not in self._sessions:
             assert self.server is not None
-            self._sessions[connection] = self.machine.serial(self.server.address, connection=connection)
+            kept = "per_statement" if connection == "per_statement" else "one"
+            self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
         return self._sessions[connection]
 
     def close_sessions(self) -> None:
@@ -96,26 +144,31 @@ class RunningArm:
     def restart_cold(self, host: Machine) -> None:
         """Server stopped for certain, caches of the guest and of the host dropped, server up again (DESIGN §5)."""
         self.stop_server()
-        if isinstance(self.machine, CacheDropping):
-            self.machine.drop_caches()
+        for machine in stack_of(self.machine):
+            if isinstance(machine, CacheDropping):
+                machine.drop_caches()
         drop_host_caches(host)
         self.start_server()
 
     def wake(self) -> None:
-        if not self.awake and isinstance(self.machine, Freezable):
-            self.machine.thaw()
+        """The outermost machine first."""
+        if not self.awake:
+            for machine in _sleepers(self.machine):
+                machine.thaw()
         self.awake = True
 
     def asleep(self) -> bool | None:
         """Whether its CPU time stands still since it was put to sleep; None where it cannot sleep."""
-        if not isinstance(self.machine, Freezable):
+        if not _sleepers(self.machine):
             return None
-        return not self.awake and self.machine.cpu_ns() == self._asleep_cpu_ns
+        return not self.awake and cpu_ns(self.machine) == self._asleep_cpu_ns
 
     def sleep(self) -> None:
-        if self.awake and isinstance(self.machine, Freezable):
-            self.machine.freeze()
-            self._asleep_cpu_ns = self.machine.cpu_ns()
+        """The innermost machine first: what lies around it must be awake to put it to sleep."""
+        if self.awake and (sleepers := _sleepers(self.machine)):
+            for machine in reversed(sleepers):
+                machine.freeze()
+            self._asleep_cpu_ns = cpu_ns(self.machine)
             self.awake = False
 
     def counters(self) -> Json:
@@ -130,8 +183,23 @@ def drop_host_caches(host: Machine) -> None:
 
 
 def cpu_ns(machine: Machine) -> int | None:
-    """CPU time of an arm so far; None where its environment cannot tell."""
-    return machine.cpu_ns() if isinstance(machine, Freezable) else None
+    """CPU time of an arm so far, with all that lies around its machine; None where its environment cannot tell."""
+    sleepers = _sleepers(machine)
+    return sleepers[0].cpu_ns() if sleepers else None
+
+
+def stack_of(machine: Machine) -> list[Machine]:
+    """A machine and those around it, outermost (the host) first."""
+    found: list[Machine] = []
+    around: Machine | None = machine
+    while around is not None:
+        found.insert(0, around)
+        around = getattr(around, "parent", None)
+    return found
+
+
+def _sleepers(machine: Machine) -> list[Freezable]:
+    return [each for each in stack_of(machine) if isinstance(each, Freezable)]
 
 
 def busy_ns(counters: Json) -> int | None:

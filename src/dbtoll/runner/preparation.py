@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +14,14 @@ import msgspec
 
 from dbtoll import facts, registry
 from dbtoll.channel.local import open_local
-from dbtoll.errors import EngineError, Unavailable
-from dbtoll.images import dataset, system
+from dbtoll.errors import DbtollError, EngineError, Unavailable
+from dbtoll.images import dataset, disk, kernel, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Engine, Entry, Journal, Lasting, Machine, Workload
+from dbtoll.interfaces import Booting, Engine, Entry, Journal, Lasting, Machine, SettingAside, Workload
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import DATA, Ground, open_stack, place_name
+from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
+from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
 from dbtoll.store import schema
 
@@ -30,7 +31,17 @@ beyond ten the t quantile falls too little to pay for more starts."""
 
 BLOCKS_MAX = 10
 
+SLOW_FACTOR = 3.0
+"""An arm whose block takes so many times the baseline's takes part in one block of each phase: it would take most of the
+budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
+
 ANSWERS_FILE = "answers.json"
+
+IMAGE_SPARE_BYTES = 64 << 20
+"""Nobody writes to the image."""
+
+DATA_SPARE_BYTES = 256 << 20
+"""For a write-ahead log and temporary files, at least; else as much as the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +82,47 @@ def simulated(step: Step) -> bool:
     return bool(getattr(registry.find("environments", step.environment), "simulated", False))
 
 
-def lacks(host: Machine, arms: Sequence[Arm]) -> dict[str, list[Lack]]:
-    """Arm name -> what is missing for it; only the outermost environment can be probed from here."""
+def lacks(
+    host: Machine,
+    arms: Sequence[Arm],
+    say: Callable[[str], None] = lambda text: None,
+    journal: Journal | None = None,
+) -> dict[str, list[Lack]]:
+    """Arm name -> what is missing for it; only the outermost environment can be probed from here.
+
+    ``journal``: where the trials note what they make; by default one of their own.
+    """
     found: dict[str, list[Lack]] = {}
     probed: dict[str, list[Lack]] = {}
-    for arm in arms:
-        step = arm.stack[0]
-        key = repr(step)
-        if key not in probed:
-            environment = registry.find("environments", step.environment)()
-            probed[key] = environment.lacks(host, step.options)
-        if probed[key]:
-            found[arm.name] = probed[key]
+    with passing() if journal is None else nullcontext(journal) as noted:
+        for arm in arms:
+            key = repr(arm.stack[0])
+            if key not in probed:
+                probed[key] = _probed(host, arm.stack[0], say, noted)
+            if probed[key]:
+                found[arm.name] = probed[key]
     return found
 
 
-def demand_all(host: Machine, experiment: Experiment) -> None:
+def _probed(host: Machine, step: Step, say: Callable[[str], None], journal: Journal) -> list[Lack]:
+    try:
+        kernel_artifact = kernel_for(Cache(), step, "bookworm", say)
+    except DbtollError as error:
+        return [Lack("a kernel for guests", error.message, error.mend)]
+    return environment_of(step).lacks(host, step.options, kernel_artifact, journal)
+
+
+def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None]) -> Artifact | None:
+    """The kernel that the step's guests boot, from the cache or made now; None where it needs none, or brings its own."""
+    environment = environment_of(step)
+    if not isinstance(environment, Booting) or environment.kernel(step.options) is None:
+        return None
+    return kernel.debian_kernel(cache, suite, progress=say)[0]
+
+
+def demand_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
     """Unavailable, naming everything that is missing at once, unless every arm can be opened."""
-    missing = lacks(host, experiment.arms)
+    missing = lacks(host, experiment.arms, journal=journal)
     if missing:
         unique = {lack.what: lack for arm_lacks in missing.values() for lack in arm_lacks}
         what = "; ".join(f"{lack.what} ({lack.why})" for lack in unique.values())
@@ -117,11 +151,16 @@ def prepare(
         )
         run_facts["image"] = {"key": image.key, **image_facts}
     ground = Ground(host, image, cpuset, journal, folder.name)
-    master: Artifact | None = None
+    if image is not None:
+        ground = replace(ground, **_for_guests(cache, experiment, image, run_facts, watch))
+    masters: dict[str, Artifact] = {}
     if engine.answers:
-        master, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
+        masters, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
+    if isinstance(engine, SettingAside) and engine.set_aside:
+        watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.set_aside))}")
+        run_facts["settings_set_aside"] = dict(engine.set_aside)
     plan = Plan(experiment, workload.queries, 1, {})
     statements = [
         workload.statements(experiment.engine.name, plan.parameter_seed(number))
@@ -131,7 +170,7 @@ def prepare(
     if engine.answers:
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
-    fresh = _Copies(cache.root / "scratch" / folder.name, master, ground, journal) if master else None
+    fresh = _Copies(cache.root / "scratch" / folder.name, masters, ground, journal) if masters else None
     inputs = Inputs(
         experiment=experiment,
         engine=engine,
@@ -150,7 +189,7 @@ def kept_up(prepared: Prepared) -> Iterator[None]:
     ground, experiment = prepared.ground, prepared.inputs.experiment
     with ExitStack() as stack:
         for arm in experiment.arms:
-            environment = registry.find("environments", arm.stack[0].environment)()
+            environment = environment_of(arm.stack[0])
             if isinstance(environment, Lasting) and arm.copy_of is None:
                 place = Place(
                     name=place_name(ground.run_id, arm.name, 0),
@@ -178,10 +217,31 @@ def _references(
     ]
 
 
+def _for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts: Json, watch: Watch) -> Json:
+    """What those of the arms need that boot: `Ground.disks` and `Ground.kernels`."""
+    suite = experiment.image.get("suite", "bookworm")
+    disks: dict[tuple[str, ...], Artifact] = {}
+    kernels: dict[str, Artifact] = {}
+    for arm in experiment.arms:
+        for depth, step in enumerate(arm.stack):
+            environment = environment_of(step)
+            if not isinstance(environment, Booting):
+                continue
+            for packages in {(), packages_inside(arm, depth)} - set(disks):
+                held = image if not packages else system.obtain_image(cache, suite=suite, extra=packages)[0]
+                disks[packages], _ = disk.disk_of(cache, held, spare_bytes=IMAGE_SPARE_BYTES, progress=watch.say)
+            if (made := kernel_for(cache, step, suite, watch.say)) is not None:
+                kernels[environment.kernel(step.options) or ""] = made
+                run_facts["kernel"] = {"key": made.key}
+    return {"disks": disks, "kernels": kernels}
+
+
 def _dataset(
     cache: Cache, experiment: Experiment, ground: Ground, engine: Engine, workload: Workload, watch: Watch
-) -> tuple[Artifact, Json]:
-    """The master data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`)."""
+) -> tuple[dict[str, Artifact], Json]:
+    """The masters: the data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`),
+    and where an arm needs it the disk that was made of it; by kind of artifact.
+    """
     image = ground.image
     assert image is not None
     native = registry.find("environments", "native")()
@@ -203,21 +263,30 @@ def _dataset(
         estimate_bytes=workload.estimate_bytes(),
         progress=watch.say,
     )
-    return entry.artifact(), {"key": entry.key, "workload": workload.key(), **entry.facts}
+    facts: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
+    masters = {"directory": entry.artifact()}
+    if any(boots(step) for arm in experiment.arms for step in arm.stack):
+        spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
+        masters["file"], facts["disk"] = disk.disk_of(
+            cache, masters["directory"], spare_bytes=spare_bytes, progress=watch.say
+        )
+    return masters, facts
 
 
 class _Copies:
-    """Fresh copies of the master, one for each start; written to the journal, removed after the round."""
+    """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
 
-    def __init__(self, folder: Path, master: Artifact, ground: Ground, journal: Journal) -> None:
-        self.folder, self.master, self.ground, self.journal = folder, master, ground, journal
+    def __init__(self, folder: Path, masters: Mapping[str, Artifact], ground: Ground, journal: Journal) -> None:
+        self.folder, self.masters, self.ground, self.journal = folder, masters, ground, journal
         self.entries: dict[str, Entry] = {}
 
     def make(self, arm: Arm) -> Artifact:
         target = self.path(arm)
+        master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
         self.entries[arm.name] = self.journal.create("directory", path=str(target))
-        dataset.fresh_copy(self.ground.host, self.master, str(target))
-        return Artifact(f"{self.master.key}-copy", str(target))
+        dataset.remove_copy(self.ground.host, str(target))  # of a start whose removal failed: a copy mixes with it
+        dataset.fresh_copy(self.ground.host, master, str(target))
+        return Artifact(f"{master.key}-copy", str(target), master.kind)
 
     def drop(self, arm: Arm) -> None:
         entry = self.entries.pop(arm.name, None)
@@ -290,14 +359,17 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
 
 
 def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:
-    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter."""
-    width = len(rows[0]) if rows else 0
+    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter.
+
+    A statement of several queries answers rows of several widths.
+    """
+    width = max(map(len, rows), default=0)
     columns = tuple("numeric" if _is_fractional(rows, column) else "exact" for column in range(width))
     return AnswerReference(columns, tuple(tuple(row) for row in rows))
 
 
 def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
-    values = [row[column] for row in rows if row[column] is not None]
+    values = [row[column] for row in rows if len(row) > column and row[column] is not None]
     number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
     return all(number.fullmatch(value or "") for value in values) and any(
         set(value or "") & set(".eE") for value in values
@@ -309,17 +381,22 @@ def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a round was seen to cost (seconds): the fixed part, and each block of all its phases."""
+    """What a round was seen to cost (seconds): the fixed part, each block of all its phases, and the only block of the slow.
+
+    ``slow``: arms that take so long that they take part in one block of each phase, however many there are.
+    """
 
     fixed_s: float
     block_s: float
+    slow_s: float = 0.0
+    slow: tuple[str, ...] = ()
 
     def round_s(self, blocks: int) -> float:
-        return self.fixed_s + blocks * self.block_s
+        return self.fixed_s + self.slow_s + blocks * self.block_s
 
     def blocks(self, budget_s: float) -> int:
         """As many as let ROUNDS_WANTED rounds fit, at least one."""
-        room = budget_s / ROUNDS_WANTED - self.fixed_s
+        room = budget_s / ROUNDS_WANTED - self.fixed_s - self.slow_s
         return max(1, min(BLOCKS_MAX, int(room / self.block_s))) if self.block_s > 0 else BLOCKS_MAX
 
 
@@ -336,4 +413,18 @@ def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
     for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
         if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
             raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
-    return Pilot(fixed_s=whole_s - run.phases_s, block_s=run.phases_s)
+    by_arm = visits_s(records)
+    slow = tuple(arm for arm, seconds in by_arm.items() if seconds > SLOW_FACTOR * by_arm[experiment.baseline])
+    slow_s = sum(by_arm[arm] for arm in slow)
+    return Pilot(fixed_s=whole_s - run.phases_s, block_s=run.phases_s - slow_s, slow_s=slow_s, slow=slow)
+
+
+def visits_s(records: Sequence[schema.Record]) -> dict[str, float]:
+    """Arm -> time of its visits after the warm-up, by the clock of whoever drove it (its own where nobody else did)."""
+    total: dict[str, float] = {}
+    for visit in records:
+        if isinstance(visit, schema.Visit) and not visit.first_touch:
+            begin_ns = visit.start_ns if visit.host_start_ns is None else visit.host_start_ns
+            end_ns = visit.end_ns if visit.host_end_ns is None else visit.host_end_ns
+            total[visit.arm] = total.get(visit.arm, 0.0) + (end_ns - begin_ns) / 1e9
+    return total

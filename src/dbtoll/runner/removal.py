@@ -2,30 +2,151 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dbtoll.channel.local import open_local
-from dbtoll.environments import cgroups, docker, dockerd, enclose
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, docker, dockerd, enclose, setting
+from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
-from dbtoll.runner.journal import Remover
+from dbtoll.images.cache import BUILDING, Cache, remove_tree
+from dbtoll.interfaces import Machine
+from dbtoll.model import Json
+from dbtoll.runner import gates
+from dbtoll.runner.journal import FILE, Journal, Remover, StillAlive, leftovers
+
+END_DEADLINE_S = 10.0
+"""A process that was sent SIGKILL ends within milliseconds, unless it waits for a disk."""
 
 
 @contextmanager
 def removers() -> Iterator[Mapping[str, Remover]]:
     """The removers, acting on the local host while the context lasts."""
     with open_local() as host:
-
-        def directory(identity: Mapping[str, Any]) -> None:
-            dataset.remove_copy(host, str(identity["path"]))
-
         yield {
-            "cgroup": lambda identity: cgroups.remove(host, dict(identity)),
-            "container": lambda identity: docker.remove(host, dict(identity)),
-            "process": lambda identity: dockerd.remove(host, dict(identity)),
-            "network": lambda identity: docker.remove_network(host, dict(identity)),
-            "litter": lambda identity: dockerd.remove_litter(host, dict(identity)),
+            "agent": lambda identity: end_agent(host, identity),
+            "cgroup": lambda identity: cgroups.remove(host, identity),
+            "container": lambda identity: docker.remove(host, identity),
+            "process": lambda identity: dockerd.remove(host, identity),
+            "network": lambda identity: docker.remove_network(host, identity),
+            "litter": lambda identity: dockerd.remove_litter(host, identity),
             "stage": lambda identity: enclose.remove(host, dict(identity)),
-            "directory": directory,
+            "directory": lambda identity: dataset.remove_copy(host, str(identity["path"])),
+            setting.KIND: lambda identity: setting.restore(host, identity),
+            gates.TRACING: lambda identity: gates.end_tracing(host, identity),
         }
+
+
+# --- everything that is to be found ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What a clean did, as sentences. ``alive``: folders of runs that are going on, which were left alone."""
+
+    removed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    alive: list[str] = field(default_factory=list)
+
+
+def clean_all(runs_dir: Path) -> Cleaned:
+    """Remove what the runs in ``runs_dir``, the selfbenches and doctor's trials of this user left when they were killed."""
+    cleaned = Cleaned()
+    cache = Cache()
+    for file in sorted(runs_dir.glob(f"*/{FILE}")):
+        clean_one(file.parent, cleaned)
+    passing = [*(cache.root / "scratch").glob(f"*/{FILE}"), *Path(tempfile.gettempdir()).glob(f"dbtoll-*/{FILE}")]
+    for file in sorted(passing):
+        if clean_one(file.parent, cleaned):
+            remove_tree(file.parent)  # nobody reads the journal of what was no run
+            cleaned.removed.append(f"directory path={file.parent}")
+    halves = set(cache.root.glob(f"*/*{BUILDING}"))
+    cache.sweep()
+    cleaned.removed += [f"half of a build, path={path}" for path in sorted(halves) if not path.exists()]
+    return cleaned
+
+
+def clean_one(folder: Path, cleaned: Cleaned) -> bool:
+    """Remove what the run in ``folder`` left. Whether nothing of it is left and nobody works on it."""
+    left = True
+    try:
+        left = bool(leftovers(folder))
+        with Journal(folder) as held:
+            # Only now it is certain that nobody works on it, and so that these are leftovers.
+            if not leftovers(folder):
+                return True
+            with removers() as by_kind:
+                removed, failed = held.sweep(by_kind)
+    except StillAlive:
+        cleaned.alive.append(str(folder))
+        return False
+    except DbtollError as error:
+        if left:  # else it is one that may not be written to, and need not
+            cleaned.failed.append(error.message)
+        return False
+    cleaned.removed += removed
+    cleaned.failed += failed
+    return not failed
+
+
+# --- the run's agent on the host ---------------------------------------------------------------------------------------
+
+
+def identity_of_agent(host: Machine) -> Json:
+    """What tells this process from every other: its number alone may be another's by the time of a `clean`."""
+    pid = host.hello()["pid"]
+    return {"pid": pid, "started": _started(host, pid), "boot": _boot(host)}
+
+
+def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Kill the agent of a killed run, should it not have ended by itself yet, and wait for the programs it started.
+
+    They die with it (launch.rs), but a copy that is being made must not go on while it is being removed. Those in a control
+    group of dbtoll are that group's to end: they may be frozen.
+    """
+    pid = identity["pid"]
+    if identity["boot"] != _boot(machine) or _started(machine, pid) != identity["started"]:
+        return
+    programs = [each for each in _children(machine, pid) if f"/{cgroups.TOP}/" not in _groups(machine, each)]
+    machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
+    deadline = time.monotonic() + END_DEADLINE_S
+    while running := [each for each in (pid, *programs) if _started(machine, each) is not None]:
+        if time.monotonic() > deadline:
+            raise DbtollError(f"processes {running} do not end", "look what they wait for: /proc/PID/stack")
+        time.sleep(0.01)
+
+
+def _children(machine: AgentMachine, parent: int) -> list[int]:
+    numbers = [int(entry["name"]) for entry in machine.entries("/proc") if entry["name"].isdigit()]
+    return [pid for pid in numbers if (stat := _stat(machine, pid)) and int(stat[1]) == parent]
+
+
+def _groups(machine: AgentMachine, pid: int) -> str:
+    try:
+        return machine.get(f"/proc/{pid}/cgroup").decode()
+    except AgentFailure:
+        return ""
+
+
+def _started(machine: Machine, pid: int) -> int | None:
+    """When it started, in clock ticks since boot; None if there is no such process, or it has ended (zombie)."""
+    stat = _stat(machine, pid)
+    return None if stat is None or stat[0] == "Z" else int(stat[19])
+
+
+def _stat(machine: Machine, pid: int) -> list[str] | None:
+    """The fields of proc(5) ``stat`` from the third on (state, parent …); the second may hold anything."""
+    try:
+        return machine.get(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
+    except AgentFailure:
+        return None
+
+
+def _boot(machine: Machine) -> str:
+    return machine.get(setting.BOOT_ID).decode().strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -24,9 +24,15 @@ from dbtoll.model import (
     Statement,
     VisitReply,
 )
+from dbtoll.runner import gates
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.store import schema
 from dbtoll.store.schema import Record
+
+REUSES = 5
+"""Executions on a connection that is made for one visit: what each of them costs shows how soon its making is paid off
+(minhas2008, Figure 2: page faults of the first run on a connection against those of the second and later ones). As many
+as the analysis looks at (`analysis.samples.REUSES`)."""
 
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
@@ -84,7 +90,10 @@ class Cut(Exception):
 
 @dataclass(slots=True)
 class RoundRun:
-    """One attempt at one round. ``write`` takes each record as it comes."""
+    """One attempt at one round. ``write`` takes each record as it comes.
+
+    ``held``: around what a signal must not cut (`stop.Stop.held`). ``whole``: every phase was measured to its end.
+    """
 
     ground: Ground
     inputs: Inputs
@@ -95,6 +104,8 @@ class RoundRun:
     logs: Path | None
     seen_plans: set[str]
     given_up: frozenset[str] = frozenset()
+    held: Callable[[], AbstractContextManager[None]] = nullcontext
+    whole: bool = False
     arms: dict[str, RunningArm] = field(default_factory=dict)
     phases_s: float = 0.0
     _order: int = 0
@@ -115,8 +126,10 @@ class RoundRun:
             for phase in self.plan.phases:
                 self.phase(phase)
             self.phases_s = time.monotonic() - begin
+            self.whole = True
         finally:
-            self.end()
+            with self.held():
+                self.end()
 
     def healthy(self) -> list[str]:
         """Arms that got through the round."""
@@ -138,9 +151,12 @@ class RoundRun:
                 dataset.read_in(machine, DATA)
             running.start_server()
             facts = {**machine.facts(), **engine.facts(running.session())}
+            workload = experiment.workload.name
+            commit = gates.commit_reaches_device(self.ground, running, engine, workload, data, self.plan.index)
             running.sleep()
         except BaseException as error:
-            self.undo(arm, running, closing)
+            with self.held():
+                self.undo(arm, running, closing)
             if not isinstance(error, DbtollError):
                 raise
             self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="failed", reason=error.message))
@@ -149,6 +165,7 @@ class RoundRun:
         self.arms[arm.name] = running
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
+        self.write(commit)
 
     def answers_gate(self, arm: Arm) -> schema.GateRecord:
         """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
@@ -171,16 +188,22 @@ class RoundRun:
             self.undo(running.arm, running, running.closing)
 
     def undo(self, arm: Arm, running: RunningArm | None, closing: ExitStack) -> None:
-        """Take an arm down, however far it came, and its copy of the data; what goes wrong is said and does not spread."""
+        """Take an arm down, however far it came, and its copy of the data; what goes wrong is said and does not spread.
+
+        What remains stays open in the journal, for the sweep at the end of the run (upkeep.py).
+        """
         steps: list[Callable[[], object]] = [closing.close]
         if running is not None:
-            steps = [running.wake, lambda: self.keep_logs(running), running.stop_server, closing.close]
+            # A failed one is not asked to stop its server cleanly: it may not answer, and its data are thrown away.
+            stop = [] if running.failure is not None else [running.stop_server]
+            steps = [running.wake, lambda: self.keep_logs(running), *stop, closing.close]
         steps.append(lambda: self.inputs.drop_data(arm))
         for step in steps:
             try:
                 step()
-            except DbtollError as error:
-                self.watch.say(f"{arm.name} did not end cleanly: {error.message}")
+            except (DbtollError, OSError) as error:  # OSError: a full disk where the logs are kept
+                said = error.message if isinstance(error, DbtollError) else str(error)
+                self.watch.say(f"{arm.name} did not end cleanly: {said}")
 
     def keep_logs(self, running: RunningArm) -> None:
         if self.logs is None:
@@ -193,6 +216,8 @@ class RoundRun:
     def fail(self, running: RunningArm, error: DbtollError) -> None:
         """This start failed in mid-round: said in a second `start` record; the other arms go on."""
         running.failure = error.message
+        with suppress(DbtollError):
+            running.sleep()  # BIAS: whatever still works in there would do so beside the others
         record = schema.Start(round=self.plan.index, arm=running.arm.name, outcome="failed", reason=error.message)
         self.write(record)
         self.watch.say(f"{running.arm.name} failed: {error.message}")
@@ -257,14 +282,18 @@ class RoundRun:
             running.wake()
             if cold:
                 running.restart_cold(self.ground.host)
+            session = running.session(phase.levels["connection"])
+            if per_visit := phase.levels["connection"] == "per_visit":
+                session.disconnect()
             before = running.counters()
-            reply = running.session(phase.levels["connection"]).visit(
+            reply = session.visit(
                 [self.inputs.statements[block.parameter_set][query]],
                 mode=phase.levels["protocol"],
                 pace=self.inputs.experiment.pace,
                 answers=self.inputs.answers[block.parameter_set],
                 lead_in=not (cold or first_touch),
                 dwell=not (cold or first_touch),
+                least=REUSES if per_visit and not (cold or first_touch) else 1,
             )
             after = running.counters()
             others_asleep = self.others_asleep(running)
@@ -276,7 +305,14 @@ class RoundRun:
 
     def others_asleep(self, running: RunningArm) -> bool | None:
         """Whether every other arm has slept through this visit; None where one of them cannot tell."""
-        told = [other.asleep() for other in self.arms.values() if other is not running and other.failure is None]
+        told = []
+        for other in self.arms.values():
+            if other is running or other.failure is not None:
+                continue
+            try:
+                told.append(other.asleep())
+            except DbtollError as error:  # it died in its sleep, which is not the fault of the one that is awake
+                self.fail(other, error)
         return None if None in told else all(told)
 
     def record(
@@ -343,6 +379,8 @@ class RoundRun:
                         processes=inside.get("processes"),
                         background=background,
                         outside_cpu_ns=self.outside_cpu_ns(host),
+                        driver_cpu_ns=gates.agent_cpu_ns(running.machine),
+                        host_at_ns=host.get("at_ns"),
                     )
                 )
 
@@ -351,9 +389,8 @@ class RoundRun:
     def outside_cpu_ns(self, host: Json) -> int | None:
         """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
         busy = busy_ns(host)
-        arms = [cpu_ns(running.machine) for running in self.arms.values()]
-        agent = self.ground.host.counters(tree_of=self.ground.host.hello()["pid"])["processes"]
-        parts = [*arms, agent["user_ns"], agent["system_ns"], time.process_time_ns()]
+        arms = [_cpu_ns(running) for running in self.arms.values()]
+        parts = [*arms, gates.agent_cpu_ns(self.ground.host), time.process_time_ns()]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 
     def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:
@@ -369,6 +406,14 @@ class RoundRun:
 
     def progress(self, doing: str) -> None:
         self.watch.at(self.plan.index, doing, self._done, self._of, self.budget.left_s())
+
+
+def _cpu_ns(running: RunningArm) -> int | None:
+    """CPU time of an arm so far; None also where it has gone, and its count with it."""
+    try:
+        return cpu_ns(running.machine)
+    except DbtollError:
+        return None
 
 
 def _difference(

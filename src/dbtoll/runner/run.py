@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import secrets
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+
+import msgspec
 
 from dbtoll import facts as host_facts
-from dbtoll.errors import RunFolderError
+from dbtoll.errors import ChannelError, RunFolderError
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
-from dbtoll.runner.journal import Journal
+from dbtoll.runner.journal import Journal, resuming
 from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
+from dbtoll.runner.stop import Stop
+from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.writer import RunWriter
+from dbtoll.store.writer import RunWriter, write_durably
+
+ASKED_FILE = "asked.json"
+"""What was asked for, validated: written first, so that a run that is killed before it has a plan can be resumed too."""
+
+STOPPED = "stopped by the user"
 
 FAILURES_MAX = 2
 """Rounds in a row in which an arm may fail before it is given up: its starts cost the others their budget."""
@@ -41,39 +49,116 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
     folder = new_folder(runs_dir)
     watch.say(f"run folder: {folder}")
-    with ready(experiment, folder, watch) as prepared:
-        pilot = preparation.fly_pilot(prepared, watch)
-        blocks = pilot.blocks(experiment.precision.budget_s)
-        watch.say(budget_line(experiment, pilot, blocks))
-        plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks)
-        with RunWriter.create(folder, spec=spec_text.encode(), plan=plan_file, facts=prepared.facts) as writer:
-            plan = Plan(experiment, plan_file.queries, plan_file.blocks, dict(plan_file.slow))
-            Measurement(prepared, plan, folder, writer, None, pilot.round_s(blocks), watch).run()
-    return folder
+    with _room(folder):
+        write_durably(folder / schema.SPEC_FILE, spec_text.encode())
+        write_durably(folder / ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
+    return resume(folder, watch)
 
 
 def resume(folder: Path, watch: Watch) -> Path:
-    """Go on with a run that was stopped or killed: same plan, finished rounds count, the rest is measured anew."""
-    before = read_run(folder)
-    experiment = before.plan.experiment
-    with ready(experiment, folder, watch) as prepared:
-        host_facts.compare(before.facts, prepared.facts, str(folder))
-        writer, run = RunWriter.resume(folder)
+    """Go on with a run, wherever it was stopped or killed: same plan, finished rounds count, the rest is measured anew.
+
+    A new run is one that was stopped before anything was done.
+    """
+    before = _begun(folder)
+    experiment = experiment_of(folder)
+    stop = Stop()
+    with ready(experiment, folder, watch, stop) as prepared:
+        if before is None:
+            writer, plan_file, round_s = _planned(experiment, prepared, folder, watch)
+        else:
+            host_facts.compare(before.facts, prepared.facts, str(folder))
+            writer, before = RunWriter.resume(folder)
+            plan_file = before.plan
+            round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted if a.end), default=0.0)
         with writer:
-            seen_s = [a.end.elapsed_s - a.begin.elapsed_s for a in run.counted if a.end]
-            plan = Plan(experiment, run.plan.queries, run.plan.blocks, dict(run.plan.slow))
-            Measurement(prepared, plan, folder, writer, run, max(seen_s, default=0.0), watch).run()
+            plan = Plan(experiment, plan_file.queries, plan_file.blocks, dict(plan_file.slow))
+            Measurement(prepared, plan, folder, writer, before, round_s, watch, stop).run()
     return folder
 
 
+def experiment_of(folder: Path) -> Experiment:
+    """What a run measures. RunFolderError if the folder holds no run."""
+    before = _begun(folder)
+    if before is not None:
+        return before.plan.experiment
+    try:
+        return msgspec.json.decode((folder / ASKED_FILE).read_bytes(), type=Experiment)
+    except (OSError, msgspec.DecodeError) as error:
+        raise RunFolderError(f"{folder / ASKED_FILE}: cannot be read: {error}", "begin a new run") from None
+
+
+def _begun(folder: Path) -> Run | None:
+    """The run so far; None if it was stopped before its history had a first line. RunFolderError if there is no run."""
+    if (folder / ASKED_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
+        return None
+    return read_run(folder)
+
+
+def _has_line(history: Path) -> bool:
+    try:
+        with history.open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
+
+
+def _planned(
+    experiment: Experiment, prepared: preparation.Prepared, folder: Path, watch: Watch
+) -> tuple[RunWriter, schema.PlanFile, float]:
+    """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
+    kept = folder / schema.PLAN_FILE
+    round_s = 0.0
+    if kept.exists():
+        plan_file = msgspec.json.decode(kept.read_bytes(), type=schema.PlanFile)
+    else:
+        pilot = preparation.fly_pilot(prepared, watch)
+        blocks = pilot.blocks(experiment.precision.budget_s)
+        round_s = pilot.round_s(blocks)
+        watch.say(budget_line(experiment, pilot, blocks))
+        slow = dict.fromkeys(pilot.slow, 1)
+        plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=slow)
+    (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
+    spec = (folder / schema.SPEC_FILE).read_bytes()
+    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), plan_file, round_s
+
+
 @contextmanager
-def ready(experiment: Experiment, folder: Path, watch: Watch) -> Iterator[preparation.Prepared]:
-    """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile."""
-    with Journal(folder) as journal, stoppable(), preparation.host_machine(experiment) as (host, cpuset):
-        preparation.demand_all(host, experiment)
+def ready(
+    experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None
+) -> Iterator[preparation.Prepared]:
+    """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile.
+
+    However it ends, nothing that is in the journal is left, unless its removal fails: that is said, and `dbtoll clean` can
+    try again.
+    """
+    stop = stop or Stop()
+    with (
+        _room(folder),
+        Journal(folder) as journal,
+        stop.heard(),
+        swept(journal, stop, watch),
+        host_of(experiment, journal) as (host, cpuset),
+    ):
+        preparation.demand_all(host, experiment, journal)
         prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)
         with preparation.kept_up(prepared):
             yield preparation.baseline_answers(prepared, folder, watch)
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """A full disk is one sentence that says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = error.filename or folder
+        raise RunFolderError(
+            f"{where}: cannot be written: {error.strerror}; finished rounds are kept",
+            f"make room there; {resuming(folder)}",
+        ) from error
 
 
 def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -> str:
@@ -83,6 +168,8 @@ def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -
     fits = int(precision.budget_s // round_s) if round_s else precision.rounds_max
     line = f"budget {precision.budget_s:.0f} s: about {min(fits, precision.rounds_max)} rounds of {round_s:.0f} s"
     line += f", {blocks} block{'s' if blocks > 1 else ''} each"
+    if pilot.slow and blocks > 1:
+        line += f" (one for {', '.join(pilot.slow)}: many times slower)"
     if fits < precision.rounds_min:
         enough_s = precision.rounds_min * pilot.round_s(1) * 1.1
         line += f"; {precision.rounds_min} rounds do not fit, a budget of {enough_s / 60:.0f} min would do"
@@ -103,6 +190,7 @@ class Measurement:
     before: Run | None
     round_s: float
     watch: Watch
+    stop: Stop
     budget: Budget = field(init=False)
     visits: list[schema.Visit] = field(default_factory=list)
     complete: set[int] = field(default_factory=set)
@@ -120,24 +208,33 @@ class Measurement:
         return self.plan.experiment.precision
 
     def run(self) -> None:
-        reason: str | None = None
         index = -1
-        while reason is None:
-            index += 1
-            if index not in self.complete:
-                reason = self.round(index) or self.decide()
-        self.writer.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
+        try:
+            reason = self.decide() if self.complete else None  # killed between its last round and its end
+            while reason is None:
+                index += 1
+                if index not in self.complete:
+                    reason = self.round(index) or self.decide()
+        except KeyboardInterrupt:
+            reason = STOPPED
+        self.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
         self.watch.say(f"measured {len(self.complete)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
+
+    def append(self, record: schema.Record) -> None:
+        """Into the history, whole."""
+        with self.stop.held():
+            self.writer.append(record)
 
     def round(self, index: int) -> str | None:
         """One attempt at one round. Returns why no other can follow, or None."""
+        self.demand_host()
         attempt = self.before.next_attempt(index) if self.before else 0
         begin_s = self.budget.elapsed_s()
-        self.writer.append(schema.RoundBegin(round=index, attempt=attempt, elapsed_s=begin_s))
+        self.append(schema.RoundBegin(round=index, attempt=attempt, elapsed_s=begin_s))
         records: list[schema.Record] = []
 
         def write(record: schema.Record) -> None:
-            self.writer.append(record)
+            self.append(record)
             records.append(record)
 
         run = RoundRun(
@@ -150,6 +247,7 @@ class Measurement:
             self.folder / "logs",
             self.seen_plans,
             self.given_up(),
+            self.stop.held,
         )
         ended: str | None = None
         problem: str | None = None
@@ -158,13 +256,13 @@ class Measurement:
         except Cut:
             ended, problem = "budget ended", "cut: it ran past the budget"
         except KeyboardInterrupt:
-            ended = problem = "stopped by the user"
+            ended, problem = STOPPED, None if run.whole else STOPPED
         healthy = set(run.healthy())
         missing = self.needed() - healthy
         if problem is None and missing:
             problem = f"without {', '.join(sorted(missing))} there is nothing to compare with"
         end_s = self.budget.elapsed_s()
-        self.writer.append(
+        self.append(
             schema.RoundEnd(round=index, attempt=attempt, complete=problem is None, reason=problem, elapsed_s=end_s)
         )
         for arm in self.plan.experiment.arms:
@@ -175,6 +273,15 @@ class Measurement:
             # The longest so far, slowly forgotten: a round that would not fit is not begun.
             self.round_s = max(end_s - begin_s, 0.8 * self.round_s)
         return ended or self.nothing_left()
+
+    def demand_host(self) -> None:
+        """ChannelError unless the host's agent answers: without it every arm of every round would only fail."""
+        try:
+            self.prepared.ground.host.call("ping", {})
+        except ChannelError as error:
+            raise ChannelError(
+                f"{error.message}; finished rounds are kept", f"look what ended it; {resuming(self.folder)}"
+            ) from error
 
     def decide(self) -> str | None:
         """After whole rounds only."""
@@ -193,18 +300,3 @@ class Measurement:
         others = {arm.name for arm in self.plan.experiment.arms} - self.needed()
         gone = self.given_up()
         return "no arm left" if self.needed() & gone or (others and others <= gone) else None
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as control-C does: through every teardown."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

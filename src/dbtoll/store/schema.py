@@ -125,6 +125,8 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters"):
     processes: Json | None = None
     background: Json | None = None
     outside_cpu_ns: int | None = None
+    driver_cpu_ns: int | None = None
+    host_at_ns: int | None = None
 
 
 class GateRecord(Record, frozen=True, kw_only=True, tag="gate"):

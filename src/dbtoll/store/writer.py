@@ -61,7 +61,7 @@ class RunWriter:
             FACTS_FILE: msgspec.json.format(msgspec.json.encode(facts)),
         }
         for name, content in contents.items():
-            _write_durably(folder / name, content)
+            write_durably(folder / name, content)
         writer = cls(history, FIRST_CHAIN)
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         writer.append(
@@ -100,11 +100,17 @@ class RunWriter:
         return writer, run
 
     def append(self, record: Record) -> None:
-        """Write one record."""
-        line, self._chain = seal(record, self._chain)
-        written = self._file.write(line)
-        while written < len(line):  # a full disk or a signal may cut a write short
-            written += self._file.write(line[written:])
+        """Write one record whole. OSError where the disk is full: then nothing of it stays."""
+        line, chain = seal(record, self._chain)
+        before_bytes = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(line)
+            while written < len(line):  # a full disk or a signal may cut a write short
+                written += self._file.write(line[written:])
+        except OSError:
+            os.ftruncate(self._file.fileno(), before_bytes)
+            raise
+        self._chain = chain
         if isinstance(record, RoundEnd):
             self.sync()
 
@@ -115,8 +121,10 @@ class RunWriter:
     def close(self) -> None:
         """Sync and let go of the file; twice is once."""
         if not self._file.closed:
-            self.sync()
-            self._file.close()
+            try:
+                self.sync()
+            finally:
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,13 +140,18 @@ def next_round(run: reader.Run, index: int) -> RoundBegin:
     return RoundBegin(round=index, attempt=run.next_attempt(index), elapsed_s=run.elapsed_s)
 
 
-def _write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes) -> None:
+    """A small file that is there whole or not at all, on the disk when this returns."""
     temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sync_directory(path: Path) -> None:

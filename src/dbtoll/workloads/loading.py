@@ -11,6 +11,9 @@ from dbtoll.interfaces import Machine
 from dbtoll.model import Address
 from dbtoll.workloads.sqltext import Part
 
+PART_DEADLINE_S = 6 * 3600.0
+"""One statement of a load: an index over the largest table takes minutes at scale factor 10."""
+
 
 def run_in_order(machine: Machine, address: Address, parts: Sequence[Part]) -> int:
     """One statement after the other over one connection; ns by the agent's clock.
@@ -49,8 +52,8 @@ def run_side_by_side(machine: Machine, address: Address, parts: Sequence[Part], 
     return int(machine.call("ping", {})["at_ns"]) - began_ns
 
 
-def _run(query: Callable[[str], object], part: Part) -> None:
+def _run(query: Callable[..., object], part: Part) -> None:
     try:
-        query(part.sql)
+        query(part.sql, timeout_s=PART_DEADLINE_S)
     except EngineError as error:
         raise EngineError(f"{part.where}: {error.message}", error.mend) from None

@@ -14,7 +14,7 @@ from dbtoll.interfaces import Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.drawing import Draw
-from dbtoll.workloads.loading import run_in_order
+from dbtoll.workloads.loading import PART_DEADLINE_S, run_in_order
 from dbtoll.workloads.sql.directory import Asked, Table, read
 
 ROWS_PER_INSERT = 1000
@@ -24,6 +24,7 @@ class Workload:
     """interfaces.Workload for one directory."""
 
     name = "sql"
+    writes = False
     options: Mapping[str, Option] = {
         "directory": Option("path", "", "with schema.sql, load.sql, load/, indexes.sql, statements/, expected/"),
         "queries": Option("list", ["all"], "which of the statements, by file name without .sql, or all"),
@@ -102,7 +103,9 @@ def _counts(machine: Machine, address: Address) -> dict[str, int]:
         counts = {}
         for schema, table in tables:
             name = f"{_identifier(schema or '')}.{_identifier(table or '')}"
-            counts[f"{schema}.{table}"] = int(session.query(f"select count(*) from {name}")[0][0] or 0)
+            counts[f"{schema}.{table}"] = int(
+                session.query(f"select count(*) from {name}", timeout_s=PART_DEADLINE_S)[0][0] or 0
+            )
         return counts
     finally:
         session.close()

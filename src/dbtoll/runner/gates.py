@@ -1,0 +1,272 @@
+"""Honesty gates that only the runner can answer (DESIGN §4): something has to be tried while an arm is up.
+
+`commit_reaches_device`: once per start, outside timed passes, while all other arms sleep, the arm commits a few times and the
+outermost host's kernel tells what its processes asked for and what reached a block device. See docs/METHOD.md, "Gates".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dbtoll import registry
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.arm import ArmMachine
+from dbtoll.errors import AgentFailure
+from dbtoll.interfaces import CacheDropping, Committing, Engine, Journal, Machine, Session
+from dbtoll.model import Artifact, Json
+from dbtoll.runner.arms import DATA, Ground, RunningArm, place_name
+from dbtoll.store.schema import GateRecord
+
+NAME = "commit_reaches_device"
+
+COMMITS = 5
+"""Of each kind, one after the other: each is durable before the next begins, so none can ride on another's flush."""
+
+COMMIT_BYTES = 4096
+"""A page: what a file system writes at least."""
+
+TRACING = "tracing"
+"""Kind of journal entry: ``instance``, a directory of the kernel's tracing files."""
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+"""File systems without a device."""
+
+MEMORY_DEVICES = re.compile(r"z?ram\d+")
+"""Block devices that forget."""
+
+WRITTEN_BY_CALLER = frozenset({"ext2", "ext3", "ext4", "xfs"})
+"""File systems on which the process that asks for durable data hands the writes to the device itself. On others (btrfs,
+zfs) threads of the kernel do, and then it cannot be told for whom."""
+
+
+# --- the gate ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kind of commit: what was seen of ``COMMITS`` of them. ``passed`` None: it cannot be told, ``text`` says why."""
+
+    passed: bool | None
+    text: str
+
+
+class _UntraceableError(Exception):
+    """The host's kernel cannot be asked what it does; the message says why."""
+
+
+def commit_reaches_device(
+    ground: Ground, running: RunningArm, engine: Engine, workload: str, data: Artifact | None, round_index: int
+) -> GateRecord:
+    """Whether what this arm's server and file system call durable was written to a block device of the host, and flushed.
+
+    ``data``: the arm's copy, None where the engine keeps none. For a workload that writes a failure voids the start, for
+    others it is a label. Raises DbtollError if the arm itself cannot commit.
+    """
+    voids = bool(registry.find("workloads", workload).writes)
+    trials = (
+        {"": Trial(None, f"{engine.name} keeps no data")} if data is None else _trials(ground, running, engine, data)
+    )
+    outcomes = [trial.passed for trial in trials.values()]
+    passed = False if False in outcomes else None if None in outcomes else True
+    finding = "; ".join(f"commits of {what}: {trial.text}" if what else trial.text for what, trial in trials.items())
+    return GateRecord(round=round_index, arm=running.arm.name, gate=NAME, passed=passed, finding=finding, voids=voids)
+
+
+def _trials(ground: Ground, running: RunningArm, engine: Engine, data: Artifact) -> dict[str, Trial]:
+    machine, host = running.machine, ground.host
+    outermost = _outermost(machine, host)
+    if outermost is None or not isinstance(host, AgentMachine):
+        return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
+    kinds: dict[str, Callable[[], object]] = {"a file beside the data": lambda: _commit_file(machine)}
+    if isinstance(engine, Committing):
+        session = running.session()
+        kinds[engine.name] = lambda: _commit_by_server(engine, session)
+    trials: dict[str, Trial] = {}
+    beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
+    instance = f"dbtoll-{place_name(ground.run_id, running.arm.name, 0)}"
+    for what, commit in kinds.items():
+        if isinstance(machine, CacheDropping):
+            machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
+        try:
+            before = _members(host, outermost.group)
+            seen = _traced(host, ground.journal, instance, commit)
+            members = before | _members(host, outermost.group)
+            trials[what] = judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
+        except _UntraceableError as why:
+            trials[what] = _by_counters(host, commit, str(why))
+    return trials
+
+
+def _outermost(machine: Machine, host: Machine) -> ArmMachine | None:
+    """The machine that stands directly on the host: its control group there holds all of the arm."""
+    while isinstance(machine, ArmMachine):
+        if machine.parent is host:
+            return machine
+        machine = machine.parent
+    return None
+
+
+def _commit_file(machine: Machine) -> None:
+    """By the arm's agent, with fdatasync."""
+    machine.call("commit", {"folder": DATA, "size_bytes": COMMIT_BYTES, "count": COMMITS}, timeout_s=120.0)
+
+
+def _commit_by_server(engine: Committing, session: Session) -> None:
+    for _ in range(COMMITS):
+        engine.commit(session)
+
+
+def _members(host: AgentMachine, group: str) -> set[int]:
+    """Numbers of the processes in a control group and in all groups below it."""
+    pids = {int(pid) for pid in host.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}
+    for entry in host.entries(group):
+        if entry["kind"] == "directory":
+            pids |= _members(host, f"{group}/{entry['name']}")
+    return pids
+
+
+# --- by tracing ------------------------------------------------------------------------------------------------------------
+
+
+def _traced(host: AgentMachine, journal: Journal, instance: str, work: Callable[[], object]) -> Json:
+    """What the host's kernel did meanwhile (docs/PROTOCOL.md, ``trace_end``). Raises _UntraceableError before any work."""
+    entry = journal.create(TRACING, instance=instance)
+    try:
+        host.call("trace_begin", {"instance": instance})
+    except AgentFailure as failure:
+        entry.done()
+        raise _UntraceableError(failure.message) from failure
+    try:
+        work()
+    finally:
+        seen = host.call("trace_end", {"instance": instance})
+        entry.done()
+    return seen
+
+
+def end_tracing(host: Machine, identity: Mapping[str, str]) -> None:
+    """Remove what a killed run left of it (journal kind `TRACING`)."""
+    try:
+        host.call("trace_end", {"instance": identity["instance"]})
+    except AgentFailure as failure:
+        if failure.code != "not_found":
+            raise
+
+
+def judge(seen: Json, members: set[int], beneath: str | None, inside: str | None) -> Trial:
+    """From a trace around `COMMITS` commits of one kind.
+
+    ``members``: the arm's processes on the host. ``beneath``: the host's file system that holds the arm's data or disk;
+    ``inside``: the arm's own; None if not known.
+    """
+    own = [process for process in seen["processes"] if process["pid"] in members]
+    kernel = [process for process in seen["processes"] if process["kernel"]]
+    devices = {number: device for number, device in seen["devices"].items() if not _forgets(device)}
+    written = {number: _queued(own, number, "writes") for number in devices}
+    for number, count in sorted(written.items(), key=lambda item: -item[1]):
+        whole = devices.get(devices[number]["whole"], devices[number])
+        if count >= COMMITS and whole["writes_done"] >= COMMITS:
+            flushes = min(_queued([*own, *kernel], number, "flushes"), whole["flushes_done"])
+            return _flushed(devices[number]["name"] or number, whole["write_cache"], flushes, _asked(own))
+    most = max(written.values(), default=0)
+    finding = f"of {COMMITS} that were acknowledged {most or 'none'} reached a block device: "
+    if in_memory := {beneath, inside} & IN_MEMORY:
+        return Trial(False, finding + f"the data lie in memory ({in_memory.pop()})")
+    calls = _asked(own)
+    if seen["lost"]:
+        return Trial(None, f"the trace has lost {seen['lost']} events")
+    if seen["calls_traced"] and not calls:
+        return Trial(False, finding + "none of the arm's processes on the host asked for durable data")
+    by_kernel = max((_queued(kernel, number, "writes") for number in devices), default=0)
+    if by_kernel >= COMMITS and beneath not in WRITTEN_BY_CALLER:
+        return Trial(
+            None, f"threads of the kernel wrote {by_kernel} times; on {beneath or 'this host'} it shows not for whom"
+        )
+    return Trial(False, finding + (f"in spite of {calls}" if calls else "what was asked for could not be traced"))
+
+
+def _forgets(device: Json) -> bool:
+    return MEMORY_DEVICES.fullmatch(device["name"] or "") is not None
+
+
+def _queued(processes: Sequence[Json], device: str, what: str) -> int:
+    return sum(int(process["queued"].get(device, {}).get(what, 0)) for process in processes)
+
+
+def _asked(processes: Sequence[Json]) -> str:
+    """``5 fdatasync by postgres``; empty if none."""
+    calls: Counter[tuple[str, str]] = Counter()
+    for process in processes:
+        calls.update({(call, process["name"]): count for call, count in process["calls"].items()})
+    return ", ".join(f"{count} {call} by {name}" for (call, name), count in sorted(calls.items()))
+
+
+def _flushed(device: str, cache: str | None, flushes: int, calls: str) -> Trial:
+    asked = f" ({calls})" if calls else ""
+    written = f"all {COMMITS} were written to {device}"
+    if flushes >= COMMITS:
+        return Trial(True, f"{written} and flushed before they were acknowledged{asked}")
+    if cache == "write back":
+        return Trial(False, f"{written}, but only {flushes} flushes reached it, which holds writes back{asked}")
+    why = "writes through, and so gets no flushes" if cache else "does not say whether it holds writes back"
+    return Trial(True, f"{written}, which {why}{asked}")
+
+
+# --- by the devices' counters ------------------------------------------------------------------------------------------------
+
+
+def _by_counters(host: AgentMachine, commit: Callable[[], object], untraceable: str) -> Trial:
+    """Where nothing can be traced: whether any device was written to so often, and was not in as long a time without it."""
+    before, begin = _writes(host), time.monotonic()
+    commit()
+    between, spent_s = _writes(host), time.monotonic() - begin
+    time.sleep(spent_s)
+    after = _writes(host)
+    risen = {name: between[name] - before.get(name, 0) for name in between}
+    idle = {name: after[name] - between.get(name, 0) for name in after}
+    how = f"by the device's counters alone, as tracing is refused: {untraceable}"
+    if max(risen.values(), default=0) < COMMITS:
+        return Trial(False, f"of {COMMITS} that were acknowledged none reached a block device ({how})")
+    told = [name for name, count in risen.items() if count >= COMMITS > idle.get(name, 0)]
+    if not told:
+        return Trial(None, f"others write to the devices too, so it cannot be told ({how})")
+    return Trial(True, f"{risen[told[0]]} writes reached {told[0]} ({how}; flushes are not counted)")
+
+
+def _writes(host: AgentMachine) -> dict[str, int]:
+    disks = (host.counters()["machine"] or {}).get("disk") or {}
+    return {name: int(disk["writes"]) for name, disk in disks.items() if not MEMORY_DEVICES.fullmatch(name)}
+
+
+# --- file systems ------------------------------------------------------------------------------------------------------------
+
+
+def file_system(machine: Machine, path: str) -> str | None:
+    """The kind of file system that holds ``path`` (no links in it), by proc(5) ``mountinfo``; None if it cannot be told."""
+    best, kind = "", None
+    for line in machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
+        # Of two on one mount point the later hides the earlier.
+        if len(mount) >= len(best) and f"{path.rstrip('/')}/".startswith(f"{mount.rstrip('/')}/"):
+            best, kind = mount, after.split()[0]
+    return kind
+
+
+# --- the agents ----------------------------------------------------------------------------------------------------------------
+
+
+def agent_cpu_ns(machine: Machine) -> int | None:
+    """CPU time so far of the machine's agent, which drives the load inside an arm; None where there is none.
+
+    Of its own process only, without what it started (on the host: the native arms themselves); in steps of 10 ms.
+    """
+    if not isinstance(machine, AgentMachine):
+        return None
+    counted = machine.call("counters", {"pids": [machine.hello()["pid"]], "machine": False})["processes"]
+    parts = (counted["user_ns"], counted["system_ns"])
+    return None if None in parts else sum(parts)

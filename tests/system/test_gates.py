@@ -1,0 +1,477 @@
+"""Honesty gates that fail for real: on real arms, with real servers, through the real runner and analysis."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll import spec
+from dbtoll.analysis import result as results
+from dbtoll.analysis.shape import ArmResult, Gate, Result
+from dbtoll.channel.local import open_local
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.engines.null import Engine as NullEngine
+from dbtoll.engines.postgres import Engine, Server
+from dbtoll.environments.qemu import Environment as Qemu
+from dbtoll.environments.uml import Environment as Uml
+from dbtoll.errors import AgentFailure, Unavailable
+from dbtoll.images.cache import Cache
+from dbtoll.images.disk import disk_of
+from dbtoll.images.kernel import debian_kernel
+from dbtoll.interfaces import Machine
+from dbtoll.model import Arm, Artifact, Experiment, Outcome, Provision, Resources, Step
+from dbtoll.plan import Plan
+from dbtoll.runner import gates, removal
+from dbtoll.runner.arms import DATA, Ground, RunningArm
+from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.run import ready
+from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Visit
+from dbtoll.store.writer import RunWriter
+from dbtoll.workloads.tpch import Workload as Tpch
+from tests.support.places import CPU, place, small_image
+
+OpenArm = Callable[..., Machine]
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.geteuid() != 0, reason="native arms and tracing need root"),
+]
+
+RESOURCES = Resources(memory_bytes=1 << 30)
+
+
+# --- a commit reaches the device -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    with Journal(folder) as open_journal:
+        yield open_journal
+    assert leftovers(folder) == []
+
+
+@pytest.fixture
+def on_disk(local: AgentMachine, tmp_path: Path) -> Path:
+    """An empty directory on a file system that has a device."""
+    if gates.file_system(local, str(tmp_path)) in gates.IN_MEMORY:
+        pytest.skip(f"{tmp_path} lies in memory: give pytest a --basetemp on a disk")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    folder = Path("/dev/shm") / f"dbtoll-gates-{os.getpid()}"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def gate_of_server(
+    local: AgentMachine, journal: Journal, open_arm: OpenArm, data: Path, settings: Mapping[str, str] | None = None
+) -> GateRecord:
+    """What the gate says of a native arm with PostgreSQL on ``data``."""
+    artifact = Artifact("gates", str(data))
+    machine = open_arm(Provision(artifact, DATA, writable=True), resources=RESOURCES)
+    engine = Engine({})
+    engine.create(machine, DATA)
+    with ExitStack() as closing:
+        asked = {**engine.settings(RESOURCES), **(settings or {})}
+        running = RunningArm(Arm("a", (Step("native"),)), machine, engine, asked, closing)
+        running.start_server()
+        try:
+            ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
+            return gates.commit_reaches_device(ground, running, engine, "tpch", artifact, 0)
+        finally:
+            running.stop_server()
+
+
+def test_the_commits_of_a_native_server_reach_the_device(
+    local: AgentMachine, journal: Journal, open_arm: OpenArm, on_disk: Path
+) -> None:
+    gate = gate_of_server(local, journal, open_arm, on_disk)
+    assert gate.passed is True, gate.finding
+    assert not gate.voids
+    file, server = gate.finding.split("; ")
+    assert file.startswith("commits of a file beside the data: all 5 were written to ")
+    assert server.startswith("commits of postgres: all 5 were written to ")
+    assert "5 fdatasync by agent" in file and "fdatasync by postgres" in server
+    assert list(on_disk.glob(".dbtoll-commit*")) == []
+
+
+@pytest.mark.parametrize("settings", [{"fsync": "off"}, {"synchronous_commit": "off"}])
+def test_a_server_that_acknowledges_what_is_not_durable_is_found(
+    local: AgentMachine,
+    journal: Journal,
+    open_arm: OpenArm,
+    on_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+) -> None:
+    monkeypatch.setattr(Tpch, "writes", True)
+    gate = gate_of_server(local, journal, open_arm, on_disk, settings)
+    assert gate.passed is False
+    assert gate.voids  # its workload writes
+    file, server = gate.finding.split("; ")
+    assert "all 5 were written" in file  # the machine itself is honest
+    assert server.startswith("commits of postgres: of 5 that were acknowledged")
+
+
+def test_data_in_memory_are_found(local: AgentMachine, journal: Journal, open_arm: OpenArm, in_memory: Path) -> None:
+    gate = gate_of_server(local, journal, open_arm, in_memory)
+    assert gate.passed is False
+    assert gate.finding.count("the data lie in memory (tmpfs)") == 2
+
+
+@contextmanager
+def guest(
+    local: AgentMachine, journal: Journal, tmp_path: Path, environment: Qemu | Uml, options: dict[str, Any]
+) -> Iterator[tuple[RunningArm, Artifact]]:
+    """A guest without a server, its data on a disk of its own."""
+    kernel = None
+    try:
+        kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
+    except Unavailable as error:
+        pytest.skip(f"{error.message}; {error.mend}")
+    if shutil.which({"qemu": "qemu-system-x86_64", "uml": "linux.uml"}[environment.name]) is None:
+        pytest.skip(f"apt-get install -y {' '.join(environment.packages)}")
+    disks = Cache(tmp_path / "disks")
+    image = disk_of(disks, small_image(tmp_path / "image" / "root"), spare_bytes=8 << 20)[0]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    data = disk_of(disks, Artifact("empty", str(empty)), spare_bytes=16 << 20)[0]
+    asked = place("guest", image, provisions=[Provision(data, DATA, writable=True)], options=options)
+    with environment.open(local, replace(asked, kernel=kernel), journal) as machine, ExitStack() as closing:
+        arm = Arm("guest", (Step(environment.name, options),))
+        yield RunningArm(arm, machine, NullEngine({}), {}, closing), data
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "passed", "said"),
+    [
+        (Uml(), {}, True, "all 5 were written"),
+        # linux.uml 6.1 answers the flushes of its guest without any call.
+        (Uml(), {"sync": False}, False, "none of the arm's processes on the host asked"),
+        (Qemu(), {"accel": "tcg"}, True, "by qemu-system-x86"),
+        (Qemu(), {"accel": "tcg", "cache": "unsafe"}, False, "none of the arm's processes on the host asked"),
+    ],
+    ids=["uml", "uml sync=no", "qemu", "qemu cache=unsafe"],
+)
+def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
+    local: AgentMachine,
+    journal: Journal,
+    on_disk: Path,
+    environment: Qemu | Uml,
+    options: dict[str, Any],
+    passed: bool,
+    said: str,
+) -> None:
+    with guest(local, journal, on_disk, environment, options) as (running, data):
+        ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
+        gate = gates.commit_reaches_device(ground, running, NullEngine({}), "tpch", data, 0)
+    assert gate.passed is passed, gate.finding
+    assert said in gate.finding
+
+
+def test_a_killed_run_leaves_no_tracing_behind(local: AgentMachine, tmp_path: Path) -> None:
+    """The runner's agent is killed between the two calls."""
+    name = f"dbtoll-test-{os.getpid()}"
+    with Journal(tmp_path) as journal:
+        journal.create(gates.TRACING, instance=name)
+        agent = open_local("to be killed")
+        agent.call("trace_begin", {"instance": name})
+        os.kill(agent.hello()["pid"], 9)
+        agent.close()
+        with removal.removers() as by_kind:
+            removed, failed = journal.sweep(by_kind)
+    assert (len(removed), failed, leftovers(tmp_path)) == (1, [], [])
+    with pytest.raises(AgentFailure, match="no tracing instance") as gone:
+        local.call("trace_end", {"instance": name})
+    assert gone.value.code == "not_found"
+
+
+def test_two_of_one_name_do_not_meet(local: AgentMachine) -> None:
+    name = {"instance": f"dbtoll-test-{os.getpid()}"}
+    local.call("trace_begin", name)
+    try:
+        with pytest.raises(AgentFailure, match="File exists"):
+            local.call("trace_begin", name)
+    finally:
+        local.call("trace_end", name)
+
+
+def test_where_nothing_can_be_traced_the_devices_counters_are_read(
+    local: AgentMachine, on_disk: Path, in_memory: Path
+) -> None:
+    """Somebody else may write meanwhile: then it says that it cannot tell, and never the wrong thing."""
+
+    def commit(folder: Path) -> Callable[[], object]:
+        return lambda: local.call("commit", {"folder": str(folder), "size_bytes": 4096, "count": gates.COMMITS})
+
+    reached = gates._by_counters(local, commit(on_disk), "no root")
+    assert reached.passed is not False
+    assert "no root" in reached.text or "others write" in reached.text
+    assert gates._by_counters(local, commit(in_memory), "no root").passed is not True
+
+
+# --- through the runner and the analysis -----------------------------------------------------------------------------------
+
+MEDDLED = """
+question = "Does each gate find what is wrong with an arm?"
+baseline = "native"
+[engine]
+name = "postgres"
+[workload]
+name = "tpch"
+scale = 0.01
+queries = ["Q1", "Q6"]
+[resources]
+memory = "1 GiB"
+[precision]
+rounds_min = 2
+[[arm]]
+name = "native"
+stack = "native"
+[[arm]]
+name = "wrong"
+stack = "native"
+[[arm]]
+name = "planned"
+stack = "native"
+[[arm]]
+name = "settled"
+stack = "native"
+[[arm]]
+name = "volatile"
+stack = "native"
+[[arm]]
+name = "widened"
+stack = "native"
+[[arm]]
+name = "held"
+stack = "native:cpu_quota=0.5"
+[[arm]]
+name = "restless"
+stack = "native"
+"""
+ROUNDS, TROUBLED = 3, 2
+"""The last round, in which one arm does not sleep and somebody else uses the arms' processor."""
+
+
+class Meddler(Engine):
+    """PostgreSQL; but in the arm that is called so, something is not as it should be."""
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+        assert isinstance(machine, AgentMachine)
+        settings = {**settings, **self.settings_in(machine)}
+        server = super().start(machine, data, settings)
+        session = machine.serial(server.address, connection="one")
+        try:
+            for arm, statements in self.SQL.items():
+                if f"-{arm}-" in machine.name:
+                    for sql in statements:
+                        session.query(sql)
+        finally:
+            session.close()
+        if "-widened-" in machine.name:
+            widen(machine)
+        if "-restless-" in machine.name:
+            machine.spawn(["sh", "-c", "while :; do :; done"])
+            machine.freeze = lambda: None  # type: ignore[attr-defined]
+        return server
+
+    SQL: Mapping[str, tuple[str, ...]] = {
+        "wrong": ("UPDATE lineitem SET l_extendedprice = l_extendedprice + 1",),
+        "planned": (
+            "CREATE INDEX covering ON lineitem (l_shipdate, l_discount, l_quantity, l_extendedprice)",
+            "VACUUM lineitem",
+        ),
+    }
+
+    @staticmethod
+    def settings_in(machine: Machine) -> dict[str, str]:
+        if "-settled-" in machine.name:
+            return {"work_mem": "64kB"}
+        return {"fsync": "off"} if "-volatile-" in machine.name else {}
+
+
+def widen(machine: AgentMachine) -> None:
+    """Somebody gives the arm one more processor, behind the runner's back."""
+    every = os.sched_getaffinity(1)
+    pid = machine.hello()["pid"]
+    trees = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*")]
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        path = line.split(":", 2)[2]
+        for file in (Path(f"{tree}{path}") / "cpuset.cpus" for tree in trees if path != "/"):
+            if file.exists():
+                file.write_text(",".join(map(str, sorted(every))))
+    os.sched_setaffinity(pid, every)
+
+
+class Silent:
+    """A watch that shows nothing and never stops a run."""
+
+    def say(self, text: str) -> None:
+        del text
+
+    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
+        del round_index, doing, done, of, left_s
+
+    def decide(self, visits: list[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+        del visits, rounds, elapsed_s, next_round_s
+        return None
+
+
+@pytest.fixture(scope="module")
+def meddled(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """What is said of three rounds over native arms in which something is wrong."""
+    folder = tmp_path_factory.mktemp("meddled") / "run"
+    folder.mkdir()
+    asked = spec.parse(MEDDLED, "meddled.toml")
+    try:
+        with ready(asked, folder, Silent()) as prepared:
+            measure(asked, prepared, folder)
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    assert leftovers(folder) == []
+    return results.analyze(folder)
+
+
+def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
+    plan = Plan(asked, prepared.queries, 2, {})
+    inputs = replace(prepared.inputs, engine=Meddler(asked.engine.options))
+    plan_file = PlanFile(experiment=asked, queries=prepared.queries, blocks=2)
+    with RunWriter.create(folder, spec=MEDDLED.encode(), plan=plan_file, facts=prepared.facts) as writer:
+        for index in range(ROUNDS):
+            troubled = index == TROUBLED
+            left_out = frozenset() if troubled else frozenset({"restless"})
+            writer.append(RoundBegin(round=index, attempt=0, elapsed_s=0.0))
+            run = RoundRun(
+                prepared.ground, inputs, plan.round(index), writer.append, Silent(), Budget(float("inf")),
+                None, set(), left_out,
+            )  # fmt: skip
+            with foreign_load(prepared.ground.cpuset[0]) if troubled else ExitStack():
+                run.measure()
+            writer.append(RoundEnd(round=index, attempt=0, complete=True, elapsed_s=1.0))
+        writer.append(RunEnd(reason="rounds_max", elapsed_s=2.0))
+
+
+@contextmanager
+def foreign_load(cpu: int) -> Iterator[None]:
+    """Somebody else's program on the arms' processor."""
+    burning = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"]
+    with subprocess.Popen(burning) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def arm_of(result: Result, name: str) -> ArmResult:
+    return next(arm for arm in result.arms if arm.name == name)
+
+
+def gate_of(result: Result, arm: str, name: str) -> Gate:
+    return next(gate for gate in arm_of(result, arm).gates if gate.name == name)
+
+
+def test_a_wrong_answer_makes_the_arm_invalid(meddled: Result) -> None:
+    gate = gate_of(meddled, "wrong", "equal_answers")
+    assert gate.passed is False and gate.voids
+    assert "Q1" in gate.finding and "Q6" in gate.finding and "row 1" in gate.finding
+    assert arm_of(meddled, "wrong").outcome is Outcome.INVALID
+    assert gate_of(meddled, "settled", "equal_answers").passed is True
+
+
+def test_a_changed_plan_is_labelled_and_split_off(meddled: Result) -> None:
+    gate = gate_of(meddled, "planned", "same_plans")
+    assert gate.passed is False and not gate.voids
+    assert gate.finding == "other plans than the baseline: Q6"
+    (same,) = [c for c in meddled.comparisons if (c.arm, c.estimand) == ("planned", "geomean_same_plans")]
+    assert same.left_out == ("Q6: another plan",)
+    assert same.estimate is not None
+    (alone,) = [c for c in meddled.comparisons if (c.arm, c.estimand) == ("planned", "query:Q1")]
+    assert same.estimate == pytest.approx(alone.estimate)
+
+
+def test_other_settings_void_the_start(meddled: Result) -> None:
+    gate = gate_of(meddled, "settled", "same_server")
+    assert gate.void_rounds == (0, 1, 2)
+    assert gate.finding == "other than in the baseline: work_mem 64kB (built-in)"
+    assert arm_of(meddled, "settled").outcome is Outcome.INVALID
+    assert gate_of(meddled, "native (A/A)", "same_server").passed is True
+
+
+def test_fsync_off_is_seen_as_a_setting_and_at_the_device(meddled: Result) -> None:
+    gate = gate_of(meddled, "volatile", "commit_reaches_device")
+    assert gate.passed is False and gate.rounds_failed == (0, 1, 2)
+    assert not gate.voids  # TPC-H reads only
+    assert "postgres: of 5 that were acknowledged none reached a block device" in gate.finding
+    assert "fsync off (built-in)" in gate_of(meddled, "volatile", "same_server").finding
+    assert gate_of(meddled, "native", "commit_reaches_device").passed is True
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second processor to give away")
+def test_more_processors_void_the_start(meddled: Result) -> None:
+    gate = gate_of(meddled, "widened", "same_resources")
+    assert gate.passed is False and gate.void_rounds == (0, 1, 2)
+    assert f"processors {len(os.sched_getaffinity(0))} (1)" in gate.finding
+
+
+def test_a_quota_that_was_asked_for_is_named(meddled: Result) -> None:
+    gate = gate_of(meddled, "held", "same_resources")
+    assert gate.passed is False and not gate.voids
+    assert gate.finding == "other than in the baseline: CPU quota 0.5 (none), as asked for"
+    assert gate_of(meddled, "native", "same_resources").passed is True
+
+
+def test_a_neighbour_that_is_awake_voids_the_visits(meddled: Result) -> None:
+    for arm in ("native", "native (A/A)", "planned"):
+        gate = gate_of(meddled, arm, "others_asleep")
+        assert gate.passed is False and gate.rounds_failed == (TROUBLED,)
+        assert gate.void_visits > 0
+
+
+def test_somebody_elses_load_on_the_arms_processor_is_seen(meddled: Result) -> None:
+    gate = gate_of(meddled, "planned", "foreign_load")
+    assert gate.passed is False and TROUBLED in gate.rounds_failed
+    pressure = gate_of(meddled, "planned", "pressure")
+    assert pressure.passed is False and TROUBLED in pressure.rounds_failed
+
+
+def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
+    """A server that answers at once: half of the time is the driver's."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    text = 'question = "What does the driver take?"\nbaseline = "native"\n[engine]\nname = "null"\n'
+    text += '[workload]\nname = "tpch"\nqueries = ["Q1", "Q6", "Q14"]\n'
+    asked = spec.parse(text + '[[arm]]\nname = "native"\nstack = "native"\n', "null.toml")
+    with ready(asked, folder, Silent()) as prepared:
+        plan_file = PlanFile(experiment=asked, queries=prepared.queries, blocks=20)
+        with RunWriter.create(folder, spec=b"", plan=plan_file, facts=prepared.facts) as writer:
+            writer.append(RoundBegin(round=0, attempt=0, elapsed_s=0.0))
+            plan = Plan(asked, prepared.queries, 20, {}).round(0)
+            RoundRun(
+                prepared.ground, prepared.inputs, plan, writer.append, Silent(), Budget(float("inf")), None, set()
+            ).measure()
+            writer.append(RoundEnd(round=0, attempt=0, complete=True, elapsed_s=1.0))
+    result = results.analyze(folder)
+    gate = gate_of(result, "native", "driver_cpu_share")
+    assert gate.passed is False and not gate.voids
+    nothing = gate_of(result, "native", "commit_reaches_device")
+    assert (nothing.passed, nothing.finding) == (None, "null keeps no data")
+    assert gate_of(result, "native", "same_server").passed is None

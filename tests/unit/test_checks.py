@@ -1,0 +1,393 @@
+"""Every honesty gate, in a run in which it fails: what it says, and what that costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.analysis import result as results
+from dbtoll.analysis.shape import ArmResult, Gate, Result
+from dbtoll.model import Arm, Outcome, Step, Verdict
+from dbtoll.report import words
+from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import Counters, Fingerprint, GateRecord, PlanFile, Record, Start, Timing, Visit
+from dbtoll.store.writer import RunWriter
+from tests.support.changed import changed_run, revised
+from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run, start_facts
+
+ROOT = Path(__file__).parents[2]
+BAD_ROUND = 1
+
+Alter = Callable[[Record], Record]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("checks") / "run", rounds=6, cold=True, interrupted=False, start_sd=0.003)
+
+
+@pytest.fixture(scope="module")
+def unchanged(plain: Path) -> Result:
+    return results.analyze(plain)
+
+
+def with_facts(**facts: object) -> Alter:
+    """The start tells something else."""
+
+    def alter(record: Record) -> Record:
+        return revised(record, facts={**record.facts, **facts}) if isinstance(record, Start) else record
+
+    return alter
+
+
+def with_gate(name: str) -> Alter:
+    """The runner's own gate failed."""
+
+    def alter(record: Record) -> Record:
+        hit = isinstance(record, GateRecord) and record.gate == name
+        return revised(record, passed=False, finding="it did not") if hit else record
+
+    return alter
+
+
+def with_visits(temperature: str = "warm", **values: object) -> Alter:
+    """The steady visits at that temperature say something else."""
+
+    def alter(record: Record) -> Record:
+        hit = isinstance(record, Visit) and record.levels["temperature"] == temperature and not record.first_touch
+        return revised(record, **values) if hit else record
+
+    return alter
+
+
+def with_counters(temperature: str = "warm", **added: int) -> Alter:
+    """So much more is counted at the end of a phase; keys of ``machine`` and its ``pressure``, or of the record."""
+
+    def alter(record: Record) -> Record:
+        if not isinstance(record, Counters) or record.when != "end" or record.levels["temperature"] != temperature:
+            return record
+        machine: dict[str, Any] = dict(record.machine or {})
+        pressure: dict[str, int] = dict(machine["pressure"])
+        for key, more in added.items():
+            if key in record.__struct_fields__:
+                record = revised(record, **{key: (getattr(record, key) or 0) + more})
+            else:
+                into = pressure if key in pressure else machine
+                into[key] = into.get(key, 0) + more
+        return revised(record, machine={**machine, "pressure": pressure})
+
+    return alter
+
+
+def wrong_answers(record: Record) -> Record:
+    if isinstance(record, Visit) and record.query == "Q7":
+        values = [getattr(record.executions[0], name) for name in Timing.__struct_fields__[:-1]]
+        return revised(record, executions=(Timing(*values, "wrong_answer"),), problem="row 3 differs")
+    return record
+
+
+def other_plan(record: Record) -> Record:
+    hit = isinstance(record, Fingerprint) and record.query == "Q3"
+    return revised(record, fingerprint="q3-nestloop") if hit else record
+
+
+def host_saw_more(record: Record) -> Record:
+    if isinstance(record, Visit) and record.query == "Q1" and record.levels["temperature"] == "warm":
+        assert record.host_end_ns is not None
+        return revised(record, host_end_ns=record.host_end_ns + 200_000_000)
+    return record
+
+
+def slow_clock(record: Record) -> Record:
+    """99 ms are told for every 100."""
+    if not isinstance(record, Visit):
+        return record
+    start = record.start_ns
+
+    def slow(at_ns: int) -> int:
+        return start + round((at_ns - start) * 0.99)
+
+    executions = tuple(Timing(slow(t.start_ns), None, None, slow(t.end_ns), 1, 1, "ok") for t in record.executions)
+    return revised(record, end_ns=slow(record.end_ns), executions=executions)
+
+
+def checkpointed(record: Record) -> Record:
+    hit = isinstance(record, Counters) and record.when == "end" and record.levels["temperature"] == "warm"
+    return revised(record, background={"checkpoints": 4, "vacuums": 0}) if hit else record
+
+
+SECONDS = 1_000_000_000
+CASES: dict[str, tuple[Alter, str, str]] = {
+    # gate: what goes wrong in one round, what it takes out, what it says
+    "answers_known": (with_gate("answers_known"), "nothing", "it did not"),
+    "commit_reaches_device": (with_gate("commit_reaches_device"), "round", "it did not"),
+    "same_server": (with_facts(settings={"jit": "on", "port": "9"}), "round", "jit on (off)"),
+    "same_resources": (with_facts(cpus_allowed="0-1"), "round", "processors 2 (1)"),
+    "equal_answers": (wrong_answers, "verdict", "Q7"),
+    "same_plans": (other_plan, "nothing", "Q3"),
+    "warm_stays_warm": (with_visits(disk_read_bytes=1 << 20), "nothing", "44 of 264 warm visits read the disk"),
+    "cold_reads_disk": (with_visits("cold", disk_read_bytes=0), "visits", "220 of 264 cold visits read the disk"),
+    "others_asleep": (with_visits(asleep_ok=False), "visits", "another arm used CPU time in 44 of"),
+    "host_brackets": (host_saw_more, "visits", "the host's time and the arm's own disagree in 3 of"),
+    "clock_rate": (slow_clock, "round", "0.99"),
+    "driver_cpu_share": (with_counters(driver_cpu_ns=20 * SECONDS), "nothing", "of the visits' time"),
+    "steal": (with_counters(steal_ns=20 * SECONDS), "nothing", "was stolen"),
+    "pressure": (with_counters(memory_some_ns=10 * SECONDS), "nothing", "memory"),
+    "foreign_load": (with_counters(outside_cpu_ns=60 * SECONDS), "nothing", "went to no arm"),
+    "background_work": (checkpointed, "nothing", "checkpoints: 1"),
+}
+
+
+def damaged(
+    plain: Path, folder: Path, alter: Alter, *, arm: str = DOCKER, rounds: tuple[int, ...] = (BAD_ROUND,)
+) -> Result:
+    def change(record: Record) -> list[Record]:
+        is_there = getattr(record, "arm", None) == arm and getattr(record, "round", None) in rounds
+        return [alter(record) if is_there else record]
+
+    return results.analyze(changed_run(plain, folder, change))
+
+
+def arm_of(result: Result, name: str) -> ArmResult:
+    return next(arm for arm in result.arms if arm.name == name)
+
+
+def gate_of(result: Result, name: str, arm: str = DOCKER) -> Gate:
+    return next(gate for gate in arm_of(result, arm).gates if gate.name == name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_gate_fails_where_it_should_and_costs_what_it_says(
+    plain: Path, unchanged: Result, tmp_path: Path, name: str
+) -> None:
+    alter, cost, said = CASES[name]
+    result = damaged(plain, tmp_path / "run", alter)
+    gate = gate_of(result, name)
+    assert gate.passed is False
+    assert gate.rounds_failed == ((0, 1, 2, 3, 4, 5) if name == "same_plans" else (BAD_ROUND,))  # Q9's plan is planted
+    assert said in gate.finding
+    assert gate.voids == (cost != "nothing")
+    assert gate.void_rounds == ((BAD_ROUND,) if cost == "round" else ())
+    assert (gate.void_visits > 0) == (cost == "visits")
+    assert arm_of(result, DOCKER).rounds == (5 if cost == "round" else 6)
+    assert arm_of(result, DOCKER).outcome is (Outcome.INVALID if cost == "verdict" else Outcome.OK)
+    assert arm_of(result, COPY).rounds == 6
+    # It is said where the reader looks, and only there: the others' gates are as they were.
+    shown = words.cautions(result)
+    lines = [caution.sentence for caution in (*shown.left_out, *shown.labels)]
+    told = [line for line in lines if gate.finding in line]
+    assert told or gate.finding in (arm_of(result, DOCKER).reason or "")
+    assert [g.passed for g in arm_of(result, NATIVE).gates] == [g.passed for g in arm_of(unchanged, NATIVE).gates]
+
+
+def test_without_damage_all_gates_pass_but_the_planted_plan(unchanged: Result) -> None:
+    for arm in unchanged.arms:
+        assert {gate.name for gate in arm.gates} == set(CASES)
+        failed = [(gate.name, gate.finding) for gate in arm.gates if gate.passed is not True]
+        assert [name for name, _ in failed] == (["same_plans"] if arm.name == DOCKER else []), failed
+
+
+def test_every_gate_stands_in_the_table_of_the_method(unchanged: Result) -> None:
+    text = (ROOT / "docs" / "METHOD.md").read_text(encoding="utf-8")
+    section = text[text.index("\n## Gates") :].split("\n## ")[1]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(CASES)
+
+
+# --- same_server -------------------------------------------------------------------------------------------------------
+
+
+def test_another_version_voids_and_is_named(plain: Path, tmp_path: Path) -> None:
+    result = damaged(plain, tmp_path / "run", with_facts(version="PostgreSQL 15.13"), rounds=tuple(range(6)))
+    gate = gate_of(result, "same_server")
+    assert gate.finding == "other than in the baseline: version PostgreSQL 15.13 (PostgreSQL 15.14)"
+    assert gate.void_rounds == (0, 1, 2, 3, 4, 5)
+    assert arm_of(result, DOCKER).outcome is Outcome.INVALID
+
+
+def test_a_baseline_that_changes_in_mid_run_is_held_to_its_first_start(plain: Path, tmp_path: Path) -> None:
+    result = damaged(plain, tmp_path / "run", with_facts(version="PostgreSQL 15.15"), arm=NATIVE)
+    assert gate_of(result, "same_server", NATIVE).void_rounds == (BAD_ROUND,)
+    assert gate_of(result, "same_server", DOCKER).void_rounds == (BAD_ROUND,)  # it is not like the baseline beside it
+
+
+def test_where_a_server_lies_may_differ(plain: Path, tmp_path: Path) -> None:
+    elsewhere = {
+        "jit": "off",
+        "autovacuum": "off",
+        "port": "1",
+        "data_directory": "/a",
+        "unix_socket_directories": "/b",
+    }
+    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(settings=elsewhere)), "same_server")
+    assert gate.passed is True
+
+
+def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp_path: Path) -> None:
+    def silent(record: Record) -> list[Record]:
+        if isinstance(record, Start):
+            kept = {key: value for key, value in record.facts.items() if key in ("cpus_allowed", "environment")}
+            return [revised(record, facts=kept)]
+        return [record]
+
+    result = results.analyze(changed_run(plain, tmp_path / "run", silent))
+    assert gate_of(result, "same_server").passed is None
+    assert gate_of(result, "same_resources").passed is True
+
+
+# --- same_resources ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"memory_limit_bytes": 3 << 30}, "memory 3.00 GiB (4.00 GiB)"),
+        ({"memory_limit_bytes": None}, "memory 8.00 GiB (4.00 GiB)"),
+        ({"memory_limit_bytes": None, "memory_bytes": None}, "memory not known (4.00 GiB)"),
+        ({"cpu_flags": ["avx", "fpu", "hypervisor", "sse"]}, "processor flags without avx2 and with hypervisor"),
+        ({"cpu_flags": None}, "processor flags not known"),
+        ({"cpu_model": "QEMU TCG CPU"}, "processor model QEMU TCG CPU (Simulated CPU)"),
+        ({"clocksource": "kvm-clock"}, "clock source kvm-clock (tsc)"),
+        ({"transparent_hugepages": "always"}, "transparent huge pages always (madvise)"),
+        ({"page_bytes": 65536}, "page size 65536 (4096)"),
+        ({"kernel_release": "6.1.0"}, "kernel 6.1.0 (6.12.0)"),
+        ({"mitigations": {"meltdown": "Mitigation: PTI"}}, "mitigations of meltdown: meltdown 'Mitigation: PTI'"),
+        ({"cpus_allowed": None}, "processors not known (1)"),
+    ],
+)
+def test_what_else_differs_is_named_and_does_not_void(
+    plain: Path, tmp_path: Path, facts: dict[str, object], said: str
+) -> None:
+    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources")
+    assert gate.passed is False and not gate.voids and gate.rounds_failed == (BAD_ROUND,)
+    assert said in gate.finding
+
+
+def test_what_a_guests_kernel_keeps_for_itself_is_not_a_difference(plain: Path, tmp_path: Path) -> None:
+    facts = {"memory_limit_bytes": None, "memory_bytes": round((4 << 30) * 0.96)}
+    assert gate_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources").passed is True
+
+
+def test_a_quota_that_nobody_asked_for_voids(plain: Path, tmp_path: Path) -> None:
+    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(cpu_quota=0.5)), "same_resources")
+    assert gate.void_rounds == (BAD_ROUND,)
+    assert "CPU quota 0.5 (none)" in gate.finding
+
+
+@pytest.mark.parametrize(("option", "facts"), [("cpu_quota", {"cpu_quota": 0.5}), ("vcpus", {"cpus_allowed": "0-1"})])
+def test_what_was_asked_for_is_named_and_does_not_void(
+    plain: Path, tmp_path: Path, option: str, facts: dict[str, object]
+) -> None:
+    run = read_run(plain)
+    experiment = run.plan.experiment
+    wanted = Arm(DOCKER, (Step("docker", {option: 1}),))
+    arms = tuple(wanted if arm.name == DOCKER else arm for arm in experiment.arms)
+    folder = tmp_path / "run"
+    plan = PlanFile(experiment=replace(experiment, arms=arms), queries=QUERIES, blocks=2)
+    _copy(run, folder, plan, with_facts(**facts))
+    gate = gate_of(results.analyze(folder), "same_resources")
+    assert gate.passed is False and not gate.voids
+    assert "as asked for" in gate.finding
+
+
+def _copy(run: Run, folder: Path, plan: PlanFile, alter: Alter) -> None:
+    with RunWriter.create(folder, spec=b"", plan=plan, facts=run.facts) as writer:
+        for attempt in run.counted:
+            assert attempt.end is not None
+            for record in (attempt.begin, *attempt.records, attempt.end):
+                writer.append(alter(record) if getattr(record, "arm", None) == DOCKER else record)
+
+
+def test_every_difference_of_many_is_named_once(plain: Path, tmp_path: Path) -> None:
+    facts = {"cpus_allowed": "0-1", "clocksource": "hpet", "cpu_flags": [f"f{n}" for n in range(10)]}
+    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(**facts), rounds=(1, 2)), "same_resources")
+    assert gate.void_rounds == (1, 2)
+    assert gate.finding == (
+        "other than in the baseline: processors 2 (1); clock source hpet (tsc); "
+        "processor flags without avx, avx2, fpu, sse and with f0, f1, f2, f3, f4, f5 and 4 more"
+    )
+
+
+# --- counted over phases ---------------------------------------------------------------------------------------------------
+
+
+def test_waiting_for_the_disk_is_no_fault_of_a_cold_phase(plain: Path, tmp_path: Path) -> None:
+    cold = damaged(plain, tmp_path / "cold", with_counters("cold", io_some_ns=60 * SECONDS))
+    warm = damaged(plain, tmp_path / "warm", with_counters("warm", io_some_ns=60 * SECONDS))
+    assert gate_of(cold, "pressure").passed is True
+    assert gate_of(warm, "pressure").passed is False
+
+
+@pytest.mark.parametrize("name", ["driver_cpu_share", "pressure", "steal", "foreign_load"])
+def test_what_was_not_counted_is_not_said_to_be_well(plain: Path, tmp_path: Path, name: str) -> None:
+    def uncounted(record: Record) -> list[Record]:
+        if isinstance(record, Counters):
+            return [revised(record, machine=None, outside_cpu_ns=None, driver_cpu_ns=None, host_at_ns=None)]
+        return [record]
+
+    gate = gate_of(results.analyze(changed_run(plain, tmp_path / "run", uncounted)), name)
+    assert gate.passed is None and not gate.voids
+
+
+# --- what comes with another plan -------------------------------------------------------------------------------------------
+
+
+def of_estimand(result: Result, arm: str, estimand: str, temperature: str = "warm") -> results.Comparison:
+    (found,) = [
+        c
+        for c in result.comparisons
+        if (c.arm, c.estimand, c.levels["temperature"], c.metric) == (arm, estimand, temperature, "run_time")
+    ]
+    return found
+
+
+def test_the_overhead_that_comes_with_another_plan_is_split_off(unchanged: Result) -> None:
+    """1.2 % on 21 queries; Q9 has another plan and takes 25 % longer."""
+    whole, same = (of_estimand(unchanged, DOCKER, name) for name in ("geomean", "geomean_same_plans"))
+    assert same.estimate is not None and same.low is not None and same.high is not None and whole.estimate is not None
+    assert same.low < 0.012 < same.high
+    assert whole.estimate - same.estimate == pytest.approx(1.012 ** (21 / 22) * 1.25 ** (1 / 22) - 1.012, abs=1e-3)
+    assert same.left_out == ("Q9: another plan",)
+    assert same.p_holm is None and same.first_touch is not None
+    assert not [c for c in unchanged.comparisons if c.arm == COPY and c.estimand == "geomean_same_plans"]
+
+
+def test_a_plan_that_changed_in_the_second_copy_is_split_off_for_all_that_are_compared_with_it(
+    plain: Path, tmp_path: Path
+) -> None:
+    result = damaged(plain, tmp_path / "run", other_plan, arm=COPY)
+    assert of_estimand(result, COPY, "geomean_same_plans").left_out == ("Q3: another plan",)
+    assert of_estimand(result, DOCKER, "geomean_same_plans").left_out == ("Q3: another plan", "Q9: another plan")
+
+
+def test_where_every_plan_changed_nothing_is_left_to_compare(plain: Path, tmp_path: Path) -> None:
+    def all_plans(record: Record) -> Record:
+        return revised(record, fingerprint="other") if isinstance(record, Fingerprint) else record
+
+    same = of_estimand(damaged(plain, tmp_path / "run", all_plans), DOCKER, "geomean_same_plans")
+    assert same.estimate is None and same.verdict is Verdict.CANNOT_TELL
+    assert same.reason == "no query has a value and the same plan"
+    assert len(same.left_out) == 22
+
+
+def test_the_words_say_what_remains_without_the_changed_plans(unchanged: Result) -> None:
+    first, *others = words.changed_plans(unchanged)
+    assert first == "docker: Q9"
+    assert [line.partition(":")[0] for line in others] == [
+        "docker (warm), the other queries alone",
+        "docker (cold), the other queries alone",
+    ]
+
+
+# --- emulated ---------------------------------------------------------------------------------------------------------------
+
+
+def test_one_start_that_is_emulated_labels_the_arm(plain: Path, unchanged: Result, tmp_path: Path) -> None:
+    environment = {**start_facts(DOCKER)["environment"], "emulated": True}
+    result = damaged(plain, tmp_path / "run", with_facts(environment=environment))
+    assert [arm.emulated for arm in result.arms] == [False, False, True]
+    assert not any(arm.emulated for arm in unchanged.arms)

@@ -1,0 +1,81 @@
+"""What a level of a factor costs beyond what it costs the baseline, and each run on a new connection by itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dbtoll.analysis import compare
+from dbtoll.analysis.samples import METRICS, Times
+from dbtoll.model import Precision
+from dbtoll.store.schema import Timing, Visit
+
+ARMS = ("native", "native (A/A)", "guest")
+PAIR = compare.pairs(ARMS, "native", ("native (A/A)",))[1]
+
+
+def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, ...] = ()) -> Times:
+    """[round, block, query, arm] with the guest ``effect`` slower and a little noise; starts differ by the same factor."""
+    chance = np.random.default_rng(seed)
+    start = chance.normal(0, 0.05, (rounds, 1, 1, 3))
+    noise = np.random.default_rng(seed + 100 + round(effect * 100)).normal(0, 0.002, (rounds, 2, 4, 3))
+    ns = 1e6 * np.exp(start + noise) * np.array([1.0, 1.0, 1 + effect])
+    ns[list(missing)] = np.nan
+    return Times(tuple(range(rounds)), ("Q1", "Q2", "Q3", "Q4"), ARMS, ns, np.zeros((4, 3)))
+
+
+def test_a_contrast_is_the_ratio_of_two_overheads_with_its_interval() -> None:
+    found, rounds = compare.contrast(times(0.50), times(0.20), PAIR, Precision())
+    assert found is not None
+    assert rounds == 8
+    truth = math.log(1.5 / 1.2)
+    assert found.low < truth < found.high
+    assert found.high - found.low < 0.01  # what differs from start to start cancels: both belong to the same starts
+
+
+def test_only_rounds_that_both_levels_have_are_paired() -> None:
+    _, rounds = compare.contrast(times(0.5, missing=(2,)), times(0.2, missing=(5, 6)), PAIR, Precision())
+    assert rounds == 5
+
+
+def test_equal_overheads_make_no_contrast() -> None:
+    found, _ = compare.contrast(times(0.3), times(0.3, seed=1), PAIR, Precision())
+    assert found is not None
+    assert found.low <= 0 <= found.high
+
+
+def visit(levels: dict[str, str], durations_ns: list[int], *, first_touch: bool = False, outcome: str = "ok") -> Visit:
+    ends = np.cumsum(durations_ns).tolist()
+    executions = tuple(
+        Timing(end - duration, None, None, end, 1, 1, outcome)  # type: ignore[arg-type]
+        for end, duration in zip(ends, durations_ns, strict=True)
+    )
+    return Visit(
+        round=0, arm="guest", levels=levels, block=0, query="Q1", order=1, first_touch=first_touch, asleep_ok=True,
+        host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=ends[-1], executions=executions,
+    )  # fmt: skip
+
+
+def test_each_run_on_a_new_connection_is_a_metric_of_its_own() -> None:
+    fresh = visit({"connection": "per_visit"}, [900, 500, 400, 400, 300, 300])
+    assert [METRICS[f"run_time_{number}"](fresh) for number in (1, 2, 5)] == [900, 500, 300]
+    assert METRICS["run_time"](fresh) == 400
+    assert METRICS["run_time_3"](visit({"connection": "per_visit"}, [900, 500])) is None
+    assert METRICS["run_time_1"](visit({"connection": "one"}, [900, 500])) is None
+    assert METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], first_touch=True)) is None
+
+
+def test_a_run_that_failed_or_was_cut_is_not_a_time() -> None:
+    assert math.isnan(METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="error")) or 0)
+    assert METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="timeout")) == math.inf
+
+
+def test_a_total_is_over_the_blocks_that_the_arm_took_part_in() -> None:
+    """Blocks have parameters of their own: a slow arm that sat out the long ones must not seem fast."""
+    ns = np.full((1, 3, 1, 2), 100.0)
+    ns[0, 1:, 0, 0] = 900.0  # the baseline's blocks with other parameters
+    ns[0, 0, 0, 1] = 150.0
+    ns[0, 1:, 0, 1] = np.nan
+    assert compare.round_totals(ns, 1, (0,)) == pytest.approx(math.log(1.5))
