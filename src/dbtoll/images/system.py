@@ -35,7 +35,8 @@ def obtain_image(
     """The image to use, and its facts: ``source``, ``release``, ``packages``, ``packages_sha256`` and more.
 
     ``choice``: the user's own directory or OCI image (see ``own_image``); None: Debian's ``suite``, from ``mirror``
-    (a URL) or from where this host gets its own packages, with the packages ``extra``. Raises Unavailable, UsageError, ProgramFailed, ImageError.
+    (a URL) or from where this host gets its own packages, with the packages ``extra``. Raises Unavailable, UsageError,
+    ProgramFailed, ImageError.
     """
     if choice is not None:
         return own_image(cache, choice, progress)
