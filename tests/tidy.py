@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll import registry
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -102,3 +104,12 @@ def test_a_clean_clone_stays_clean() -> None:
         ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert status == ""
+
+
+def test_every_environment_and_option_is_described() -> None:
+    text = (ROOT / "docs/ENVIRONMENTS.md").read_text()
+    for name in registry.names("environments"):
+        described = text.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+        missing = [option for option in registry.find("environments", name).options if f"`{option}`" not in described]
+        assert described, name
+        assert not missing, f"{name}: {missing}"

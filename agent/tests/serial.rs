@@ -135,6 +135,7 @@ fn what_is_not_a_command_ends_the_stream() {
         visit(&[statement("select 1", &json!({"min_executions": 2, "max_executions": 1}))]),
         visit(&[statement("select 1", &json!({"mode": "telepathic"}))]),
         visit(&[statement("select 1", &json!({"answer": {"columns": ["about"], "rows": []}}))]),
+        visit(&[statement("select 1", &json!({"answer": {"columns": ["exact"], "rows": [["a", "b"]]}}))]),
         visit(&[statement("nul \0 byte", &json!({}))]),
     ];
     for command in bad {

@@ -170,11 +170,14 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: 
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """What can be measured on this machine, what is missing for the rest, and the command that brings it."""
+def doctor(
+    as_json: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the A/A, which takes about 15 s.")] = False,
+) -> None:
+    """What can be measured on this machine, what is missing for the rest, and the one command that brings it."""
     from dbtoll import commands
 
-    raise typer.Exit(commands.doctor(as_json=as_json))
+    raise typer.Exit(commands.doctor(as_json=as_json, with_noise=not quick))
 
 
 @app.command()
@@ -227,15 +230,26 @@ def main() -> None:
     except KeyboardInterrupt:
         _told("stopped", "")
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(141)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) or _hung_up():  # nobody is there any more to whom anything could be said
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(1, 2)
+            sys.exit(141)
         with tempfile.NamedTemporaryFile("w", prefix="dbtoll-defect-", suffix=".txt", delete=False) as file:
             traceback.print_exc(file=file)
         _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {file.name}")
         sys.exit(DbtollError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hung_up() -> bool:
+    """Whether the terminal that this program writes to has gone away; a write to it fails then, even of nothing."""
+    try:
+        os.write(1, b"")
+        os.write(2, b"")
+    except OSError:
+        return True
+    return False
 
 
 def _told(message: str, mend: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec, units
-from dbtoll.errors import DbtollError, UsageError
+from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.model import Arm, Experiment, Outcome
 from dbtoll.plan import Plan
 
@@ -21,6 +21,9 @@ WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
 
 QUICK = "quick.toml"
 
+QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "8m"'}
+"""What is written otherwise where guests are among the arms: these may be twenty times slower."""
+
 
 # --- measuring -------------------------------------------------------------------------------------------------------
 
@@ -28,18 +31,28 @@ QUICK = "quick.toml"
 def quick(runs_dir: Path, *, as_json: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.channel.local import open_local
+    from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation import lacks
 
     experiment, text = spec.read(experiments() / QUICK)
     console = Console(stderr=True, highlight=False)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False)
+
     with open_local() as host:
-        missing = lacks(host, experiment.arms)
+        missing = lacks(host, experiment.arms, say)
     for name, found in missing.items():
         for lack in found:
-            console.print(f"{name} is left out: {lack.what} ({lack.why}); mend: {lack.mend}", markup=False)
+            say(f"{name} is left out: {lack.what} ({lack.why}); mend: {lack.mend}")
     kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
     if not any(_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
+    if any(boots(step) for arm in kept for step in arm.stack):
+        for plain, with_guests in QUICK_WITH_GUESTS.items():
+            text = text.replace(plain, with_guests)
+        experiment = spec.parse(text, QUICK)
+    say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
 
 
@@ -88,9 +101,8 @@ def run(
     if resume:
         from dbtoll.progress import Progress
         from dbtoll.runner import run as runs
-        from dbtoll.store.reader import read_run
 
-        experiment = read_run(path).plan.experiment
+        experiment = runs.experiment_of(path)
         with Progress(experiment, quiet=as_json) as progress:
             runs.resume(path, progress)
         return _conclude(path, experiment, as_json=as_json)
@@ -199,59 +211,34 @@ def show_plan(path: Path, *, rounds: int, blocks: int, as_json: bool) -> None:
                 print(f"    block {block.index}, parameter set {block.parameter_set}: {order}")
 
 
-def doctor(*, as_json: bool) -> int:
-    """Probe every environment with its default options."""
-    from dbtoll import facts
-    from dbtoll.channel.local import open_local
+def doctor(*, as_json: bool, with_noise: bool) -> int:
+    """What can be measured here and what is missing for the rest. 0, unless nothing can be measured at all."""
+    from dbtoll import doctor as examination
+    from dbtoll.doctor import words
 
-    found: dict[str, Any] = {}
-    with open_local() as host:
-        found["host"] = facts.host(host)
-        found["environments"] = {}
-        for name in registry.names("environments"):
-            environment = registry.find("environments", name)()
-            found["environments"][name] = [asdict(lack) for lack in environment.lacks(host, {})]
-    if as_json:
-        print(json.dumps(found))
-        return 0
-    host_facts = found["host"]
-    print(f"{host_facts['system']}, kernel {host_facts['kernel']}, {host_facts['cpus']} x {host_facts['cpu_model']}")
-    if host_facts["is_guest"]:
-        print("this host is itself a guest: `native` means native to this guest, and `cold` cold to this guest only")
-    for name, missing in found["environments"].items():
-        print(f"{name}: {'ready' if not missing else 'lacks'}")
-        for lack in missing:
-            print(f"  {lack['what']} ({lack['why']})\n    mend: {lack['mend']}")
-    return 0
+    console = Console(stderr=True, highlight=False)
+    found = examination.examine(lambda line: console.print(line, markup=False), with_noise=with_noise)
+    print(json.dumps(found) if as_json else words.text(found))
+    return 0 if found["can_measure"] else Unavailable.exit_code
 
 
 def clean(runs_dir: Path, *, as_json: bool) -> int:
     """Remove what runs that no longer live left behind."""
-    from dbtoll.errors import RunFolderError
-    from dbtoll.runner import journal, removal
+    from dbtoll.runner.removal import clean_all
 
-    removed: list[str] = []
-    failed: list[str] = []
-    for path in sorted(runs_dir.glob(f"*/{journal.FILE}")):
-        if not journal.leftovers(path.parent):
-            continue
-        try:
-            with removal.removers() as by_kind:
-                gone, stuck = journal.clean(path.parent, by_kind)
-        except RunFolderError as error:
-            gone, stuck = [], [error.message]
-        removed += gone
-        failed += stuck
+    cleaned = clean_all(runs_dir)
     if as_json:
-        print(json.dumps({"removed": removed, "failed": failed}))
+        print(json.dumps(asdict(cleaned)))
     else:
-        for line in removed:
+        for line in cleaned.removed:
             print(f"removed {line}")
-        for line in failed:
+        for line in cleaned.failed:
             print(f"not removed {line}")
-        if not removed and not failed:
-            print("nothing was left behind")
-    return DbtollError.exit_code if failed else 0
+        for folder in cleaned.alive:
+            print(f"left alone, it is going on: {folder}")
+        if not cleaned.removed and not cleaned.failed:
+            print(f"nothing was left behind by a run in {runs_dir.absolute()}")
+    return DbtollError.exit_code if cleaned.failed else 0
 
 
 def show_selfbench(name: str | None, options: Sequence[str], *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,14 @@ from dbtoll.report import words
 from dbtoll.store.schema import Visit
 
 
+class Terminal(Console):
+    """Standard error, which may go away in mid-run (a closed terminal, ``| head``): the run and its teardown go on."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more; rich would end the program here."""
+        self.quiet = True
+
+
 class Progress:
     """Live line on a terminal, a line a round elsewhere; always on standard error. Implements runner.rounds.Watch.
 
@@ -29,24 +38,27 @@ class Progress:
 
     def __init__(self, experiment: Experiment, *, quiet: bool = False) -> None:
         self.experiment = experiment
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = Terminal(stderr=True, quiet=quiet, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
         self._interval = ""
         self._drawn = 0.0
 
     def __enter__(self) -> Self:
         if self._live:
-            self._live.start()
+            with suppress(OSError):
+                self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text))
+        with suppress(OSError):
+            self._console.print(Text(text))
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         if self._live is None or time.monotonic() - self._drawn < self.INTERVAL_S:
@@ -57,7 +69,8 @@ class Progress:
         line = Text(f"{head}  {done}/{of}  {doing}{left}", no_wrap=True, overflow="ellipsis")
         if self._interval:
             line.append(f"\n{self._interval}")
-        self._live.update(line, refresh=True)
+        with suppress(OSError):
+            self._live.update(line, refresh=True)
 
     def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
         """The interval so far, and whether it is narrow enough (analysis.stopping)."""

@@ -19,7 +19,7 @@ from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, 
 
 FACTORS: dict[str, tuple[str, ...]] = {
     "temperature": ("warm", "cold"),
-    "connection": ("one", "per_statement"),
+    "connection": ("one", "per_visit", "per_statement"),
     "protocol": ("simple", "extended", "prepared"),
 }
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
@@ -32,7 +32,10 @@ COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
 COPY_SUFFIX = " (A/A)"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]{0,59}")
+NAME_MAX = 200
+"""Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 _TOP = {
     "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
     "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
@@ -73,15 +76,37 @@ def parse_stack(text: str) -> tuple[Step, ...]:
 
 
 def write_stack(stack: Sequence[Step]) -> str:
-    """The short text of a stack, with the options that were given."""
-    parts = []
-    for step in stack:
-        environment = registry.find("environments", step.environment)
-        shown = dict(step.options)
-        primary = shown.pop(environment.primary, None) if environment.primary else None
-        words = ([str(primary)] if primary is not None else []) + [f"{k}={v}" for k, v in sorted(shown.items())]
-        parts.append(step.environment + (":" + ",".join(words) if words else ""))
-    return NESTED.join(parts)
+    """The short text of a stack, with the options that were given; `parse_stack` reads it back.
+
+    A table, or a text with a comma in it, has no short form and is shown as it is.
+    """
+    return NESTED.join(_written_step(step) for step in stack)
+
+
+def _written_step(step: Step) -> str:
+    environment = registry.find("environments", step.environment)
+    shown = {name: _written(value, environment.options[name]) for name, value in sorted(step.options.items())}
+    first = shown.get(environment.primary, "=")
+    if "=" not in first:
+        del shown[environment.primary]
+    words = [first] * ("=" not in first) + [f"{name}={text}" for name, text in shown.items()]
+    return step.environment + (":" + ",".join(words) if words else "")
+
+
+def _written(value: Any, option: Option) -> str:
+    """As a user would write it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return "+".join(str(item) for item in value)
+        case float():
+            return repr(value).removesuffix(".0")
+        case int() if option.kind == "duration":
+            return units.duration_text(value)
+        case int() if option.kind == "size":
+            return units.size_text(value)
+    return str(value)
 
 
 def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
@@ -286,14 +311,16 @@ class _Reader:
                 raise self.error("", "arm", "an arm is a table", "write [[arm]]")
             self.known(table, {"name", "stack", "options"}, where)
             stack = self.stack(table, where)
-            name = self.take(where, "name", _text, write_stack(stack))
-            if not _NAME.fullmatch(name) or name.endswith(COPY_SUFFIX):
+            text = write_stack(stack)
+            name = self.take(where, "name", _text, text)
+            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
-                    where, "name", f"{name!r} cannot be an arm's name", "use letters, digits and ._+:,=/ -"
-                )
+                    where, "name", f"{name!r} cannot be an arm's name",
+                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
+                )  # fmt: skip
             if name in [arm.name for arm in arms]:
                 raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
-            arms.append(Arm(name, stack))
+            arms.append(Arm(name, stack, text=text))
         return arms
 
     def stack(self, table: dict[str, Any], where: str) -> tuple[Step, ...]:

@@ -19,6 +19,16 @@ def size_bytes(text: str) -> int:
     return _scaled(text, _SIZE_BYTES, "a size such as 512 MiB or 2 GiB")
 
 
+def duration_text(value_ns: int) -> str:
+    """100_000_000 -> ``"100ms"``: the largest unit that needs no fraction; ``duration_ns`` reads it back."""
+    return _whole(value_ns, _DURATION_NS, ("h", "m", "s", "ms", "us", "ns"))
+
+
+def size_text(value_bytes: int) -> str:
+    """2 << 30 -> ``"2GiB"``, likewise; ``size_bytes`` reads it back."""
+    return _whole(value_bytes, {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}, ("GiB", "MiB", "KiB", "B"))
+
+
 def fraction(text: str) -> float:
     """``"2%"`` -> 0.02. ValueError says what is allowed."""
     match = _NUMBER.fullmatch(text)
@@ -33,3 +43,8 @@ def _scaled(text: str, scales: dict[str, int], expected: str) -> int:
     if match is None or scale is None:
         raise ValueError(f"{text!r} is not {expected}")
     return round(float(match[1]) * scale)
+
+
+def _whole(value: int, scales: dict[str, int], units: tuple[str, ...]) -> str:
+    unit = next((unit for unit in units if value and value % scales[unit] == 0), units[-1])
+    return f"{value // scales[unit]}{unit}"

@@ -12,7 +12,7 @@ import docker as sdk
 import pytest
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, dockerd, enclose
+from dbtoll.environments import cgroups, docker, docker_image, dockerd, enclose
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
@@ -68,7 +68,7 @@ def client(daemon: dockerd.Lease) -> Iterator[sdk.APIClient]:
 def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Open:
     """``open_one(arm="a", machine=…, options={…}, …)``; to be used as a context."""
 
-    def open_it(arm: str = "a", machine: AgentMachine = local, **asked: Any) -> DockerMachine:
+    def open_it(arm: str = "a", machine: AgentMachine = local, image: Artifact = image, **asked: Any) -> DockerMachine:
         asked["options"] = {"socket": daemon.socket} | asked.get("options", {})
         return Docker().open(machine, place(arm, image, **asked), Unwritten())
 
@@ -137,7 +137,7 @@ def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: A
     ):
         if first.lease is None:
             pytest.skip("this host has a daemon of its own")
-        asleep = first.lease.daemon._freezer.asleep
+        asleep = first.lease.daemon._group.freezer.asleep
         first.freeze()
         assert not asleep()
         second.freeze()
@@ -173,6 +173,24 @@ def test_an_image_is_imported_once(client: sdk.APIClient, open_one: Open, image:
         with open_one():
             seen.add(client.inspect_image(tag_of(image))["Id"])
     assert len(seen) == 1
+
+
+def test_an_image_is_imported_where_there_is_no_docker_program(
+    client: sdk.APIClient, open_one: Open, image: Artifact, local: AgentMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 13 has it in a package of its own, podman has none: then curl is used."""
+    if dockerd.find_program(local, "curl") is None:
+        pytest.skip("no curl is installed")
+    there = dockerd.find_program
+    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: name != "docker" and there(machine, name))
+    other = Artifact(f"{image.key}-by-curl", image.path)
+    with open_one(image=other) as arm:
+        assert arm.run(["true"]).exit_code == 0
+    assert client.inspect_image(tag_of(other))["RootFS"] == client.inspect_image(tag_of(image))["RootFS"]
+    client.remove_image(tag_of(other))
+    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: None)
+    with pytest.raises(Unavailable, match="neither docker nor curl"):
+        open_one(image=other)
 
 
 def test_its_facts_name_what_lies_in_between(open_one: Open) -> None:

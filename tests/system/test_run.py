@@ -217,7 +217,8 @@ def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
     cleaned = dbtoll("clean", "--runs-dir", str(runs), "--json")
     assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
     assert carried() == before, cleaned.stdout
-    assert json.loads(dbtoll("clean", "--runs-dir", str(runs), "--json").stdout) == {"removed": [], "failed": []}
+    again = json.loads(dbtoll("clean", "--runs-dir", str(runs), "--json").stdout)
+    assert (again["removed"], again["failed"]) == ([], [])
     folder = only_run(runs)
     done = dbtoll("run", str(folder), "--resume", "--json")
     assert done.returncode == 0, done.stderr

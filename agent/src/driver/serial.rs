@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::answer::Expected;
 use super::lines::{Lines, MAX_LINE_BYTES};
 use super::server::{self, Server};
 use super::session::Session;
@@ -163,6 +164,10 @@ impl Driver {
         }
         if statement.mode == Mode::Prepared && self.connection_per == ConnectionPer::PerStatement {
             return refuse("prepared, but each execution has a connection of its own");
+        }
+        let is_ragged = |answer: &Expected| answer.rows.iter().any(|row| row.len() != answer.columns.len());
+        if statement.answer.as_ref().is_some_and(is_ragged) {
+            return refuse("a row of its answer has not as many values as there are columns");
         }
         if statement.min_executions > statement.max_executions || statement.max_executions == 0 {
             return refuse("min_executions beyond max_executions, or none at all");

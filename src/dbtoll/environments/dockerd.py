@@ -328,7 +328,7 @@ def _take_over(machine: AgentMachine, data_root: str) -> None:
     pid = _living(machine, data_root)
     # One that sleeps does not answer. But as long as its agent lives, so does the run that it belongs to: programs of an
     # agent that has ended fall to another parent.
-    if answers(machine, f"{data_root}/docker.sock") or (pid is not None and _agent_around(machine, pid)):
+    if (pid is not None and _agent_around(machine, pid)) or answers(machine, f"{data_root}/docker.sock"):
         raise Unavailable(
             f"{machine.name}: a Docker daemon of another dbtoll run works on {data_root}",
             "wait for that run, end what a killed one left by `./dbtoll clean`, or set the option data_root",

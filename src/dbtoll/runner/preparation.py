@@ -359,17 +359,14 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
 
 
 def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:
-    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter.
-
-    A statement of several queries answers rows of several widths.
-    """
-    width = max(map(len, rows), default=0)
+    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter."""
+    width = len(rows[0]) if rows else 0
     columns = tuple("numeric" if _is_fractional(rows, column) else "exact" for column in range(width))
     return AnswerReference(columns, tuple(tuple(row) for row in rows))
 
 
 def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
-    values = [row[column] for row in rows if len(row) > column and row[column] is not None]
+    values = [row[column] for row in rows if row[column] is not None]
     number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
     return all(number.fullmatch(value or "") for value in values) and any(
         set(value or "") & set(".eE") for value in values

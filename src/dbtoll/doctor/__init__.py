@@ -1,0 +1,72 @@
+"""What can be measured on this machine, what is missing for the rest and the one command that brings it (DESIGN §4).
+
+Everything is probed: a container is started, a guest is booted, a server is asked. Each probe has a deadline, and one that
+hangs does not keep the others from being made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from dbtoll import facts
+from dbtoll.channel.local import open_local
+from dbtoll.doctor import host, mends, noise, probes
+from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.model import Json
+
+Say = Callable[[str], None]
+
+HOST_DEADLINE_S = 30.0
+ENGINE_DEADLINE_S = 120.0
+ENVIRONMENT_DEADLINE_S = 180.0
+"""Emulated, a guest that cannot boot with hardware help is booted twice; a daemon may take a minute to start."""
+NOISE_DEADLINE_S = 120.0
+
+
+def examine(say: Say, *, with_noise: bool) -> Json:
+    """All findings as one JSON object (docs: the README's `doctor`). ``with_noise``: also the A/A, about 15 s.
+
+    ``host``: as in a run's facts. ``environments``, ``engines``, ``machine``: name -> `Probed`. ``noise``: null where it was
+    left out or could not be measured. ``mend``: the one command, null where nothing that a command brings is missing;
+    ``advice``: what no command mends. ``root``: whether we are; if not, ``root_adds`` names what may be ready with it.
+    ``can_measure``: whether any environment that is not simulated is ready.
+    """
+    with open_local() as machine:
+        described = facts.host(machine)
+    found = _probed(say, with_noise=with_noise)
+    command, advice = mends.together(
+        lack for family in found.values() for each in family.values() for lack in each.lacks
+    )
+    either = {**found["environments"], **found["machine"]}
+    is_root = os.geteuid() == 0
+    noticed = found["machine"].get("noise")
+    return {
+        "host": {**described, "meaning": host.meaning(described)},
+        **{family: {name: each.as_json() for name, each in members.items()} for family, members in found.items()},
+        "noise": noticed.told if noticed and noticed.state == "ready" else None,
+        "mend": command,
+        "advice": advice,
+        "root": is_root,
+        "root_adds": [] if is_root else [name for name, each in either.items() if each.state != "ready"],
+        "can_measure": any(
+            each.state == "ready" and not probes.simulated(name) for name, each in found["environments"].items()
+        ),
+    }
+
+
+def _probed(say: Say, *, with_noise: bool) -> dict[str, dict[str, Probed]]:
+    """Family -> name -> what was found, one probe after the other."""
+    say("environments: each is opened for a moment")
+    environments = {
+        name: with_deadline(partial(probes.environment, name), ENVIRONMENT_DEADLINE_S) for name in probes.environments()
+    }
+    say("engines: each is started for a moment")
+    engines = {name: with_deadline(partial(probes.engine, name), ENGINE_DEADLINE_S) for name in probes.engines()}
+    of_machine = {**host.PROBES, "images": probes.images}
+    machine = {name: with_deadline(probe, HOST_DEADLINE_S) for name, probe in of_machine.items()}
+    if with_noise:
+        say("how noisy it is now: two identical copies for about 15 s")
+        machine["noise"] = with_deadline(noise.probe, NOISE_DEADLINE_S, cpus=noise.processors()[0])
+    return {"environments": environments, "engines": engines, "machine": machine}

@@ -1,0 +1,146 @@
+"""The machine itself: what `native` and `cold` mean on it, its control groups, its tracing, its pressure, its disk."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.doctor.probing import Probe, Probed
+from dbtoll.environments import cgroups
+from dbtoll.errors import AgentFailure, ProgramFailed
+from dbtoll.images.cache import default_root
+from dbtoll.model import Json, Lack
+
+TRACING = "/sys/kernel/tracing"
+
+_TRACE = """
+set -e
+mount -t tracefs none "$1"
+mkdir "$1/instances/$2"
+trap 'rmdir "$1/instances/$2"' EXIT
+cd "$1/instances/$2"
+echo 1 > events/sched/sched_switch/enable
+sleep 0.05
+echo 0 > events/sched/sched_switch/enable
+grep -q sched_switch: trace
+cd /
+"""
+"""In a mount namespace of its own, so that the mount is seen nowhere else; the instance is ours alone and is removed."""
+
+
+def meaning(described: Json) -> Json:
+    """What `native` and `cold` mean here, a sentence each. ``described``: `facts.host`."""
+    if described["is_guest"]:
+        return {
+            "native": "this host is itself a guest: native means native to this guest, what its own host costs is in every arm",
+            "cold": "cold to this host only: its disk's host may still hold the data in memory",
+        }
+    return {
+        "native": "this host is no guest: native means on the machine itself",
+        "cold": "from the device: the caches of host and guests are empty, the device's own cache may not be",
+    }
+
+
+def control_groups(machine: AgentMachine) -> Probed:
+    """Their layout, and which controllers an arm needs and cannot have."""
+    layout = cgroups.find_layout(machine)
+    lacking = [name for name in ("freezer", "cpuacct", "cpuset", "memory", "cpu") if layout.having(name) is None]
+    trees = {tree.mount: f"v{tree.version}: {', '.join(sorted(tree.controllers))}" for tree in layout.hierarchies}
+    version = layout.versions()
+    told = {"layout": version, "trees": trees, "own": layout.base}
+    words = {"v1": "version 1", "v2": "version 2", "hybrid": "version 1 and 2 side by side"}
+    lacks = tuple(
+        Lack(f"the controller {name}", "arms sleep, and get processors and memory, by control groups",
+             f"boot with cgroup_enable={name}, without cgroup_disable={name}")
+        for name in lacking
+    )  # fmt: skip
+    return Probed("lacks" if lacks else "ready", lacks, words[version], told)
+
+
+def tracing(machine: AgentMachine) -> Probed:
+    """Whether the kernel's tracepoints can be read: one is switched on for a moment, in an instance of its own."""
+    why = "to count system calls and block requests in the kernel"
+    mark = f"dbtoll-doctor-{machine.hello()['pid']}"
+    try:
+        machine.run(["unshare", "--mount", "sh", "-c", _TRACE, "sh", TRACING, mark])
+    except (ProgramFailed, AgentFailure) as error:
+        is_root = machine.run(["id", "-u"]).output.strip() == b"0"
+        mend = "use a kernel with CONFIG_FTRACE" if is_root else "sudo ./dbtoll …"
+        return Probed("lacks", (Lack("tracepoints", f"{why}; {error.message}", mend),))
+    return Probed("ready", note="tracepoints can be read")
+
+
+def pressure(machine: AgentMachine) -> Probed:
+    """Whether the kernel tells how long tasks waited (PSI), and what it tells now."""
+    try:
+        lines = machine.get("/proc/pressure/cpu").decode()
+    except AgentFailure as failure:
+        mend = "boot with psi=1 (a kernel with CONFIG_PSI)"
+        return Probed("lacks", (Lack("pressure stall information", failure.message, mend),))
+    share = float(lines.partition("avg60=")[2].split()[0]) / 100
+    load = machine.get("/proc/loadavg").decode().split()
+    told = {"cpu_some_avg60": share, "load_1": float(load[0])}
+    return Probed(
+        "ready", note=f"tasks waited for a processor {share:.1%} of the last minute, load {load[0]}", told=told
+    )
+
+
+def disk(machine: AgentMachine) -> Probed:
+    """Where data lies: the block device under the cache, its I/O scheduler and whether it has a volatile write cache."""
+    root = _existing(machine, str(default_root()))
+    mount = mount_of(machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(), root)
+    queue = f"/sys/dev/block/{mount['number']}"
+    told: Json = {**mount, "path": root}
+    for name in ("scheduler", "write_cache", "rotational"):
+        told[name] = _first(machine, [f"{queue}/queue/{name}", f"{queue}/../queue/{name}"])
+    if told["scheduler"] is None:
+        note = f"{mount['source']} ({mount['kind']}): no block device of its own, so its reads cannot be told apart"
+        return Probed("ready", note=note, told=told)
+    chosen = re.search(r"\[(\S+)\]", told["scheduler"])
+    told["scheduler_now"] = chosen[1] if chosen else told["scheduler"]
+    note = f"{mount['source']} ({mount['kind']} at {mount['at']}), scheduler {told['scheduler_now']}"
+    if told["write_cache"] == "write back":
+        note += ", a write cache that a commit has to flush (write back)"
+    elif told["write_cache"]:
+        note += ", no write cache that would have to be flushed (write through): a commit ends when the device says so"
+    return Probed("ready", note=note, told=told)
+
+
+PROBES: Mapping[str, Probe] = {
+    "control_groups": control_groups,
+    "tracing": tracing,
+    "pressure": pressure,
+    "disk": disk,
+}
+
+
+def mount_of(mountinfo: str, path: str) -> Json:
+    """The mount that holds ``path``: ``number`` (MAJOR:MINOR), ``at``, ``kind``, ``source``. Format: proc(5)."""
+    best: Json = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        number, _, at = before.split(" ")[2:5]
+        kind, source = after.split(" ")[:2]
+        at = re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), at)
+        # The last of several mounts at one place is the one that is seen.
+        if (path + "/").startswith(at.rstrip("/") + "/") and len(at) >= len(best.get("at", "")):
+            best = {"number": number, "at": at, "kind": kind, "source": source}
+    return best
+
+
+def _existing(machine: AgentMachine, path: str) -> str:
+    """The path, or the nearest directory above it that is there."""
+    while machine.run(["test", "-d", path], check=False).exit_code != 0:
+        path = posixpath.dirname(path)
+    return machine.run(["readlink", "-f", path]).output.decode().rstrip("\n")
+
+
+def _first(machine: AgentMachine, paths: list[str]) -> str | None:
+    for path in paths:
+        try:
+            return machine.get(path).decode().strip()
+        except AgentFailure:
+            continue
+    return None

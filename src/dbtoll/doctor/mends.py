@@ -1,0 +1,48 @@
+"""From what is missing to the one command that brings it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+
+from dbtoll.model import Lack
+
+INSTALL = "apt-get install -y --no-install-recommends"
+
+_INSTALLS = re.compile(r"apt-get install(?: -\S+)*((?: [a-z0-9][a-z0-9+.-]+)+)")
+_PROGRAMS = ("mount ", "modprobe ", "sysctl ")
+"""A mend that begins with one of these is a command as it stands."""
+
+
+def installs(lack: Lack) -> bool:
+    """Whether its mend installs packages."""
+    return _INSTALLS.match(lack.mend) is not None
+
+
+def together(lacks: Iterable[Lack]) -> tuple[str | None, list[str]]:
+    """(one command for everything that commands mend, or None; the other mends as advice, each once).
+
+    Packages of all mends go into one installation.
+    """
+    packages: dict[str, None] = {}
+    commands: dict[str, None] = {}
+    advice: dict[str, None] = {}
+    for lack in lacks:
+        if named := _INSTALLS.match(lack.mend):
+            packages |= dict.fromkeys(named[1].split())
+        elif lack.mend.startswith(_PROGRAMS):
+            commands[lack.mend] = None
+        elif lack.mend:
+            advice[lack.mend] = None
+    steps = ([f"{INSTALL} {' '.join(packages)}"] if packages else []) + list(commands)
+    if not steps:
+        return None, list(advice)
+    return _as_root(" && ".join(steps), several=len(steps) > 1), list(advice)
+
+
+def _as_root(command: str, *, several: bool) -> str:
+    if os.geteuid() == 0:
+        return command
+    return f"sudo sh -c {shlex.quote(command)}" if several else f"sudo {command}"

@@ -1,0 +1,153 @@
+"""Environments and engines, each tried for real."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dbtoll import registry
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.doctor import mends
+from dbtoll.doctor.probing import Probed
+from dbtoll.environments.cgroups import own_cpus
+from dbtoll.images import debian, disk, system
+from dbtoll.images.cache import Cache
+from dbtoll.interfaces import Booting, Engine, Environment
+from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
+from dbtoll.runner import preparation
+from dbtoll.runner.arms import DATA, environment_of
+from dbtoll.runner.journal import Journal
+
+KVM = "/dev/kvm"
+HELPED_NS = 20_000_000_000
+"""A guest without disks says hello within 2 s with hardware help."""
+NOTE_MAX = 240
+"""Characters of a note; the whole reason is among what is told to programs."""
+EMULATED_NS = 60_000_000_000
+"""Within 10 s where two processors emulate it."""
+
+
+def environments() -> list[str]:
+    """All there are."""
+    return registry.names("environments")
+
+
+def engines() -> list[str]:
+    """All there are."""
+    return registry.names("engines")
+
+
+def simulated(name: str) -> bool:
+    """Whether that environment only simulates."""
+    return preparation.simulated(Step(name))
+
+
+def environment(name: str, machine: AgentMachine) -> Probed:
+    """Open it with its default options, for a moment."""
+    if simulated(name):
+        return Probed("ready", note="a simulated world, for tests")
+    options: Mapping[str, Option] = registry.find("environments", name).options
+    if "accel" in options and "kvm" in options["accel"].choices:
+        return _with_or_without_help(machine, name)
+    lacks = missing(machine, name, {})
+    return Probed("lacks" if lacks else "ready", tuple(lacks))
+
+
+def _with_or_without_help(machine: AgentMachine, name: str) -> Probed:
+    """A guest with the processor's help, and only if none boots an emulated one: each probe that fails takes its deadline.
+
+    That /dev/kvm can be opened proves nothing: there are hosts on which stock kernels hang under it.
+    """
+    opens = machine.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code == 0
+    helped = missing(machine, name, {"accel": "kvm", "boot_timeout": HELPED_NS}) if opens else []
+    if opens and not helped:
+        return Probed("ready", note="with hardware help (KVM)", told=_told(opens=True, boots=True))
+    lacks = missing(machine, name, {"accel": "tcg", "boot_timeout": EMULATED_NS})
+    if lacks:  # then the same may have kept the other from booting
+        return Probed("lacks", tuple(lacks), told=_told(opens=opens, boots=None))
+    reason = helped[0].why if opens else ""
+    why = f"{KVM} opens, but no guest boots with it: {reason}" if opens else f"{KVM} cannot be opened"
+    note = textwrap.shorten(f"emulated, so many times slower: {why}", NOTE_MAX, placeholder=" …")
+    return Probed("ready", note=note, told=_told(opens=opens, boots=False) | {"kvm_reason": reason})
+
+
+def _told(*, opens: bool, boots: bool | None) -> Json:
+    return {"kvm_opens": opens, "kvm_boots": boots, "emulated": None if boots is None else not boots}
+
+
+def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[Lack]:
+    """As before a run; but no kernel is fetched for guests whose monitor is not here, and so both are said at once."""
+    step = Step(name, dict(options))
+    tried = environment_of(step)
+    if isinstance(tried, Booting) and tried.kernel(options):
+        without_kernel = tried.lacks(machine, options, None)
+        if programs := [lack for lack in without_kernel if mends.installs(lack)]:
+            return programs
+    return preparation.lacks(machine, [Arm(name, (step,))]).get(name, [])
+
+
+def engine(name: str, machine: AgentMachine) -> Probed:
+    """Create a data directory, start a server in a native arm, ask it, stop it.
+
+    On the system image, if that has been made; a server that answers nothing real (``null``) needs none.
+    """
+    tried: Engine = registry.find("engines", name)({})
+    image: Artifact | None = None
+    if tried.answers:
+        try:
+            image, _ = system.obtain_image(Cache(), progress=_would_be_made)
+        except _NotMadeError:
+            return Probed("not probed", note="it is tried on the system image, which the first run makes")
+    native: Environment = registry.find("environments", "native")()
+    if lacks := native.lacks(machine, {}):
+        return Probed("not probed", note=f"it is tried in a native arm, which lacks {lacks[0].what}")
+    version = _serve(machine, native, tried, image)
+    return Probed("ready", note=version.partition(" on ")[0])
+
+
+def images(machine: AgentMachine) -> Probed:
+    """The programs that the first run makes its system image, kernel and disks with."""
+    lacks = (*debian.lacks(), *disk.lacks())
+    return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "what the first run needs is here")
+
+
+class _NotMadeError(Exception):
+    """What is asked for is not in the cache."""
+
+
+def _would_be_made(text: str) -> None:
+    """Stands for progress of a build: the first word of it means that something would have to be built."""
+    raise _NotMadeError(text)
+
+
+def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Artifact | None) -> str:
+    """What a server that was asked says that it is."""
+    scratch = Cache().root / "scratch"
+    scratch.mkdir(exist_ok=True)
+    mark = f"doctor-{machine.hello()['pid']}"
+    resources = Resources(memory_bytes=1 << 30, shm_bytes=256 << 20)
+    with TemporaryDirectory(prefix="doctor-", dir=scratch) as folder, ExitStack() as stack:
+        data = Path(folder) / "data"
+        data.mkdir()
+        place = Place(
+            name=f"{mark}-{tried.name}",
+            run_id=mark,
+            arm=tried.name,
+            image=image,
+            provisions=(Provision(Artifact(mark, str(data)), DATA, writable=True),),
+            resources=resources,
+            cpuset=own_cpus(machine)[-1:],
+        )
+        journal = stack.enter_context(Journal(Path(folder)))
+        arm = stack.enter_context(native.open(machine, place, journal))
+        tried.create(arm, f"{DATA}/server")
+        server = tried.start(arm, f"{DATA}/server", tried.settings(resources))
+        stack.callback(tried.stop, arm, server)
+        session = arm.serial(server.address, connection="one")
+        stack.callback(session.close)
+        session.query("SELECT 1")
+        return str(tried.facts(session).get("version", ""))

@@ -1,0 +1,90 @@
+"""One probe with its deadline: what it found, or that it hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from dbtoll.channel.local import open_local
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, dockerd, enclose
+from dbtoll.errors import DbtollError
+from dbtoll.model import Json, Lack
+
+GRACE_S = 15.0
+"""How long a probe that was broken off may take to tidy up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """``state``: ready; lacks something; hangs; or was not probed, for the reason in ``note``.
+
+    ``note``: one sentence for people. ``told``: what the probe learnt, for programs. ``seconds``: how long it took, by
+    Python's clock: it is shown to explain the wait and is no result.
+    """
+
+    state: Literal["ready", "lacks", "hangs", "not probed"]
+    lacks: tuple[Lack, ...] = ()
+    note: str = ""
+    told: Json = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def as_json(self) -> Json:
+        """As plain dicts and lists."""
+        return {**asdict(self), "lacks": [asdict(lack) for lack in self.lacks], "seconds": round(self.seconds, 2)}
+
+
+Probe = Callable[[AgentMachine], Probed]
+"""Looks at this host. May raise DbtollError: then its message is what is lacking."""
+
+
+def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None = None) -> Probed:
+    """What ``probe`` finds. When its time is over, its agent is ended, and with it everything that the probe waits for.
+
+    ``cpus``: what the agent, and whatever it starts, is kept to.
+    """
+    begin = time.monotonic()
+    found: list[Probed] = []
+    with open_local(cpus=cpus) as machine:
+        mark = f"doctor-{machine.hello()['pid']}"
+        thread = threading.Thread(target=lambda: found.append(_asked(probe, machine)), name=mark, daemon=True)
+        thread.start()
+        thread.join(deadline_s)
+        hangs = thread.is_alive()
+    seconds = time.monotonic() - begin
+    if hangs:
+        thread.join(GRACE_S)
+        left = _tidy(mark)
+        why = f"no result within {deadline_s:.0f} s" + (f"; {left}" if left else "")
+        lack = Lack("an answer", why, "try it alone; the kernel's log (dmesg) may say what it waits for")
+        return Probed("hangs", (lack,), seconds=seconds)
+    result = found[0]
+    return Probed(result.state, result.lacks, result.note, result.told, seconds)
+
+
+def _asked(probe: Probe, machine: AgentMachine) -> Probed:
+    try:
+        return probe(machine)
+    except DbtollError as error:
+        return Probed("lacks", (Lack("a probe that gets through", error.message, error.mend),))
+
+
+def _tidy(mark: str) -> str:
+    """Remove what a probe that was broken off left on this host: its control groups with all that is in them, and its roots.
+
+    Returns what could not be removed, as words.
+    """
+    try:
+        with open_local() as machine:
+            layout = cgroups.find_layout(machine)
+            cgroups.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
+            if dockerd.exists(machine, enclose.STAGES):
+                for entry in machine.entries(enclose.STAGES):
+                    if entry["name"].startswith(mark):
+                        enclose.remove(machine, {"path": f"{enclose.STAGES}/{entry['name']}"})
+    except DbtollError as error:
+        return error.message
+    return ""

@@ -1,0 +1,47 @@
+"""Which environments a selfbench can measure on this machine, and its experiment over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dbtoll import registry, spec
+from dbtoll.channel.local import open_local
+from dbtoll.model import Arm, Experiment, Option
+from dbtoll.runner import preparation
+from dbtoll.selfbench import Say
+from dbtoll.selfbench.rig import experiment
+
+ENVIRONMENTS = Option("list", "all", "stacks to measure, joined by +; `all` takes every environment that is here")
+
+BASELINE = "native"
+
+
+def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, str]]:
+    """(the stacks that can be opened here, native first; stack -> why another cannot)."""
+    names = [name for name in registry.names("environments") if name != BASELINE] if asked == "all" else list(asked)
+    arms = [Arm(name, spec.parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
+    arms = [arm for arm in arms if not any(preparation.simulated(step) for step in arm.stack)]
+    with open_local() as host:
+        missing = preparation.lacks(host, arms)
+    for name, lacks in missing.items():
+        say(f"{name} is left out: {lacks[0].what} ({lacks[0].why})")
+    told = {name: "; ".join(f"{lack.what}: {lack.why}" for lack in lacks) for name, lacks in missing.items()}
+    return [arm.name for arm in arms if arm.name not in missing], told
+
+
+def over(
+    stacks: Sequence[str], engine: Mapping[str, Any], workload: Mapping[str, Any], **tables: Mapping[str, Any]
+) -> Experiment:
+    """An experiment over these stacks, native being the baseline; ``engine`` and ``workload``: name and options."""
+    text = spec.comparison(
+        [name for name in stacks if name != BASELINE],
+        baseline=BASELINE,
+        engine=engine["name"],
+        engine_options={key: value for key, value in engine.items() if key != "name"},
+        workload=workload["name"],
+        workload_options={key: value for key, value in workload.items() if key != "name"},
+        tables=tables,
+        top={},
+    )
+    return experiment(text)

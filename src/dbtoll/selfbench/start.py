@@ -1,0 +1,72 @@
+"""How long a fresh start of each environment takes until its agent answers, as in a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dbtoll.errors import DbtollError
+from dbtoll.model import Arm, Experiment, Json, Option
+from dbtoll.runner.arms import open_stack
+from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.run import ready
+from dbtoll.selfbench import Bound, Certificate, Say, here
+from dbtoll.selfbench.precision import Quiet
+
+ABOUT = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
+OPTIONS = {
+    "starts": Option("integer", 10, "of each environment, in turn"),
+    "environments": here.ENVIRONMENTS,
+}
+
+BOUNDS_S = {"docker": 1.0, "uml": 6.0, "qemu": 20.0}
+"""By the outermost environment; qemu's is for one without hardware help."""
+
+
+def measure(options: Mapping[str, Any], say: Say) -> Certificate:
+    """Median of the starts of each; what a run has ready (a daemon, an imported image, prepared disks, a kernel) is ready."""
+    stacks, missing = here.present(options["environments"], say)
+    asked = here.over(stacks, {"name": "null"}, {"name": "tpch", "queries": ["Q6"]})
+    seconds: dict[str, list[float]] = {name: [] for name in stacks}
+    failures: dict[str, list[str]] = {name: [] for name in stacks}
+    with (
+        TemporaryDirectory(prefix="dbtoll-selfbench-") as folder,
+        ready(asked, Path(folder), Quiet(say)) as prepared,
+    ):
+        for number in range(options["starts"]):
+            for arm in (each for each in asked.arms if each.copy_of is None):
+                try:
+                    seconds[arm.name].append(start_s(prepared, asked, arm))
+                except DbtollError as error:
+                    failures[arm.name].append(error.message)
+            said = ", ".join(f"{name} {each[-1]:.2f} s" for name, each in seconds.items() if each)
+            say(f"{number + 1} of {options['starts']}: {said}")
+        told: Json = {"host": prepared.facts["host"], "seconds": seconds, "failures": failures, "missing": missing}
+    figures: dict[str, Any] = {}
+    bounds: dict[str, Bound] = {}
+    for name, each in seconds.items():
+        figures[f"{name}_s"] = statistics.median(each) if each else None
+        figures[f"{name}_s_range"] = [min(each), max(each)] if each else None
+        most = BOUNDS_S.get(name.partition(":")[0])
+        if most is not None:
+            bounds[f"{name}_s"] = Bound(most=most)
+    figures["failures"] = sum(len(each) for each in failures.values())
+    bounds["failures"] = Bound(most=0)
+    return Certificate("start", figures, bounds, told)
+
+
+def start_s(prepared: Prepared, asked: Experiment, arm: Arm) -> float:
+    """From before the arm is asked for until its agent has answered; by the clock of the host's agent.
+
+    BIAS: what Python does meanwhile is inside, as it is in every start of a run.
+    """
+    host = prepared.ground.host
+    with ExitStack() as closing:
+        begin_ns = host.call("ping", {})["at_ns"]
+        machine = open_stack(prepared.ground, asked, arm, None, closing)
+        machine.call("ping", {})
+        return float(host.call("ping", {})["at_ns"] - begin_ns) / 1e9

@@ -1,0 +1,174 @@
+"""`doctor` on this machine: probes that are real, that have deadlines and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dbtoll import registry, spec
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.doctor import host, mends, noise, probes
+from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.environments.arm import Unwritten
+from dbtoll.environments.enclose import STAGES
+from dbtoll.errors import ProgramFailed, Unavailable
+from dbtoll.model import Arm
+from dbtoll.runner import preparation
+from dbtoll.runner.arms import Ground, open_stack
+from tests.support.program import dbtoll, is_root
+
+needs_root = pytest.mark.skipif(not is_root(), reason="native arms need root")
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Of a probe whose agent has ended: what it makes carries that agent's number."""
+    yield
+    found = [path for place in ("/sys/fs/cgroup", STAGES) for path in Path(place).glob("**/*doctor-[0-9]*")]
+    assert [path for path in found if not Path("/proc", re.findall(r"doctor-(\d+)", str(path))[-1]).exists()] == []
+
+
+# --- deadlines ---
+
+
+def test_a_probe_that_hangs_is_reported_and_what_it_started_is_ended() -> None:
+    pids: list[int] = []
+
+    def hang(machine: AgentMachine) -> Probed:
+        process = machine.spawn(["sleep", "1000"])
+        pids.append(process.pid)
+        process.wait(1000)
+        return Probed("ready")
+
+    found = with_deadline(hang, 0.5)
+    assert found.state == "hangs"
+    assert "no result within" in found.lacks[0].why
+    until = time.monotonic() + 10
+    while Path(f"/proc/{pids[0]}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{pids[0]}").exists()
+
+
+@needs_root
+def test_a_probe_that_hangs_in_an_arm_leaves_neither_groups_nor_roots() -> None:
+    marks: list[str] = []
+
+    def hang(machine: AgentMachine) -> Probed:
+        marks.append(f"doctor-{machine.hello()['pid']}")
+        ground = Ground(machine, None, noise.processors()[1], Unwritten(), marks[0])
+        with ExitStack() as stack:
+            arm = open_stack(ground, noise.EXPERIMENT, noise.EXPERIMENT.arms[0], None, stack)
+            marks.append("opened")
+            arm.run(["sleep", "1000"], timeout_s=1000)
+        return Probed("ready")
+
+    assert with_deadline(hang, 3.0).state == "hangs"
+    assert marks[1:] == ["opened"]  # the fixture looks for what is left
+
+
+def test_a_probe_that_fails_lacks_what_its_error_says(local: AgentMachine) -> None:
+    def fail(machine: AgentMachine) -> Probed:
+        raise Unavailable("there is no such thing", "apt-get install -y thing")
+
+    def run(machine: AgentMachine) -> Probed:
+        machine.run(["false"])
+        return Probed("ready")
+
+    found = with_deadline(fail, 30)
+    assert (found.state, found.lacks[0].why) == ("lacks", "there is no such thing")
+    assert mends.together(found.lacks)[0]
+    assert "exit code 1" in with_deadline(run, 30).lacks[0].why
+    with pytest.raises(ProgramFailed):
+        local.run(["false"])
+
+
+# --- the whole ---
+
+
+def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
+    done = dbtoll("doctor", "--quick", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found["can_measure"] else Unavailable.exit_code), done.stderr
+    assert list(found["environments"]) == registry.names("environments")
+    assert list(found["engines"]) == registry.names("engines")
+    assert list(found["machine"]) == [*host.PROBES, "images"]
+    assert found["noise"] is None
+    assert found["host"]["meaning"].keys() == {"native", "cold"}
+    states = {"ready", "lacks", "hangs", "not probed"}
+    for family in ("environments", "engines", "machine"):
+        for name, each in found[family].items():
+            assert each["state"] in states, name
+            assert bool(each["lacks"]) == (each["state"] in {"lacks", "hangs"}), name
+            assert all(lack["what"] and lack["why"] and lack["mend"] for lack in each["lacks"]), name
+    assert found["environments"]["fake"]["state"] == "ready"
+    assert found["machine"]["control_groups"]["told"]["layout"] in {"v1", "v2", "hybrid"}
+    assert found["machine"]["disk"]["told"]["number"]
+
+
+@needs_root
+def test_a_copy_and_its_twin_show_the_noise_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "ROUNDS", 3)
+    monkeypatch.setattr(noise, "BLOCKS", 2)
+    found = with_deadline(noise.probe, 100, cpus=noise.processors()[0])
+    assert found.state == "ready", found.lacks
+    told = found.told
+    assert told["executions"] == 3 * 2 * 2 * noise.EXECUTIONS
+    assert told["half_width"] > 0
+    assert told["largest"] >= 0
+    assert len(told["effects"]) == 3
+    assert told["frozen"]
+    assert 0 <= told["steal"] <= 1
+    assert found.note == noise.sentence(told)
+
+
+@needs_root
+def test_a_runtime_that_is_not_here_is_mended_by_the_command(local: AgentMachine) -> None:
+    if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code:
+        pytest.skip("no dockerd here: apt-get install docker.io")
+    arm = Arm("sandbox", spec.parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
+    lacks = preparation.lacks(local, [arm])["sandbox"]
+    local.run(["rm", "-rf", "/tmp/dbtoll-test-docker"])
+    assert mends.together(lacks)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
+
+
+def test_guests_whose_monitor_is_not_here_are_mended_by_the_command(local: AgentMachine) -> None:
+    """By its own name none is found; no kernel is fetched for it."""
+    lacks = probes.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
+    assert [lack.what for lack in lacks] == ["a guest of QEMU that boots"]
+    assert "qemu-system-x86" in (mends.together(lacks)[0] or "")
+
+
+@needs_root
+def test_without_root_it_says_what_root_adds_and_still_shows_the_noise() -> None:
+    with tempfile.TemporaryDirectory(prefix="dbtoll-nobody-") as folder:
+        Path(folder).chmod(0o777)
+        # Somebody else, who may only read this Python wherever it lies.
+        read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *read]
+        program = str(Path(sys.executable).parent / "dbtoll")
+        environ = {"PATH": os.environ["PATH"], "HOME": folder, "DBTOLL_CACHE": f"{folder}/cache", "TMPDIR": folder}
+        done = subprocess.run(
+            [*nobody, program, "doctor", "--json"], env=environ, cwd=folder, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+    found = json.loads(done.stdout)
+    native = found["environments"]["native"]
+    assert native["lacks"][0]["what"] == "root"
+    assert "Docker" in native["lacks"][0]["why"]
+    assert {"native", "docker"} <= set(found["root_adds"])
+    assert not found["can_measure"]
+    assert done.returncode == Unavailable.exit_code, done.stderr
+    assert found["machine"]["noise"]["state"] == "ready", found["machine"]["noise"]
+    assert not found["noise"]["frozen"]

@@ -1,0 +1,70 @@
+"""The selfbenches that start real arms, small: that they come to their figures, not what these are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.environments.enclose import STAGES
+from dbtoll.images.cache import default_root
+from tests.support.program import dbtoll, is_root
+
+pytestmark = [
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(not is_root(), reason="native arms need root"),
+]
+
+STACKS = ["native", *(["docker"] if shutil.which("dockerd") else [])]
+
+
+def certificate(name: str, **options: Any) -> dict[str, Any]:
+    """What the selfbench prints as JSON; whether its bounds hold does not matter here."""
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    done = dbtoll("selfbench", name, "--json", *words)
+    assert done.returncode in {0, 1}, done.stderr
+    groups = list(Path("/sys/fs/cgroup").glob("**/dbtoll-selfbench-*"))
+    roots = list(Path(STAGES).glob("dbtoll-selfbench-*"))
+    copies = list((default_root() / "scratch").glob("dbtoll-selfbench-*/*"))
+    assert groups + roots + copies == []
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert set(found["bounds"]) <= set(found["figures"])
+    return found
+
+
+def test_starts_are_timed_by_the_hosts_agent() -> None:
+    found = certificate("start", starts=2, environments="+".join(STACKS))
+    assert found["figures"]["failures"] == 0
+    for name in STACKS:
+        assert found["figures"][f"{name}_s"] > 0
+        assert len(found["facts"]["seconds"][name]) == 2
+    if "docker" in STACKS:
+        assert found["bounds"]["docker_s"]["most"] == 1
+
+
+def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None:
+    found = certificate("aa", comparisons=2, rounds=2, blocks=1, scale=0.01, queries="Q6", burn="true")
+    intervals = found["facts"]["intervals"]
+    assert found["figures"]["comparisons"] == len(intervals) == 2
+    assert len({each["p"] for each in intervals}) == 2
+    assert all(each["low"] <= each["estimate"] <= each["high"] for each in intervals)
+    assert found["facts"]["burnt"]["cpu_s"] > 0
+    assert found["bounds"]["comparisons"]["least"] == 20
+
+
+def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared() -> None:
+    found = certificate("switch", environments="+".join(STACKS), starts=1, visits=3, rounds=2, scale=0.01)
+    figures = found["figures"]
+    for name in ("residual_us", "without_lead_in_us", "without_switch_us", "clock_runs_on_asleep"):
+        assert set(figures[name]) == set(STACKS), name
+    assert figures["clock_backwards"] == 0
+    assert figures["dwell_over_residual"] > 0
+    for variant in ("one_neighbour", "four_neighbours", "short_dwell", "long_dwell"):
+        estimate, low, high = figures[variant]
+        assert low <= estimate <= high
+    assert isinstance(figures["agree"], bool)
+    visits = found["facts"]["visits"]["native"]
+    assert {len(curve) for curve in visits["execution_us"].values()} == {visits["first"] + 10}

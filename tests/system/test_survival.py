@@ -1,0 +1,561 @@
+"""A run survives what happens to its arms, its disk, its terminal and itself: real servers, containers and guests.
+
+Harm is done at one moment of the second round; what is asked for is always the same: that arm's start is `failed` with its
+reason and its logs, the others complete the round, the next round has everybody again, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dbtoll import registry, spec
+from dbtoll.channel import relay, session
+from dbtoll.channel.local import open_local
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments.arm import Unwritten
+from dbtoll.errors import ChannelError, DbtollError, RunFolderError, Unavailable
+from dbtoll.images.cache import default_root
+from dbtoll.interfaces import Booting
+from dbtoll.model import Arm
+from dbtoll.runner import preparation, run
+from dbtoll.runner.arms import place_name
+from dbtoll.runner.journal import leftovers, passing
+from dbtoll.runner.removal import Cleaned, clean_all, clean_one
+from dbtoll.selfbench import measure
+from dbtoll.selfbench.inventory import Marks, carried, settings
+from dbtoll.store import schema
+from dbtoll.store.reader import Run, read_run
+from tests.support.killed import kill_at_line, lines_of_a_life
+from tests.support.program import is_root
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not is_root(), reason="native and Docker arms need root"),
+]
+
+VICTIM = "victim"
+DOCKER = os.environ.get("DBTOLL_TEST_DOCKER", "docker")
+"""The stack, so that tests may have a data root of their own beside other runs: ``docker:data_root=DIR``."""
+
+ROUNDS = 3
+HARMED = 1
+"""Number of the round in which harm is done: one before it shows that all is well, one after it that all is well again."""
+
+SPEC = """
+parameter_sets = 2
+[engine]
+name = "postgres"
+[workload]
+name = "tpch"
+scale = 0.01
+queries = ["Q6", "Q14"]
+[precision]
+budget = "{budget}"
+rounds_max = 9
+rounds_min = 9
+[pace]
+lead_in = "1ms"
+dwell = "{dwell}"
+statement_timeout = "2s"
+[resources]
+memory = "512 MiB"
+[[arm]]
+name = "native"
+stack = "native"
+[[arm]]
+name = "victim"
+stack = "{stack}"
+"""
+
+
+def needs(stack: str) -> None:
+    """Skip, saying what is missing, where that stack cannot be opened."""
+    with open_local() as host:
+        lacks = preparation.lacks(host, [Arm(stack, spec.parse_stack(stack))])
+    if lacks:
+        lack = lacks[stack][0]
+        pytest.skip(f"{stack}: {lack.what}: {lack.why}")
+
+
+class Harm:
+    """Looks on (runner.rounds.Watch) and does harm when ``moment`` comes in the harmed round, after its warm-up.
+
+    What is done is undone, where ``undo`` says how, as soon as something else is being done.
+    """
+
+    def __init__(self, moment: str, harm: Callable[[], None], undo: Callable[[], None] | None = None) -> None:
+        self.said: list[str] = []
+        self.rounds = ROUNDS
+        self._moment, self._harm, self._undo = moment, harm, undo
+        self._state = "waiting"
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
+        warming_up = done == 0 and not doing.startswith("start")
+        if self._state == "waiting" and round_index == HARMED and doing == self._moment and not warming_up:
+            self._state = "done"
+            self._harm()
+        elif self._state == "done" and doing != self._moment and self._undo is not None:
+            self._state = "undone"
+            self._undo()
+
+    def decide(self, visits: Sequence[schema.Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+        return "enough rounds" if rounds >= self.rounds else None
+
+
+def nothing() -> None:
+    """No harm."""
+
+
+def measured(tmp_path: Path, stack: str, watch: Harm, dwell: str = "5ms", budget: str = "60s") -> Run:
+    """A run with that victim; nothing is left of it."""
+    text = SPEC.format(stack=stack, dwell=dwell, budget=budget)
+    folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
+    assert carried(Marks(folder)) == {}
+    assert leftovers(folder) == []
+    return read_run(folder)
+
+
+def starts(of: Run, arm: str, index: int) -> list[schema.Start]:
+    (attempt,) = [attempt for attempt in of.attempts if attempt.round == index]
+    return [record for record in attempt.records if isinstance(record, schema.Start) and record.arm == arm]
+
+
+def visits(of: Run, arm: str, index: int) -> int:
+    (attempt,) = [attempt for attempt in of.attempts if attempt.round == index]
+    return sum(isinstance(record, schema.Visit) and record.arm == arm for record in attempt.records)
+
+
+def assert_only_the_victim_failed(of: Run) -> schema.Start:
+    """Its failed start in the harmed round, with its logs kept; everything else is whole."""
+    assert of.complete_rounds == tuple(range(ROUNDS)), of.ends
+    for index in range(ROUNDS):
+        for arm in ("native", "native (A/A)"):
+            assert [start.outcome for start in starts(of, arm, index)] == ["ok"]
+            assert visits(of, arm, index) == visits(of, arm, 0)
+    assert [start.outcome for start in starts(of, VICTIM, 0)] == ["ok"]
+    assert [start.outcome for start in starts(of, VICTIM, HARMED + 1)] == ["ok"]
+    assert visits(of, VICTIM, HARMED + 1) == visits(of, VICTIM, 0)
+    failed = starts(of, VICTIM, HARMED)[-1]
+    assert failed.outcome == "failed"
+    assert failed.reason
+    return failed
+
+
+def logs(of: Run, index: int = HARMED) -> str:
+    folder = of.folder / "logs" / f"{index}-{VICTIM}"
+    return "\n".join(path.read_text(errors="replace") for path in sorted(folder.iterdir()))
+
+
+def processes_of(runs: Path) -> dict[int, str]:
+    """Number and command line of everything that is in the control group of the victim, the lowest number first."""
+    (folder,) = runs.iterdir()
+    name = place_name(folder.name, VICTIM, 0)
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                groups = (entry / "cgroup").read_text()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            # A container's group is called by its id.
+            below = groups.partition(f"/dbtoll/{folder.name}/")[2].partition("\n")[0].partition("/")[0]
+            if below == name or len(below) == 64:
+                found[int(entry.name)] = command
+    return dict(sorted(found.items()))
+
+
+def the_one(runs: Path, words: str) -> int:
+    """The first process of the victim whose command line holds ``words``."""
+    return next(pid for pid, command in processes_of(runs).items() if words in command)
+
+
+# --- harm to an arm --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", ["native", DOCKER])
+def test_a_server_that_is_killed(tmp_path: Path, stack: str) -> None:
+    needs(stack)
+    watch = Harm("victim Q6", lambda: os.kill(the_one(tmp_path / "runs", "bin/postgres"), signal.SIGKILL))
+    of = measured(tmp_path, stack, watch)
+    assert_only_the_victim_failed(of)
+    assert "database system is ready to accept connections" in logs(of)
+
+
+def test_a_container_whose_first_process_is_killed(tmp_path: Path) -> None:
+    needs(DOCKER)
+    watch = Harm("victim Q6", lambda: os.kill(the_one(tmp_path / "runs", "/dbtoll/agent"), signal.SIGKILL))
+    of = measured(tmp_path, DOCKER, watch)
+    assert "broke" in (assert_only_the_victim_failed(of).reason or "")
+    assert "database system is ready" in logs(of)
+
+
+def test_an_arm_that_dies_in_its_sleep_is_the_one_that_failed(tmp_path: Path) -> None:
+    """Found out while another arm is awake, which must not be blamed."""
+    needs(DOCKER)
+    watch = Harm("native Q6", lambda: os.kill(the_one(tmp_path / "runs", "/dbtoll/agent"), signal.SIGKILL))
+    assert_only_the_victim_failed(measured(tmp_path, DOCKER, watch))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_docker_daemon_that_ends_in_mid_run(tmp_path: Path, number: int) -> None:
+    """Killed, or ended as by somebody who restarts it: dbtoll starts it again for the next round."""
+    needs(DOCKER)
+    (step,) = spec.parse_stack(DOCKER)
+    file = Path(step.options.get("data_root", dockerd.DATA_ROOT), "dockerd.pid")
+    of = measured(tmp_path, DOCKER, Harm("victim Q6", lambda: os.kill(int(file.read_text()), number)))
+    assert_only_the_victim_failed(of)
+    assert "API listen on" in logs(of)
+    assert logs(of, 0) != logs(of, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names("environments") if name not in ("native", "docker")])
+def test_a_guest_that_is_killed(tmp_path: Path, name: str) -> None:
+    if not isinstance(registry.find("environments", name)(), Booting):
+        pytest.skip(f"{name} has no guest")
+    needs(name)
+    watch = Harm("victim Q6", lambda: os.kill(next(iter(processes_of(tmp_path / "runs"))), signal.SIGKILL))
+    of = measured(tmp_path, name, watch)
+    assert_only_the_victim_failed(of)
+    assert logs(of)
+
+
+def test_an_agent_that_hangs_meets_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of a visit. The deadlines are real, only shorter."""
+    needs("native")
+    monkeypatch.setattr(session, "_SLACK_S", 2.0)
+    monkeypatch.setattr(relay, "_CLOSE_S", 2.0)
+
+    def stop_in_a_moment() -> None:
+        agent = the_one(tmp_path / "runs", "/dbtoll/agent")
+        threading.Timer(0.3, os.kill, (agent, signal.SIGSTOP)).start()
+
+    of = measured(tmp_path, "native", Harm("victim Q6", stop_in_a_moment), dwell="700ms", budget="150s")
+    assert "in time" in (assert_only_the_victim_failed(of).reason or "")
+    assert "database system is ready" in logs(of)
+
+
+def test_a_host_agent_that_is_killed_ends_the_run_which_can_go_on(tmp_path: Path) -> None:
+    needs("native")
+
+    def kill_it() -> None:
+        mine = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        agents = [pid for pid in mine if b"dbtoll-agent\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(int(agents[-1]), signal.SIGKILL)
+
+    with pytest.raises(ChannelError, match="finished rounds are kept") as caught:
+        measured(tmp_path, "native", Harm("victim Q6", kill_it))
+    assert "--resume" in caught.value.mend
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert carried(Marks(folder)) == {}
+    assert read_run(folder).complete_rounds == (0,)
+    run.resume(folder, Harm("", nothing))
+    assert read_run(folder).complete_rounds == tuple(range(ROUNDS))
+    assert leftovers(folder) == []
+
+
+# --- full disks --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def memory_disk(at: Path, size: str) -> Iterator[Path]:
+    """A small file system."""
+    at.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "dbtoll-test", at], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", at], check=True)
+
+
+def fill(disk: Path) -> None:
+    """To the last block."""
+    with (disk / "filler").open("wb") as file:
+        free = os.statvfs(disk)
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_bsize)
+
+
+def empty(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+def test_a_copy_of_the_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("native")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for part in default_root().iterdir():
+        if part.name != "scratch":
+            (cache / part.name).symlink_to(part)
+    with memory_disk(cache / "scratch", "640m") as scratch:
+        monkeypatch.setenv("DBTOLL_CACHE", str(cache))
+        watch = Harm("start of victim", lambda: fill(scratch), lambda: empty(scratch))
+        of = measured(tmp_path, "native", watch)
+        assert not list(scratch.iterdir())
+    failed = assert_only_the_victim_failed(of)
+    assert "no room for a copy of the dataset" in (failed.reason or "")
+
+
+def test_a_run_folder_that_cannot_grow(tmp_path: Path) -> None:
+    needs("native")
+    with memory_disk(tmp_path / "runs-disk", "4m") as disk:
+        text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+        with pytest.raises(RunFolderError, match="No space left") as caught:
+            run.begin(spec.parse(text, "test"), text, disk / "runs", Harm("victim Q6", lambda: fill(disk)))
+        assert "make room" in caught.value.mend
+        assert "--resume" in caught.value.mend
+        (folder,) = (disk / "runs").iterdir()
+        assert carried(Marks(folder)) == {}
+        before = (folder / schema.HISTORY_FILE).read_bytes()
+        assert before.endswith(b"\n")
+        assert read_run(folder).complete_rounds == (0,)
+        plan = (folder / schema.PLAN_FILE).read_bytes()
+        empty(disk)
+        run.resume(folder, Harm("", nothing))
+        assert (folder / schema.HISTORY_FILE).read_bytes().startswith(before)
+        assert (folder / schema.PLAN_FILE).read_bytes() == plan
+        of = read_run(folder)
+        assert of.complete_rounds == tuple(range(ROUNDS))
+        assert [attempt.attempt for attempt in of.attempts if attempt.round == HARMED] == [0, 1]
+        assert leftovers(folder) == []
+        assert carried(Marks(folder)) == {}
+
+
+# --- signals and terminals -----------------------------------------------------------------------------------------------------
+
+
+PROGRAM = str(Path(sys.executable).parent / "dbtoll")
+
+
+def spec_file(tmp_path: Path) -> Path:
+    file = tmp_path / "spec.toml"
+    file.write_text(SPEC.format(stack="native", dwell="5ms", budget="60s").replace("rounds_max = 9", "rounds_max = 60"))
+    return file
+
+
+def wait_for_a_round(runs: Path, process: subprocess.Popen[bytes] | None = None) -> Path:
+    """The run folder, some way into its second round."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert process is None or process.poll() is None
+        for history in runs.glob("*/history.ndjson"):
+            if b'"record":"round_end"' in history.read_bytes():
+                time.sleep(1.0)
+                return history.parent
+        time.sleep(0.05)
+    pytest.fail("no round came to its end")
+
+
+def assert_ended_in_order(folder: Path) -> None:
+    assert carried(Marks(folder)) == {}
+    assert leftovers(folder) == []
+    ended = read_run(folder)
+    assert ended.end is not None
+    assert ended.end.reason == "stopped by the user"
+
+
+def test_signals_during_the_teardown_change_nothing(tmp_path: Path) -> None:
+    needs("native")
+    before = settings()
+    with (tmp_path / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [PROGRAM, "run", spec_file(tmp_path), "--runs-dir", tmp_path / "runs"], stdout=log, stderr=log
+        )
+        folder = wait_for_a_round(tmp_path / "runs", process)
+        process.send_signal(signal.SIGTERM)
+        for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] * 3:
+            time.sleep(0.02)
+            if (folder / "history.ndjson").read_bytes().count(b'"record":"run_end"'):
+                break
+            process.send_signal(number)
+        process.wait(120)
+    said = (tmp_path / "log.txt").read_text()
+    assert "Traceback" not in said
+    assert "defect" not in said
+    assert "please wait" in said
+    assert_ended_in_order(folder)
+    assert settings() == before
+
+
+def test_a_terminal_that_goes_away_ends_the_run_in_order(tmp_path: Path) -> None:
+    needs("native")
+    file = spec_file(tmp_path)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TMPDIR"] = str(tmp_path)
+        os.execv(PROGRAM, [PROGRAM, "run", str(file), "--runs-dir", str(tmp_path / "runs")])
+    reading = threading.Thread(target=_read_all, args=(terminal,), daemon=True)
+    reading.start()
+    folder = wait_for_a_round(tmp_path / "runs")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert_ended_in_order(folder)
+    assert not list(tmp_path.glob("dbtoll-defect*"))
+
+
+def _read_all(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        return
+
+
+def test_a_reader_of_its_output_that_goes_away_does_not_end_it(tmp_path: Path) -> None:
+    needs("native")
+    file = tmp_path / "spec.toml"
+    text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+    file.write_text(text.replace("rounds_max = 9", "rounds_max = 2").replace("rounds_min = 9", "rounds_min = 2"))
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [PROGRAM, "run", file, "--runs-dir", tmp_path / "runs"],
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    os.close(writer)
+    os.read(reader, 10)
+    os.close(reader)
+    process.wait(120)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert read_run(folder).complete_rounds == (0, 1)
+    assert carried(Marks(folder)) == {}
+    assert not list(tmp_path.glob("dbtoll-defect*"))
+
+
+def test_nohup_keeps_it_from_hanging_up(tmp_path: Path) -> None:
+    needs("native")
+    process = subprocess.Popen(
+        ["nohup", PROGRAM, "run", spec_file(tmp_path), "--runs-dir", tmp_path / "runs"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    folder = wait_for_a_round(tmp_path / "runs", process)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1.0)
+    assert process.poll() is None
+    assert read_run(folder).end is None
+    process.send_signal(signal.SIGTERM)
+    process.wait(120)
+    assert_ended_in_order(folder)
+
+
+# --- SIGKILL ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", registry.names("environments"))
+def test_killed_after_any_line_of_its_journal_nothing_stays(name: str, tmp_path: Path, local: AgentMachine) -> None:
+    """Between the note and the deed, and between the deed and the note that it is undone: at each of them, once."""
+    del local
+    if getattr(registry.find("environments", name), "simulated", False):
+        pytest.skip("it makes nothing")
+    needs(name)
+    unharmed = tmp_path / f"k{os.getpid()}-0"
+    lines = lines_of_a_life(unharmed, name)
+    assert lines >= 2
+    assert carried(Marks(unharmed)) == {}
+    for line in range(1, lines + 1):
+        folder = tmp_path / f"k{os.getpid()}-{line}"
+        kill_at_line(folder, name, line)
+        cleaned = Cleaned()
+        assert clean_one(folder, cleaned), cleaned
+        until = time.monotonic() + 5
+        while (left := carried(Marks(folder))) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert left == {}, (line, cleaned)
+        assert leftovers(folder) == []
+
+
+def test_a_daemon_that_sleeps_for_a_living_run_is_not_taken_for_a_dead_ones(
+    local: AgentMachine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if dockerd.find_program(local, "dockerd") is None:
+        pytest.skip("no dockerd is installed")
+    root = str(tmp_path_factory.mktemp("d"))
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", root, cpus)
+    try:
+        held.rest()
+        pid = held.daemon.process.pid
+        with open_local() as another, pytest.raises(Unavailable, match="another dbtoll run"):
+            dockerd.lease(another, Unwritten(), "second", root, cpus)
+        held.wake()
+        assert held.daemon.serves()
+        assert held.daemon.process.pid == pid
+    finally:
+        held.release()
+
+
+def test_what_is_no_group_of_dbtoll_is_never_emptied(local: AgentMachine) -> None:
+    """Whatever a damaged journal says."""
+    for path in ("/sys/fs/cgroup", "/sys/fs/cgroup/dbtoll", "/sys/fs/cgroup/system.slice/x"):
+        with pytest.raises(DbtollError, match="not a control group of dbtoll"):
+            cgroups.remove(local, {"paths": [path]})
+
+
+def test_clean_finds_what_was_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that was killed: its journal lies among the temporary files. One that is going on is left alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("DBTOLL_CACHE", str(tmp_path / "cache"))
+    made = tmp_path / "made"
+    made.mkdir()
+    child = os.fork()
+    if child == 0:
+        with passing() as journal:
+            journal.create("directory", path=str(made))
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with passing() as journal:
+        journal.create("directory", path=str(tmp_path / "other")).done()
+        cleaned = clean_all(tmp_path / "runs")
+        assert cleaned.alive == [str(journal.folder)]
+    assert cleaned.failed == []
+    assert not made.exists()
+    assert not list(tmp_path.glob("dbtoll-passing-*"))
+
+
+def test_the_selfbench_of_kills(tmp_path: Path) -> None:
+    """Few of them here; `dbtoll selfbench kill` does twenty."""
+    needs("native")
+    said: list[str] = []
+    certificate = measure("kill", {"kills": 2, "environments": "native", "rounds": 2, "seed": 7}, said.append)
+    assert certificate.holds(), (certificate.as_json(), said)
+    assert certificate.figures["kills"] == 2
+
+
+def test_a_run_killed_before_its_first_round_is_resumed(tmp_path: Path) -> None:
+    needs("native")
+    process = subprocess.Popen(
+        [PROGRAM, "run", spec_file(tmp_path), "--runs-dir", tmp_path / "runs", "--budget", "1s"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 60
+    while not list((tmp_path / "runs").glob("*/asked.json")) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert not (folder / schema.HISTORY_FILE).exists()
+    done = subprocess.run([PROGRAM, "run", folder, "--resume", "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    of = read_run(folder)
+    assert of.plan.experiment.precision.budget_s == 1.0  # what the command line had changed
+    assert of.end is not None
+    assert carried(Marks(folder)) == {}

@@ -1,0 +1,65 @@
+"""Signals end a run once, never in the middle of what must be whole, and not again while it is taken down."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from dbtoll.runner.stop import SIGNALS, Stop
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_ends_it(number: int) -> None:
+    stop = Stop()
+    with stop.heard(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+    assert stop.asked
+
+
+def test_those_that_follow_change_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    stop = Stop()
+    taken_down = False
+    with stop.heard():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        for number in SIGNALS:
+            os.kill(os.getpid(), number)
+        with stop.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+        taken_down = True
+    assert taken_down
+    assert capfd.readouterr().err.count("please wait") == len(SIGNALS) + 1
+
+
+def test_what_is_held_is_done_first() -> None:
+    stop = Stop()
+    done = []
+    with stop.heard(), pytest.raises(KeyboardInterrupt), stop.held():
+        with stop.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("inner")
+        done.append("outer")
+    assert done == ["inner", "outer"]
+
+
+def test_an_error_in_what_is_held_is_the_one_that_is_seen() -> None:
+    stop = Stop()
+    with stop.heard(), pytest.raises(ValueError, match="real"), stop.held():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("the real reason")
+    assert stop.asked
+
+
+def test_what_was_ignored_stays_ignored_and_the_rest_is_put_back() -> None:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop().heard():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert {number: signal.getsignal(number) for number in SIGNALS} == before
