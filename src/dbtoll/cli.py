@@ -35,6 +35,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be a
 
 RUNS = Path("runs")
 
+NO_PERMISSION = 77
+"""EX_NOPERM of sysexits.h."""
+
 
 @app.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
@@ -230,6 +233,9 @@ def main() -> None:
     except KeyboardInterrupt:
         _told("stopped", "")
         sys.exit(130)
+    except PermissionError as error:
+        _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
+        sys.exit(NO_PERMISSION)
     except Exception as error:
         if isinstance(error, BrokenPipeError) or _hung_up():  # nobody is there any more to whom anything could be said
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

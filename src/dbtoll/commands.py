@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec, units
-from dbtoll.errors import DbtollError, Unavailable, UsageError
+from dbtoll.errors import DbtollError, RunFolderError, Unavailable, UsageError
 from dbtoll.model import Arm, Experiment, Outcome
 from dbtoll.plan import Plan
 
@@ -160,17 +160,21 @@ def gate(result: Any, limit: float) -> tuple[int, str]:
 
 
 def analyze(folder: Path, *, as_json: bool) -> Any:
-    """Write result.json and print it, or its tables."""
+    """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
     from dbtoll.analysis import result as results
     from dbtoll.report import tables
 
     result = results.analyze(folder)
     text = results.to_json(result)
-    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
         print(text)
     else:
         Console(highlight=False).print(tables.terminal(result))
+    try:
+        (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        said = f"{folder}/result.json was not written: {error.strerror}"
+        Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
     return result
 
 
@@ -182,8 +186,13 @@ def report(folder: Path, *, as_json: bool) -> Any:
     result = analyze(folder, as_json=as_json)
     written = folder / "report.html"
     run = read_run(folder)
-    written.write_text(page.render(result, run), encoding="utf-8")
-    tables_written = export.write(folder, result, run)
+    try:
+        written.write_text(page.render(result, run), encoding="utf-8")
+        tables_written = export.write(folder, result, run)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder}: the report cannot be written: {error.strerror}", "copy the folder to where you may write"
+        ) from error
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"report: {written}", markup=False)
     console.print(f"tables: {tables_written[0].parent}", markup=False)

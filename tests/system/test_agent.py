@@ -144,6 +144,7 @@ def test_cancel_stops_with_the_chosen_signal(machine: AgentMachine) -> None:
     assert process.wait(10).exit_code == 9
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount")
 def test_confinement(machine: AgentMachine) -> None:
     cpu = min(os.sched_getaffinity(0))
     script = "ulimit -n; grep Cpus_allowed_list /proc/self/status; cat /mnt/*; echo $$"
@@ -356,6 +357,7 @@ def test_nested_agents_are_bracketed_by_the_outermost(machine: AgentMachine) -> 
         assert inner.channel.line._outer is middle.channel.line
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount")
 def test_a_nested_agent_in_namespaces(machine: AgentMachine) -> None:
     within = Confinement(unshare=("pid",), mounts=({"kind": "proc", "target": "/proc"},))
     inner, line = open_nested(machine, "inner", [AGENT, "serve"], within=within)

@@ -44,12 +44,17 @@ _lacks: dict[str, str] = {}
 
 
 @pytest.fixture
-def daemon(local: AgentMachine, root: str) -> Iterator[dockerd.Lease]:
+def able(local: AgentMachine, root: str) -> None:
+    """Skips, with what is lacking, where no container can be started."""
     if root not in _lacks:
         lacking = Docker().lacks(local, {"data_root": root, "socket": None})
         _lacks[root] = f"{lacking[0].what}: {lacking[0].why}" if lacking else ""
     if _lacks[root]:
         pytest.skip(_lacks[root])
+
+
+@pytest.fixture
+def daemon(local: AgentMachine, root: str, able: None) -> Iterator[dockerd.Lease]:
     held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", root, (CPU,))
     yield held
     held.release()
@@ -88,9 +93,8 @@ def processes_of(root: str) -> list[str]:
     return found
 
 
+@pytest.mark.usefixtures("able")
 def test_our_own_daemon_comes_and_goes_without_a_trace(local: AgentMachine, image: Artifact, root: str) -> None:
-    if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code != 0:
-        pytest.skip("no dockerd is installed")
     watched = ["/etc/docker", "/opt", "/run/docker", "/run/containerd", "/var/lib/docker", "/var/lib/containerd"]
 
     def seen() -> list[list[str]]:
@@ -129,6 +133,7 @@ def test_a_daemon_that_was_there_is_used_and_left_alone(client: sdk.APIClient, o
         client.remove_container(foreign, force=True)
 
 
+@pytest.mark.usefixtures("able")
 def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: Artifact, root: str) -> None:
     options = {"data_root": root, "socket": None}
     with (
@@ -279,6 +284,7 @@ def test_shm_differs_only_if_asked(open_one: Open) -> None:
         assert int(arm.run(size).output) == 4 << 20
 
 
+@pytest.mark.usefixtures("able")
 def test_a_runtime_by_its_path_on_our_own_daemon(
     local: AgentMachine, image: Artifact, root: str, tmp_path: Path
 ) -> None:
@@ -342,6 +348,7 @@ def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMa
         assert inner.run(["true"]).exit_code == 0
 
 
+@pytest.mark.usefixtures("able")
 def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact, root: str) -> None:
     outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
     with Native().open(local, outer, Unwritten()) as machine:
@@ -354,9 +361,8 @@ def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact,
     assert groups_left() == []
 
 
+@pytest.mark.usefixtures("able")
 def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMachine, root: str, tmp_path: Path) -> None:
-    if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code != 0:
-        pytest.skip("no dockerd is installed")
     removers: dict[str, Callable[..., None]] = {
         "cgroup": cgroups.remove,
         "stage": enclose.remove,

@@ -35,13 +35,20 @@ def certificate(name: str, **options: Any) -> dict[str, Any]:
     return found
 
 
+def measured(found: dict[str, Any]) -> list[str]:
+    """The stacks asked for; without Docker only while another run has the daemon."""
+    missing: dict[str, str] = found["facts"]["missing"]
+    assert all("another dbtoll run" in why for why in missing.values()), missing
+    return [name for name in STACKS if name not in missing]
+
+
 def test_starts_are_timed_by_the_hosts_agent() -> None:
     found = certificate("start", starts=2, environments="+".join(STACKS))
     assert found["figures"]["failures"] == 0
-    for name in STACKS:
+    for name in measured(found):
         assert found["figures"][f"{name}_s"] > 0
         assert len(found["facts"]["seconds"][name]) == 2
-    if "docker" in STACKS:
+    if "docker" in measured(found):
         assert found["bounds"]["docker_s"]["most"] == 1
 
 
@@ -56,10 +63,10 @@ def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None
 
 
 def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared() -> None:
-    found = certificate("switch", environments="+".join(STACKS), starts=1, visits=3, rounds=2, scale=0.01)
+    found = certificate("switch", environments="+".join(STACKS), starts=1, visits=3, rounds=2, blocks=1, scale=0.01)
     figures = found["figures"]
     for name in ("residual_us", "without_lead_in_us", "without_switch_us", "clock_runs_on_asleep"):
-        assert set(figures[name]) == set(STACKS), name
+        assert set(figures[name]) == set(measured(found)), name
     assert figures["clock_backwards"] == 0
     assert figures["dwell_over_residual"] > 0
     for variant in ("one_neighbour", "four_neighbours", "short_dwell", "long_dwell"):

@@ -150,6 +150,51 @@ def test_nobody_there(agent: ScriptedAgent) -> None:
     assert agent.line.closed
 
 
+def test_nothing_is_said_before_a_booting_machine_gives_a_sign(agent: ScriptedAgent) -> None:
+    greeted = Later(lambda: Channel(agent.line, "arm", waits_for_sign=True))
+    agent.end.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        agent.receive()
+    agent.end.settimeout(10)
+    agent.end.sendall(b"dbtoll-agent is ready\n")
+    agent.expect(Kind.HELLO, 0)
+    agent.send(Kind.HELLO, 0, HELLO)
+    assert greeted.get().hello["pid"] == 17
+
+
+def test_a_machine_that_gives_no_sign_is_given_up(agent: ScriptedAgent) -> None:
+    with pytest.raises(ChannelError, match="no agent answered"):
+        Channel(agent.line, "arm", waits_for_sign=True, greeting_timeout_s=0.1)
+
+
+def test_no_byte_beyond_what_the_line_holds(agent: ScriptedAgent) -> None:
+    """An agent on a terminal: so many bytes may be on their way, until it grants what it has taken."""
+    channel = agent.connect({"line_bytes": 100})
+    call = Later(lambda: channel.call("ping", {"filler": "x" * 500}))
+    pieces = []
+    while (frame := agent.decoder.take()) is None:
+        agent.end.settimeout(10)
+        piece = agent.end.recv(1 << 16)
+        agent.end.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            piece += agent.end.recv(1)
+        pieces.append(len(piece))
+        agent.decoder.feed(piece)
+        agent.send(Kind.CREDIT, 0, credit_payload(len(piece)))
+    agent.end.settimeout(10)
+    assert frame.kind is Kind.OPEN
+    assert max(pieces) == 100
+    agent.send(Kind.END, 1, {"at_ns": 1})
+    assert call.get() == {"at_ns": 1}
+
+
+def test_credit_for_a_line_that_needs_none_breaks_the_protocol(agent: ScriptedAgent) -> None:
+    channel = agent.connect()
+    agent.send(Kind.CREDIT, 0, credit_payload(1))
+    with pytest.raises(ChannelError, match="needs none"):
+        channel.call("ping", {})
+
+
 def test_an_echoing_line(agent: ScriptedAgent) -> None:
     def echo() -> None:
         agent.end.sendall(agent.end.recv(4096))

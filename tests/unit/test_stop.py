@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from dbtoll.runner.stop import SIGNALS, Stop
+
+
+@pytest.fixture(autouse=True)
+def _heard_by_default() -> Iterator[None]:
+    """Whoever runs the tests in the background, or under nohup, has these ignored; and what is ignored stays so."""
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

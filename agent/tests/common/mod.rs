@@ -86,21 +86,33 @@ pub struct Incoming<R>(FrameReader<R>);
 impl<R: Read> Incoming<R> {
     /// The next frame from the agent; `None` at the end.
     pub fn next(&mut self) -> Option<Received> {
-        match self.0.next_frame().expect("valid frames") {
-            Decoded::Frame(frame) => Some(Received {
-                kind: frame.kind,
-                channel: frame.channel,
-                stream: frame.stream,
-                payload: frame.payload.to_vec(),
-            }),
-            Decoded::EndOfFile => None,
-        }
+        received(self.0.next_frame().expect("valid frames"))
+    }
+
+    /// The first one, after what may stand before it on a line.
+    fn first(&mut self) -> Option<Received> {
+        received(self.0.first_frame().expect("a valid frame"))
+    }
+}
+
+fn received(decoded: Decoded<'_>) -> Option<Received> {
+    match decoded {
+        Decoded::Frame(frame) => Some(Received {
+            kind: frame.kind,
+            channel: frame.channel,
+            stream: frame.stream,
+            payload: frame.payload.to_vec(),
+        }),
+        Decoded::EndOfFile => None,
     }
 }
 
 /// A connection to an agent over any pair of byte streams.
 pub struct Controller<R, W> {
     pub sender: Sender<W>,
+    pub hello: Value,
+    /// Granted for the line so far.
+    pub line_credit: u64,
     incoming: Incoming<R>,
     kept: HashMap<u32, Vec<Received>>,
 }
@@ -119,10 +131,12 @@ pub struct Answer {
 impl<R: Read, W: Write> Controller<R, W> {
     pub fn new(input: R, output: W) -> Self {
         let incoming = Incoming(FrameReader::new(input));
-        let mut controller = Self { sender: Sender::new(output), incoming, kept: HashMap::new() };
+        let sender = Sender::new(output);
+        let mut controller = Self { sender, hello: Value::Null, line_credit: 0, incoming, kept: HashMap::new() };
         controller.sender.hello();
-        let hello = controller.next().expect("an answer to HELLO");
-        assert_eq!((hello.kind, hello.json()["role"].as_str()), (Kind::Hello, Some("agent")));
+        let hello = controller.incoming.first().expect("an answer to HELLO");
+        controller.hello = hello.json();
+        assert_eq!((hello.kind, controller.hello["role"].as_str()), (Kind::Hello, Some("agent")));
         controller
     }
 
@@ -142,6 +156,11 @@ impl<R: Read, W: Write> Controller<R, W> {
         }
         loop {
             let frame = self.next().expect("the agent ended the connection");
+            if (frame.kind, frame.stream) == (Kind::Credit, 0) {
+                let granted: [u8; 4] = frame.payload.try_into().unwrap();
+                self.line_credit += u64::from(u32::from_le_bytes(granted));
+                continue;
+            }
             assert_ne!(frame.stream, 0, "{frame:?}");
             if frame.kind == Kind::Data {
                 self.sender.credit(frame.stream, frame.payload.len());

@@ -39,7 +39,7 @@ def find_agent(architecture: str | None = None) -> Path:
             return path
     raise Unavailable(
         f"the agent for {name} has not been built",
-        "./dbtoll setup, or `cargo static --target …` in agent/",
+        "have a cargo of at least 1.85, then ./dbtoll setup (or `cargo static --target …` in agent/)",
     )
 
 

@@ -203,7 +203,7 @@ class Channel:
 
     def _fitting(self, frame: bytes) -> Iterator[bytes]:
         """The frame in pieces that the line has room for, each when there is room. Raises ChannelError if none comes."""
-        if self._line_credit is None:
+        if self._line_credit is None or not self._written_count:  # the greeting needs none
             yield frame
             return
         rest = memoryview(frame)

@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
@@ -168,16 +169,23 @@ class Environment:
         return {name: option.default for name, option in self.options.items()} | dict(options)
 
 
+_by_system: WeakSet[AgentMachine] = WeakSet()
+"""Machines whose own daemon is used, from the first arm to the last: another one would be another arm under the same name.
+Likewise dbtoll's own goes on to be used should the system's be started in mid-run."""
+
+
 @contextmanager
 def _engine(parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any]) -> Iterator[Engine]:
     with ExitStack() as stack:
         own = None
+        data_root = _data_root(parent, options)
         if options["socket"] is not None:
             socket = options["socket"]
-        elif answers(parent, SYSTEM_SOCKET):
+        elif parent in _by_system or (not dockerd.leased(parent, data_root) and answers(parent, SYSTEM_SOCKET)):
+            _by_system.add(parent)
             socket = SYSTEM_SOCKET
         else:
-            own = dockerd.lease(parent, journal, place.run_id, _data_root(parent, options), place.cpuset)
+            own = dockerd.lease(parent, journal, place.run_id, data_root, place.cpuset)
             stack.callback(own.release)
             socket = own.socket
         api = stack.enter_context(Api(parent, socket))

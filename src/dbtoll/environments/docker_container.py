@@ -7,16 +7,20 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker_api import Api, reason
 from dbtoll.environments.docker_image import tag_of
 from dbtoll.environments.enclose import AGENT, FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import Journal
 from dbtoll.model import Artifact, Json, Place, Provision
+
+if TYPE_CHECKING:
+    from docker.types import Ulimit
 
 COPY_TIMEOUT_S = 3600.0
 
@@ -73,6 +77,9 @@ def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[
                 grouped.done()
 
         undo.callback(end)
+        if group:
+            # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
+            cgroups.create(wish.parent, Unwritten(), (wish.place.run_id, name), cgroups.Limits(wish.place.cpuset))
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
@@ -162,24 +169,24 @@ def _resources(wish: Wish) -> Json:
         "mem_limit": asked.memory_bytes,
         "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
-        "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile), Ulimit(name="nproc", **_processes(wish.parent))],
+        "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile), _processes(wish.parent)],
         "tmpfs": {at: f"rw,exec,mode={mode:o}" for at, mode in FRESH_DIRECTORIES.items()},
         **({} if quota_us is None else {"cpu_period": period_us, "cpu_quota": quota_us}),
     }
 
 
-def _processes(machine: AgentMachine) -> dict[str, int]:
-    """Limits of the number of processes, as the other arms inherit them: podman would set its own.
+def _processes(machine: AgentMachine) -> Ulimit:
+    """Limit of the number of processes, as the other arms inherit them: podman would set its own.
 
     Never above the machine's highest process number, which is what podman may give where root cannot raise limits.
     """
+    from docker.types import Ulimit
+
     most = int(machine.get("/proc/sys/kernel/pid_max"))
     limits = machine.get("/proc/self/limits").decode()
     soft, hard = next(line.split()[2:4] for line in limits.splitlines() if line.startswith("Max processes"))
-    return {
-        name: most if value == "unlimited" else min(most, int(value))
-        for name, value in (("soft", soft), ("hard", hard))
-    }
+    at_most = [most if value == "unlimited" else min(most, int(value)) for value in (soft, hard)]
+    return Ulimit(name="nproc", soft=at_most[0], hard=at_most[1])
 
 
 def _security(wish: Wish) -> Json:

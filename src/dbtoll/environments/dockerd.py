@@ -245,6 +245,11 @@ class Lease:
         self.daemon.release(self)
 
 
+def leased(machine: AgentMachine, data_root: str) -> bool:
+    """Whether somebody holds a lease of that machine's own daemon with this data root."""
+    return data_root in _daemons.get(machine, {})
+
+
 def lease(machine: AgentMachine, journal: Journal, run_id: str, data_root: str, cpus: tuple[int, ...]) -> Lease:
     """The machine's own daemon with this data root, started if it is not running. Give it back by ``release``."""
     daemons = _daemons.setdefault(machine, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,9 +50,12 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
     folder = new_folder(runs_dir)
     watch.say(f"run folder: {folder}")
-    with _room(folder):
+    try:
         write_durably(folder / schema.SPEC_FILE, spec_text.encode())
         write_durably(folder / ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RunFolderError(f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room") from error
     return resume(folder, watch)
 
 

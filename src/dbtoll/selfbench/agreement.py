@@ -21,8 +21,6 @@ from dbtoll.selfbench import here
 from dbtoll.selfbench.precision import Quiet, measured
 from dbtoll.store.schema import Visit
 
-BLOCKS = 8
-"""Of each variant's rounds: an agreement within a wide interval would say little."""
 LEVEL = 0.05
 SHORT_NS, LONG_NS = 10_000_000, 250_000_000
 """A fifth of the shipped dwell and five times as much."""
@@ -55,7 +53,9 @@ def _dwelling(experiment: Experiment, dwell_ns: int) -> Pace:
     return replace(experiment.pace, dwell_ns=dwell_ns)
 
 
-def measure(prepared: Prepared, name: str, statements: Mapping[str, str], rounds: int, watch: Quiet) -> Agreed:
+def measure(
+    prepared: Prepared, name: str, statements: Mapping[str, str], rounds: int, blocks: int, watch: Quiet
+) -> Agreed:
     """``rounds`` rounds of each variant, by turns in random order; a round is a fresh start of the variant's arms."""
     asked = {key: Statement(key, sql, sql) for key, sql in statements.items()}
     chance = random.Random(rounds)
@@ -63,7 +63,7 @@ def measure(prepared: Prepared, name: str, statements: Mapping[str, str], rounds
     for number in range(rounds):
         tried = list(variants(prepared.inputs.experiment, name).items())
         for variant, experiment in chance.sample(tried, len(tried)):
-            plan = Plan(replace(experiment, parameter_sets=1), tuple(asked), BLOCKS, {})
+            plan = Plan(replace(experiment, parameter_sets=1), tuple(asked), blocks, {})
             inputs = replace(prepared.inputs, experiment=experiment, statements=[asked], answers=[{}])
             found = measured(replace(prepared, inputs=inputs), [plan.round(number)], watch)
             visits.setdefault(variant, []).extend(found)

@@ -36,6 +36,7 @@ OPTIONS = {
     "starts": Option("integer", 2, "fresh starts of each environment"),
     "visits": Option("integer", 30, "visits of each kind in each start; 0 leaves the cost of a switch out"),
     "rounds": Option("integer", 10, "fresh starts of each variant whose results have to agree; 0 leaves them out"),
+    "blocks": Option("integer", 8, "blocks after each of these starts"),
     "arm": Option("text", "", "stack whose overhead is measured in every variant; else the first beside native"),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
 }
@@ -86,7 +87,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             told["visits"] = {name: each.as_json() for name, each in seen.items()}
         if options["rounds"]:
             statements = {"connect": "SELECT 1", "customer": SHORT}
-            agreed = agreement.measure(prepared, chosen, statements, options["rounds"], watch)
+            agreed = agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
             figures |= agreed.figures
             bounds["agree"] = Bound(least=1)
             told["agreement"] = agreed.facts
