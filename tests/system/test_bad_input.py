@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.support.make_run import make_run
-from tests.support.program import dbtoll
+from tests.support.program import dbtoll, is_root
 
 SPEC = """
 [engine]
@@ -128,6 +129,34 @@ def test_a_newer_schema_asks_for_a_newer_dbtoll(run_folder: Path) -> None:
     assert done.returncode == 66
     assert "99" in done.stderr
     assert "newer dbtoll" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_analysed_all_the_same(run_folder: Path) -> None:
+    (run_folder / "result.json").unlink(missing_ok=True)
+    (run_folder / "result.json").mkdir()  # root may write everywhere, but not into this
+    done = dbtoll("analyze", str(run_folder), "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["run"]
+    assert "result.json was not written" in done.stderr
+    (run_folder / "report.html").mkdir()
+    done = dbtoll("report", str(run_folder))
+    assert done.returncode == 66
+    assert "the report cannot be written" in done.stderr
+    assert "mend: " in done.stderr
+
+
+def test_what_may_not_be_read_is_one_sentence(run_folder: Path) -> None:
+    if is_root():
+        pytest.skip("root may read everything")
+    run_folder.parent.chmod(0)
+    try:
+        for command in ("analyze", "report"):
+            done = dbtoll(command, str(run_folder))
+            assert done.returncode == 77, done.stderr
+            assert "Permission denied" in done.stderr
+            assert "mend: " in done.stderr
+    finally:
+        run_folder.parent.chmod(0o755)
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:

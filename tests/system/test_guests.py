@@ -16,7 +16,7 @@ import pytest
 from dbtoll import registry
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.guest import GuestMachine
-from dbtoll.errors import AgentFailure, ChannelError, DbtollError
+from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
@@ -198,7 +198,9 @@ def test_options_of_qemu_are_what_the_guest_gets(boot: Boot, tmp_path: Path, opt
         guest = boot(provision, **options)
     except ChannelError as error:
         if options["machine"] == "microvm" and "no agent answered" in error.message:
-            pytest.skip("microvm has no timer but the PIT, against which an emulated guest on a busy host may fail to calibrate")
+            pytest.skip(
+                "microvm has no timer but the PIT, against which an emulated guest on a busy host may fail to calibrate"
+            )
         raise
     told = guest.facts()["environment"]
     for key in options.keys() - {"boot_timeout"}:
@@ -208,6 +210,26 @@ def test_options_of_qemu_are_what_the_guest_gets(boot: Boot, tmp_path: Path, opt
     assert options["machine"] in words
     assert guest.run(["nproc"]).output.strip() == b"1"
     guest.put("/dbtoll/data/made", b"inside")
+
+
+def test_guests_of_all_kinds_share_one_image(
+    local: AgentMachine, image: Artifact, disks: Cache, tmp_path: Path
+) -> None:
+    """In either order: User Mode Linux and QEMU lock files in ways that do not agree."""
+    shared = disk_of(disks, image, spare_bytes=8 << 20)[0]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with Journal(folder) as journal, ExitStack() as opened:
+        for number, name in enumerate(("uml", "qemu", "uml", "qemu")):
+            environment = registry.find("environments", name)()
+            kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
+            wanted = replace(place(f"shared-{number}", shared, options=GUESTS[name]), kernel=kernel)
+            try:
+                machine = opened.enter_context(environment.open(local, wanted, journal))
+            except Unavailable as error:
+                pytest.skip(f"{error.message}; {error.mend}")
+            assert machine.run(["true"]).exit_code == 0
+    assert leftovers(folder) == []
 
 
 def test_a_guest_without_the_right_disk_says_which(boot: Boot, image: Artifact, local: AgentMachine, name: str) -> None:

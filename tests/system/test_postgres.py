@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbtoll.engines.postgres import RUN, Engine, Server
-from dbtoll.errors import DbtollError, EngineError, ProgramFailed
+from dbtoll.errors import DbtollError, EngineError, ProgramFailed, Unavailable
 from dbtoll.interfaces import Machine, Session
 from dbtoll.model import Artifact, Json, Provision, Resources, Statement
 
@@ -106,6 +106,16 @@ def test_a_setting_that_it_refuses_is_named(machine: Machine, settings: Json, sa
         assert session.query("SELECT 1") == [["1"]]
 
 
+@pytest.mark.parametrize("line", ["shared_bufers = 1GB", "work_mem = lots", "max_connections = 1", "jit = perhaps"])
+def test_a_refused_setting_is_traced_to_where_its_user_wrote_it(machine: Machine, tmp_path: Path, line: str) -> None:
+    (tmp_path / "more.conf").write_text(f"# more\n{line}\n")
+    (tmp_path / "main.conf").write_text("include 'more.conf'\nseq_page_cost = 1.5\n")
+    engine = Engine({"settings_file": str(tmp_path / "main.conf")})
+    with pytest.raises(EngineError, match=rf"{line.split(maxsplit=1)[0]} is set at {tmp_path}/more\.conf:2") as caught:
+        engine.start(machine, DATA, engine.settings(RESOURCES))
+    assert "seq_page_cost is set" not in caught.value.message
+
+
 def test_settings_arrive_and_are_told(machine: Machine) -> None:
     settings = {"work_mem": "7MB", "search_path": '"it\'s", public', "data_directory": "/elsewhere"}
     with running(machine, settings=settings) as (engine, _, session):
@@ -139,8 +149,9 @@ def test_a_data_directory_that_is_none(machine: Machine) -> None:
 
 
 def test_an_image_without_a_server_is_said(machine: Machine) -> None:
-    with pytest.raises(DbtollError):
+    with pytest.raises(Unavailable, match="/usr/no/bin/postgres") as caught:
         Engine({"bin": "/usr/no/bin"}).key(machine)
+    assert "bin" in caught.value.mend
 
 
 def counts_until(engine: Engine, session: Session, key: str, least: int) -> Json:

@@ -63,10 +63,10 @@ def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None
 
 
 def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared() -> None:
-    found = certificate("switch", environments="+".join(STACKS), starts=1, visits=3, rounds=2, blocks=1, scale=0.01)
+    found = certificate("switch", environments="native", starts=1, visits=3, rounds=2, blocks=1, scale=0.01)
     figures = found["figures"]
     for name in ("residual_us", "without_lead_in_us", "without_switch_us", "clock_runs_on_asleep"):
-        assert set(figures[name]) == set(measured(found)), name
+        assert set(figures[name]) == {"native"}, name
     assert figures["clock_backwards"] == 0
     assert figures["dwell_over_residual"] > 0
     for variant in ("one_neighbour", "four_neighbours", "short_dwell", "long_dwell"):

@@ -85,6 +85,7 @@ def test_options_are_written_with_their_units() -> None:
         ('[[arm]]\nstack = "docker"\nnom = "x"\n', 11, ["unknown key 'nom'"]),
         ('[[arm]]\nstack = "docker"\n[arm.options]\nspeed = 3\n', 12, ["no option 'speed'"]),
         ('[[arm]]\nname = "native"\nstack = "native"\n', 10, ["two arms are named"]),
+        (f'[[arm]]\nname = "{"x" * 201}"\nstack = "native"\n', 10, ["cannot be an arm's name", "at most 200"]),
         ('[[arm]]\nname = "$(reboot)"\nstack = "native"\n', 10, ["cannot be an arm's name"]),
         ("[[arm]]\nname = 'a'\n", 9, ["stack"]),
         ("seed = \n", 9, ["not TOML"]),

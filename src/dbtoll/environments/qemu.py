@@ -176,6 +176,8 @@ def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str) -> list[s
         "file": {
             "driver": "file",
             "filename": disk.file,
+            # The image is shared by guests of all kinds; QEMU would take User Mode Linux's read lock for a writer's.
+            "locking": "auto" if disk.inside.writable else "off",
             "aio": options["aio"],
             "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
         },
