@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dbtoll.channel.client import Tail
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.channel.relay import Passages, RelayStream
+from dbtoll.channel.relay import Passages
+from dbtoll.environments.bridge import bridge, shut
 from dbtoll.errors import ChannelError, DbtollError, ProgramFailed, Unavailable
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ class Api:
         """Also twice."""
         if hasattr(self, "client"):
             self.client.close()
-        _shut(self._listener)  # wakes its thread
+        shut(self._listener)  # wakes its thread
         self._listener.close()
         for connection in self._open:
-            _shut(connection)
+            shut(connection)
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -93,13 +94,7 @@ class Api:
             except DbtollError:
                 return  # the SDK sees a connection that was closed and says so
             with there:
-                answers = threading.Thread(target=_pump_back, args=(there, here), daemon=True)
-                answers.start()
-                with contextlib.suppress(OSError, DbtollError):
-                    while data := here.recv(_PIECE_BYTES):
-                        there.write(data)
-                    there.half_close()
-                answers.join()
+                bridge(here, there)
         self._open.remove(here)
 
     def __enter__(self) -> Self:
@@ -107,18 +102,6 @@ class Api:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _pump_back(there: RelayStream, here: socket.socket) -> None:
-    with contextlib.suppress(OSError, DbtollError):
-        while data := there.read(_PIECE_BYTES):
-            here.sendall(data)
-    _shut(here)
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class AttachedStream:

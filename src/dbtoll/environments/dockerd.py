@@ -94,6 +94,7 @@ class Daemon:
         if program is None:
             raise Unavailable(f"{machine.name}: there is no Docker daemon", "apt-get install -y docker.io")
         machine.mkdir(root, mode=0o711)
+        machine.mkdir(f"{root}/tmp", mode=0o700)
         self._extra = _key_setting(machine, program, root)
         self._configure()
         argv = [program, "--config-file", f"{root}/daemon.json"]
@@ -102,7 +103,11 @@ class Daemon:
         private_run = {"kind": "tmpfs", "target": "/run", "writable": True, "mode": 0o755}
         within = Confinement(self._group.directories, mounts=(private_run,), cpus=self._cpus)
         process = machine.spawn(
-            argv, stop_signal=signal.SIGTERM, stop_grace_ms=int(STOP_DEADLINE_S * 1000), within=within
+            argv,
+            env={"TMPDIR": f"{root}/tmp"},  # a containerd that is ended for not answering writes its stacks there
+            stop_signal=signal.SIGTERM,
+            stop_grace_ms=int(STOP_DEADLINE_S * 1000),
+            within=within,
         )
         self.process = process
         deadline = time.monotonic() + START_DEADLINE_S

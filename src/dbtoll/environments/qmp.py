@@ -13,12 +13,11 @@ from typing import Any
 from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.channel.relay import RelayStream
+from dbtoll.environments.bridge import bridge, shut
 from dbtoll.errors import DbtollError
 
 ANSWER_TIMEOUT_S = 60.0
 """Every command that dbtoll gives is answered within milliseconds; a monitor that does not answer hangs."""
-_PIECE_BYTES = 1 << 16
 
 
 class Qmp:
@@ -28,12 +27,7 @@ class Qmp:
         self._name = machine.name
         self._there = machine.connect(unix=path)
         self._ours, theirs = socket.socketpair()
-        self._pumps = [
-            threading.Thread(target=_pump_out, args=(self._ours, self._there), daemon=True),
-            threading.Thread(target=_pump_in, args=(self._there, self._ours), daemon=True),
-        ]
-        for pump in self._pumps:
-            pump.start()
+        threading.Thread(target=bridge, args=(self._ours, self._there), name=f"{path}: bridge", daemon=True).start()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"{path}: qmp", daemon=True)
         self._thread.start()
@@ -60,7 +54,7 @@ class Qmp:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        _shut(self._ours)
+        shut(self._ours)
         self._there.close()
         self._ours.close()
 
@@ -72,21 +66,3 @@ class Qmp:
         except (QMPError, EOFError, OSError, TimeoutError) as error:
             said = str(error) or "it did not answer"
             raise DbtollError(f"the virtual machine monitor on {self._name} is gone: {said}") from error
-
-
-def _pump_out(here: socket.socket, there: RelayStream) -> None:
-    with contextlib.suppress(OSError, DbtollError):
-        while data := here.recv(_PIECE_BYTES):
-            there.write(data)
-
-
-def _pump_in(there: RelayStream, here: socket.socket) -> None:
-    with contextlib.suppress(OSError, DbtollError):
-        while data := there.read(_PIECE_BYTES):
-            here.sendall(data)
-    _shut(here)
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
