@@ -20,9 +20,9 @@ from dbtoll.environments.arm import ArmMachine
 from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.enclose import STAGES, agent_path, open_files, remove
 from dbtoll.environments.initramfs import Disk, Guest, initramfs
-from dbtoll.errors import Unavailable
+from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import Journal
-from dbtoll.model import Artifact, Json, Option, Place, Resources
+from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
 AGENT_MAX_BYTES = 64 << 20
 
@@ -182,3 +182,15 @@ def probe_place(parent: AgentMachine, name: str, options: Mapping[str, Any], ker
         options=dict(options),
         kernel=kernel,
     )
+
+
+def try_guest(open_guest: Callable[[], GuestMachine], what: str) -> list[Lack]:
+    """What is missing, named ``what``, if a guest cannot be opened, put to sleep, woken and talked to."""
+    try:
+        with open_guest() as guest:
+            guest.freeze()
+            guest.thaw()
+            guest.hello()
+    except DbtollError as error:
+        return [Lack(what, error.message, error.mend)]
+    return []

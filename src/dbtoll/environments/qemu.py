@@ -22,6 +22,7 @@ from dbtoll.environments.guest import (
     find_program,
     guest_disks,
     probe_place,
+    try_guest,
 )
 from dbtoll.environments.qmp import Qmp
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
@@ -87,27 +88,17 @@ class Environment:
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Boots a guest without any disk."""
-        parent = through_agent(machine)
-        try:
-            with self.open(parent, probe_place(parent, self.name, options, kernel), journal or Unwritten()) as guest:
-                guest.freeze()
-                guest.thaw()
-                guest.hello()
-        except DbtollError as error:
-            return [Lack("a guest of QEMU that boots", error.message, error.mend)]
-        return []
+        place = probe_place(through_agent(machine), self.name, options, kernel)
+        return try_guest(lambda: self.open(machine, place, journal or Unwritten()), "a guest of QEMU that boots")
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
         parent = through_agent(machine)
-        options = self._complete(place.options)
+        options = {name: option.default for name, option in self.options.items()} | place.options
         program = find_program(parent, options, PROGRAM, Environment.packages)
         if options["accel"] == "auto":
             options["accel"] = "kvm" if kvm_boots(parent, place, options, journal) else "tcg"
         return _open(parent, place, journal, options, program)
-
-    def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: option.default for name, option in self.options.items()} | dict(options)
 
 
 def _open(

@@ -19,8 +19,9 @@ from dbtoll.environments.guest import (
     find_program,
     guest_disks,
     probe_place,
+    try_guest,
 )
-from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal, Machine
 from dbtoll.model import Artifact, Lack, Option, Place
 
@@ -55,16 +56,10 @@ class Environment:
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Boots a guest without any disk."""
-        parent = through_agent(machine)
         asked = {"boot_timeout": PROBE_TIMEOUT_NS, **options}
-        try:
-            with self.open(parent, probe_place(parent, self.name, asked, None), journal or Unwritten()) as guest:
-                guest.freeze()
-                guest.thaw()
-                guest.hello()
-        except DbtollError as error:
-            return [Lack("a guest of User Mode Linux that boots", error.message, error.mend)]
-        return []
+        place = probe_place(through_agent(machine), self.name, asked, None)
+        what = "a guest of User Mode Linux that boots"
+        return try_guest(lambda: self.open(machine, place, journal or Unwritten()), what)
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
