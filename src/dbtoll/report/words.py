@@ -463,11 +463,12 @@ def headlines(result: Result) -> list[Headline]:
 
 def contrasts(result: Result) -> list[str]:
     """``QEMU: a connection per statement costs 31 % (28 … 34) more than one connection, beside native``."""
-    return [_contrast(each, result.margin) for each in result.contrasts if each.estimate is not None]
+    varied = varied_factors(c.levels for c in result.comparisons)
+    return [_contrast(each, result.margin, varied) for each in result.contrasts if each.estimate is not None]
 
 
-def _contrast(each: Contrast, margin_fraction: float) -> str:
-    others = levels_text(each.levels, [])
+def _contrast(each: Contrast, margin_fraction: float, varied: Sequence[str]) -> str:
+    others = levels_text(each.levels, varied)
     level, against = (_LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
     effect = Interval(each.estimate, each.low, each.high)
     where = f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}"
