@@ -165,7 +165,8 @@ fn a_whole_agent_over_a_terminal_line() {
     assert_eq!(controller.hello["line_bytes"], 2048);
     let content = vec![0x0a; 50_000];
     assert_eq!(controller.call("run", &json!({"argv": ["wc", "-c"]}), &content).output, b"50000\n");
-    assert!(controller.line_credit > 50_000, "what was taken from the line is granted anew");
+    // Up to half of the line may have been taken and not yet granted.
+    assert!(controller.line_credit + 1024 > 50_000, "what was taken from the line is granted anew");
     drop((controller, slave));
     // The line hangs up: a broken connection at worst, but the end in any case.
     wait_for(&mut agent);
