@@ -27,6 +27,8 @@ from dbtoll.model import (
     VisitReply,
 )
 
+FetchKernel = Callable[[], Artifact | None]
+
 
 class ByteStream(Protocol):
     """An ordered stream of bytes. ``read`` blocks and returns b"" at the end. Never a network the guest configured."""
@@ -201,13 +203,13 @@ class Environment(Protocol):
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind.
 
-        ``kernel``: what `Booting` asked for; such an environment boots it without any disk. ``journal``: where it is noted
-        what a trial makes, so that it can be found if the trial is killed.
+        ``kernel``: fetches what `Booting` asked for, once all else is there; such an environment boots it without any disk.
+        ``journal``: where it is noted what a trial makes, so that it can be found if the trial is killed.
         """
         ...
 

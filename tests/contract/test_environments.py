@@ -116,7 +116,7 @@ _known_lacks: dict[str, list[Lack]] = {}
 def _lacks(environment: Environment, local: AgentMachine, own: dict[str, Any], kernel: Artifact | None) -> Lack | None:
     """Probed once: it starts a container, or boots a guest."""
     if environment.name not in _known_lacks:
-        _known_lacks[environment.name] = environment.lacks(local, own, kernel)
+        _known_lacks[environment.name] = environment.lacks(local, own, lambda: kernel)
     return next(iter(_known_lacks[environment.name]), None)
 
 
@@ -131,7 +131,7 @@ def test_it_is_described(environment: Environment) -> None:
 def test_what_it_lacks_comes_with_a_mend(
     environment: Environment, local: AgentMachine, options: dict[str, Any], kernel: Artifact | None
 ) -> None:
-    for lack in environment.lacks(local, options.get(environment.name, {}), kernel):
+    for lack in environment.lacks(local, options.get(environment.name, {}), lambda: kernel):
         assert lack.what
         assert lack.why
         assert lack.mend

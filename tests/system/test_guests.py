@@ -56,7 +56,7 @@ def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path
         kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
     except DbtollError as error:
         pytest.skip(f"{error.message}; {error.mend}")
-    if lacking := environment.lacks(local, GUESTS[name], kernel):
+    if lacking := environment.lacks(local, GUESTS[name], lambda: kernel):
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     folder = tmp_path / "run"
     folder.mkdir()

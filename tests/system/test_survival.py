@@ -158,7 +158,7 @@ def assert_only_the_victim_failed(of: Run) -> schema.Start:
 
 
 def logs(of: Run, index: int = HARMED) -> str:
-    folder = of.folder / "logs" / f"{index}-{VICTIM}"
+    folder = of.folder / "logs" / f"{index}.0" / VICTIM
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.iterdir()))
 
 

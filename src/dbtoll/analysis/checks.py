@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
@@ -319,17 +319,15 @@ def _bracketed(visits: Sequence[Visit]) -> list[tuple[Visit, int, int]]:
 
 def steal(evidence: Evidence) -> Finding:
     """A label: time that a hypervisor below this machine took away."""
-    shares: dict[int, float] = {}
-    for begin, end in _phases(evidence.counters):
+
+    def share(begin: Counters, end: Counters) -> float | None:
         if begin.machine is None or end.machine is None:
-            continue
+            return None
         total, stolen = _cpu_total(begin.machine, end.machine), _rise(begin.machine, end.machine, "steal_ns")
-        if total and stolen is not None:
-            shares[begin.round] = max(shares.get(begin.round, 0.0), stolen / total)
-    if not shares:
-        return Finding(evidence.arm, Gate("steal", None, "steal was not counted", voids=False))
-    finding = f"at most {max(shares.values()):.1%} of CPU time was stolen"
-    return _label(evidence.arm, "steal", {r for r, share in shares.items() if share > STEAL_BOUND}, finding)
+        return stolen / total if total and stolen is not None else None
+
+    finding = "at most {:.1%} of CPU time was stolen"
+    return _worst_share(evidence, "steal", share, STEAL_BOUND, finding, "steal was not counted")
 
 
 def background_work(evidence: Evidence) -> Finding:
@@ -357,17 +355,16 @@ def background_work(evidence: Evidence) -> Finding:
 
 def foreign_load(evidence: Evidence) -> Finding:
     """A label: CPU time of the machine that went to no arm. The kernel and the driver are in it."""
-    shares: dict[int, float] = {}
-    for begin, end in _phases(evidence.counters):
+
+    def share(begin: Counters, end: Counters) -> float | None:
         total = _cpu_total(begin.machine or {}, end.machine or {})
-        if total and begin.outside_cpu_ns is not None and end.outside_cpu_ns is not None:
-            share = (end.outside_cpu_ns - begin.outside_cpu_ns) / total
-            shares[begin.round] = max(shares.get(begin.round, 0.0), share)
-    if not shares:
-        why = "CPU time outside the arms was not counted"
-        return Finding(evidence.arm, Gate("foreign_load", None, why, voids=False))
-    finding = f"at most {max(shares.values()):.1%} of the machine's CPU time went to no arm"
-    return _label(evidence.arm, "foreign_load", {r for r, share in shares.items() if share > FOREIGN_BOUND}, finding)
+        if not total or begin.outside_cpu_ns is None or end.outside_cpu_ns is None:
+            return None
+        return (end.outside_cpu_ns - begin.outside_cpu_ns) / total
+
+    finding = "at most {:.1%} of the machine's CPU time went to no arm"
+    unknown = "CPU time outside the arms was not counted"
+    return _worst_share(evidence, "foreign_load", share, FOREIGN_BOUND, finding, unknown)
 
 
 def driver_cpu_share(evidence: Evidence) -> Finding:
@@ -376,22 +373,20 @@ def driver_cpu_share(evidence: Evidence) -> Finding:
     BIAS: what the driver does between its time stamps and visits (comparing answers, counters) is in its CPU time and not
     in any figure, so the share is an upper bound of what it can have added to them.
     """
-    shares: dict[int, float] = {}
-    for begin, end in _phases(evidence.counters):
+
+    def share(begin: Counters, end: Counters) -> float | None:
         visited_ns = sum(
             visit.end_ns - visit.start_ns
             for visit in evidence.visits
             if visit.round == begin.round and visit.levels == begin.levels and not visit.first_touch
         )
         if begin.driver_cpu_ns is None or end.driver_cpu_ns is None or visited_ns < DRIVER_TIME_NS:
-            continue
-        share = (end.driver_cpu_ns - begin.driver_cpu_ns) / visited_ns
-        shares[begin.round] = max(shares.get(begin.round, 0.0), share)
-    if not shares:
-        why = "the driver's CPU time was not counted, or the visits were too short to judge it"
-        return Finding(evidence.arm, Gate("driver_cpu_share", None, why, voids=False))
-    finding = f"the driver had at most {max(shares.values()):.1%} of the visits' time"
-    return _label(evidence.arm, "driver_cpu_share", {r for r, share in shares.items() if share > DRIVER_BOUND}, finding)
+            return None
+        return (end.driver_cpu_ns - begin.driver_cpu_ns) / visited_ns
+
+    finding = "the driver had at most {:.1%} of the visits' time"
+    unknown = "the driver's CPU time was not counted, or the visits were too short to judge it"
+    return _worst_share(evidence, "driver_cpu_share", share, DRIVER_BOUND, finding, unknown)
 
 
 def pressure(evidence: Evidence) -> Finding:
@@ -424,6 +419,25 @@ CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
     clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work,
 )  # fmt: skip
+
+
+def _worst_share(
+    evidence: Evidence,
+    name: str,
+    share: Callable[[Counters, Counters], float | None],
+    bound: float,
+    finding: str,
+    unknown: str,
+) -> Finding:
+    """A label where the ``share`` of a phase exceeded ``bound``. ``finding``: with a place for the worst one."""
+    shares: dict[int, float] = {}
+    for begin, end in _phases(evidence.counters):
+        if (known := share(begin, end)) is not None:
+            shares[begin.round] = max(shares.get(begin.round, 0.0), known)
+    if not shares:
+        return Finding(evidence.arm, Gate(name, None, unknown, voids=False))
+    failed = {number for number, worst in shares.items() if worst > bound}
+    return _label(evidence.arm, name, failed, finding.format(max(shares.values())))
 
 
 def _label(arm: str, name: str, failed: set[int], finding: str) -> Finding:

@@ -52,8 +52,7 @@ def minhas2008(result: Result, number: int, arm: str) -> tuple[Layout, tuple[Lin
     UsageError if the run has no such levels: a table is compared with its own kind only.
     """
     layout = MINHAS2008[number]
-    of_arm = [c for c in result.comparisons if c.arm == arm and c.metric == "run_time"]
-    ours = [c for c in of_arm if _within(c.levels, layout.levels)]
+    ours = _ours(result, layout, arm)
     if not ours:
         raise UsageError(
             f"run {result.run} has no figures of {arm} for Table {number} of minhas2008 ({layout.title})",
@@ -86,6 +85,16 @@ def minhas2008(result: Result, number: int, arm: str) -> tuple[Layout, tuple[Lin
             )
         )
     return layout, tuple(lines)
+
+
+def is_measured(result: Result, number: int, arm: str) -> bool:
+    """Whether the run has figures of ``arm`` for Table ``number``."""
+    return bool(_ours(result, MINHAS2008[number], arm))
+
+
+def _ours(result: Result, layout: Layout, arm: str) -> list[Comparison]:
+    of_arm = (c for c in result.comparisons if c.arm == arm and c.metric == "run_time")
+    return [c for c in of_arm if _within(c.levels, layout.levels)]
 
 
 def _within(levels: Levels, asked: Levels) -> bool:

@@ -16,11 +16,6 @@ _PROGRAMS = ("mount ", "modprobe ", "sysctl ")
 """A mend that begins with one of these is a command as it stands."""
 
 
-def installs(lack: Lack) -> bool:
-    """Whether its mend installs packages."""
-    return _INSTALLS.match(lack.mend) is not None
-
-
 def together(lacks: Iterable[Lack]) -> tuple[str | None, list[str]]:
     """(one command for everything that commands mend, or None; the other mends as advice, each once).
 

@@ -11,15 +11,14 @@ from typing import Any
 
 from dbtoll import registry
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.doctor import mends
 from dbtoll.doctor.probing import Probed
 from dbtoll.environments.cgroups import own_cpus
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Booting, Engine, Environment
+from dbtoll.interfaces import Engine, Environment
 from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
 from dbtoll.runner import preparation
-from dbtoll.runner.arms import DATA, environment_of
+from dbtoll.runner.arms import DATA
 from dbtoll.runner.journal import Journal
 
 KVM = "/dev/kvm"
@@ -80,14 +79,8 @@ def _told(*, opens: bool, boots: bool | None) -> Json:
 
 
 def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[Lack]:
-    """As before a run; but no kernel is fetched for guests whose monitor is not here, and so both are said at once."""
-    step = Step(name, dict(options))
-    tried = environment_of(step)
-    if isinstance(tried, Booting) and tried.kernel(options):
-        without_kernel = tried.lacks(machine, options, None)
-        if programs := [lack for lack in without_kernel if mends.installs(lack)]:
-            return programs
-    return preparation.lacks(machine, [Arm(name, (step,))]).get(name, [])
+    """As before a run."""
+    return preparation.lacks(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
 
 
 def engine(name: str, machine: AgentMachine) -> Probed:

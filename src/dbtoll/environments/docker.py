@@ -20,7 +20,7 @@ from dbtoll.environments.docker_container import Engine, Wish, container, furnis
 from dbtoll.environments.docker_image import import_image, tag_of
 from dbtoll.environments.enclose import RUN, open_files
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import Entry, Journal, Machine
+from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
@@ -87,7 +87,7 @@ class Environment:
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Starts a container from an empty image, freezes it, thaws it and removes both."""

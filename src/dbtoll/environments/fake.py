@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import ByteStream, Journal, Machine
+from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine
 from dbtoll.model import (
     Address,
     AnswerReference,
@@ -369,7 +369,7 @@ class Environment:
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Nothing is needed."""

@@ -18,8 +18,8 @@ from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
 from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.enclose import AGENT, confine, open_files
 from dbtoll.errors import AgentFailure, DbtollError
-from dbtoll.interfaces import Journal, Machine
-from dbtoll.model import Artifact, Lack, Option, Place
+from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.model import Lack, Option, Place
 
 
 class Environment:
@@ -40,7 +40,7 @@ class Environment:
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Makes a mount namespace and a group, freezes and removes it."""

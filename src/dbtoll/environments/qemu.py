@@ -26,9 +26,9 @@ from dbtoll.environments.guest import (
 )
 from dbtoll.environments.qmp import Qmp
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces import Journal, Machine
+from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.kernel_modules import load_order
-from dbtoll.model import Artifact, Json, Lack, Option, Place
+from dbtoll.model import Json, Lack, Option, Place
 
 PROGRAM = "qemu-system-x86_64"
 KERNEL = "debian-cloud"
@@ -84,12 +84,18 @@ class Environment:
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Boots a guest without any disk."""
-        place = probe_place(through_agent(machine), self.name, options, kernel)
-        return try_guest(lambda: self.open(machine, place, journal or Unwritten()), "a guest of QEMU that boots")
+
+        def trial() -> GuestMachine:
+            parent = through_agent(machine)
+            find_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
+            place = probe_place(parent, self.name, options, kernel() if kernel else None)
+            return self.open(machine, place, journal or Unwritten())
+
+        return try_guest(trial, "a guest of QEMU that boots")
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""

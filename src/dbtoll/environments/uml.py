@@ -22,8 +22,8 @@ from dbtoll.environments.guest import (
     try_guest,
 )
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Journal, Machine
-from dbtoll.model import Artifact, Lack, Option, Place
+from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.model import Lack, Option, Place
 
 LINE = "/dev/ttyS0"
 PROBE_TIMEOUT_NS = 30_000_000_000
@@ -52,7 +52,7 @@ class Environment:
         self,
         machine: Machine,
         options: Mapping[str, Any],
-        kernel: Artifact | None = None,
+        kernel: FetchKernel | None = None,
         journal: Journal | None = None,
     ) -> list[Lack]:
         """Boots a guest without any disk."""

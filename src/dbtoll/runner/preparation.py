@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from dbtoll import facts, registry
 from dbtoll.channel.local import open_local
-from dbtoll.errors import DbtollError, EngineError, Unavailable
+from dbtoll.errors import EngineError, Unavailable
 from dbtoll.images import dataset, disk, kernel, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Booting, Engine, Entry, Journal, Lasting, Machine, SettingAside, Workload
@@ -98,26 +99,26 @@ def lacks(
         for arm in arms:
             key = repr(arm.stack[0])
             if key not in probed:
-                probed[key] = _probed(host, arm.stack[0], say, noted)
+                step = arm.stack[0]
+                probed[key] = environment_of(step).lacks(host, step.options, partial(_probe_kernel, step, say), noted)
             if probed[key]:
                 found[arm.name] = probed[key]
     return found
 
 
-def _probed(host: Machine, step: Step, say: Callable[[str], None], journal: Journal) -> list[Lack]:
-    try:
-        kernel_artifact = kernel_for(Cache(), step, "bookworm", say)
-    except DbtollError as error:
-        return [Lack("a kernel for guests", error.message, error.mend)]
-    return environment_of(step).lacks(host, step.options, kernel_artifact, journal)
+def _probe_kernel(step: Step, say: Callable[[str], None]) -> Artifact | None:
+    """Any kernel will do to see whether a guest boots."""
+    found = kernel_for(Cache(), step, "bookworm", say)
+    return found[0] if found else None
 
 
-def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None]) -> Artifact | None:
-    """The kernel that the step's guests boot, from the cache or made now; None where it needs none, or brings its own."""
+def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None]) -> tuple[Artifact, Json] | None:
+    """The kernel that the step's guests boot, from the cache or made now, and its facts; None where it needs none, or
+    brings its own."""
     environment = environment_of(step)
     if not isinstance(environment, Booting) or environment.kernel(step.options) is None:
         return None
-    return kernel.debian_kernel(cache, suite, progress=say)[0]
+    return kernel.debian_kernel(cache, suite, progress=say)
 
 
 def demand_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
@@ -231,8 +232,9 @@ def _for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts
                 held = image if not packages else system.obtain_image(cache, suite=suite, extra=packages)[0]
                 disks[packages], _ = disk.disk_of(cache, held, spare_bytes=IMAGE_SPARE_BYTES, progress=watch.say)
             if (made := kernel_for(cache, step, suite, watch.say)) is not None:
-                kernels[environment.kernel(step.options) or ""] = made
-                run_facts["kernel"] = {"key": made.key}
+                artifact, kernel_facts = made
+                kernels[environment.kernel(step.options) or ""] = artifact
+                run_facts["kernel"] = {"key": artifact.key, **kernel_facts}
     return {"disks": disks, "kernels": kernels}
 
 

@@ -208,7 +208,7 @@ class RoundRun:
     def keep_logs(self, running: RunningArm) -> None:
         if self.logs is None:
             return
-        folder = self.logs / f"{self.plan.index}-{running.arm.name.replace('/', '_')}"
+        folder = self.logs / running.arm.name.replace("/", "_")
         for name, content in running.machine.logs().items():
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name.replace("/", "_")).write_bytes(content)

@@ -248,7 +248,7 @@ class Measurement:
             write,
             self.watch,
             self.budget,
-            self.folder / "logs",
+            self.folder / "logs" / f"{index}.{attempt}",
             self.seen_plans,
             self.given_up(),
             self.stop.held,
