@@ -35,7 +35,9 @@ def main(folder: Path) -> None:
     print(f"Host: {host['system']}, kernel {host['kernel']},")
     print(f"{host['cpus']} processors ({host['cpu_model']}){', itself a guest' if host['is_guest'] else ''}.\n")
     print(tables.markdown_arms(result))
-    others = [arm.name for arm in run.plan.experiment.arms if arm.name != run.plan.experiment.baseline and not arm.copy_of]
+    others = [
+        arm.name for arm in run.plan.experiment.arms if arm.name != run.plan.experiment.baseline and not arm.copy_of
+    ]
     for number in sorted(MINHAS2008):
         for arm in (arm for arm in others if is_measured(result, number, arm)):
             print(f"\n## Table {number}: {TITLES[number]}; {arm}\n")
