@@ -46,6 +46,13 @@ class Stamped(Protocol):
     def read_at(self, count: int) -> int | None: ...
 
 
+@runtime_checkable
+class Killable(Protocol):
+    """Power of a ByteStream whose far end need not be waited for: one that has never answered."""
+
+    def kill(self) -> None: ...
+
+
 class Process(Protocol):
     """A long-running program on a machine; ends with the machine. Its output is kept (bounded) for the logs."""
 

@@ -33,7 +33,7 @@ from dbtoll.channel.hello import WINDOW_BYTES, agent_hello, controller_hello
 from dbtoll.channel.kept import Head, Tail
 from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN, Piece, Sink, Stream, again
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
-from dbtoll.interfaces import ByteStream
+from dbtoll.interfaces import ByteStream, Killable
 from dbtoll.model import Json
 
 __all__ = ["CALL_TIMEOUT_S", "CONTROL", "ERROR_OUTPUT", "MAIN", "Channel", "Head", "Piece", "Sink", "Stream", "Tail"]
@@ -103,6 +103,8 @@ class Channel:
         try:
             self._greet(greeting_timeout_s)
         except BaseException:
+            if isinstance(line, Killable):
+                line.kill()  # whoever has not answered would not notice either that its input ends
             self.close()
             raise
 

@@ -118,6 +118,10 @@ class RelayStream:
             self._stream.cancel()
             self._stream.wait(_CLOSE_S)
 
+    def kill(self) -> None:
+        """Have the far end ended; `close` then does not wait for it to end by itself."""
+        self._stream.cancel()
+
     def half_close(self) -> None:
         """No more will be written; what is still to come can be read."""
         self._stream.end_input()
