@@ -13,12 +13,6 @@ from dbtoll.analysis.side_by_side import MINHAS2008, is_measured
 from dbtoll.report import tables, words
 from dbtoll.store.reader import read_run
 
-TITLES = {
-    1: "a new connection for every query, warm",
-    4: "one connection, warm",
-    5: "a new connection for every query, cold",
-}
-
 
 def main(folder: Path) -> None:
     """See the head of this file."""
@@ -40,7 +34,7 @@ def main(folder: Path) -> None:
     ]
     for number in sorted(MINHAS2008):
         for arm in (arm for arm in others if is_measured(result, number, arm)):
-            print(f"\n## Table {number}: {TITLES[number]}; {arm}\n")
+            print(f"\n## Table {number}: {MINHAS2008[number].title}; {arm}\n")
             print(tables.markdown_side_by_side(result, number, arm))
 
 

@@ -28,6 +28,7 @@ from dbtoll.model import (
 )
 
 FetchKernel = Callable[[], Artifact | None]
+"""Brings the kernel that guests boot, when it is needed; None where none is."""
 
 
 class ByteStream(Protocol):

@@ -12,7 +12,6 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
-from dbtoll.errors import UsageError
 from dbtoll.model import Json, Outcome
 from dbtoll.report import figures, words
 
@@ -212,10 +211,9 @@ def _published(result: Result, workload: str) -> Iterator[PublishedTable]:
         if workload != "tpch" or arm.name in _without_figures(result) or not arm.rounds:
             continue
         for number in side_by_side.MINHAS2008:
-            try:
-                layout, lines = side_by_side.minhas2008(result, number, arm.name)
-            except UsageError:
-                continue  # not measured at that table's levels, or the baseline itself
+            if not side_by_side.is_measured(result, number, arm.name):
+                continue
+            layout, lines = side_by_side.minhas2008(result, number, arm.name)
             if not any(c.is_aa for c in result.comparisons if c.arm == arm.name):
                 yield PublishedTable(number, layout.title, arm.name, lines)
 
