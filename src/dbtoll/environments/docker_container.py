@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from docker.types import Ulimit
 
 COPY_TIMEOUT_S = 3600.0
+REMOVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,28 @@ def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[
 
 
 def remove_container(client: Any, name: str) -> None:
-    """With its anonymous volumes. No error if it is gone; DbtollError if the daemon is."""
+    """With its anonymous volumes. No error if it is gone; DbtollError if the daemon is.
+
+    A container that ends by itself just now may be refused: podman finds it running, and then cannot kill it any more.
+    """
     import docker
 
+    deadline = time.monotonic() + REMOVAL_S
     with plain_errors(name), contextlib.suppress(docker.errors.NotFound):
+        while not _is_removed(client, name, may_refuse=time.monotonic() < deadline):
+            time.sleep(0.1)
+
+
+def _is_removed(client: Any, name: str, *, may_refuse: bool) -> bool:
+    import docker
+
+    try:
         client.remove_container(name, force=True, v=True)
+    except docker.errors.APIError as error:
+        if not may_refuse or not error.is_server_error():
+            raise
+        return False
+    return True
 
 
 @contextlib.contextmanager
