@@ -35,9 +35,43 @@ impl Address {
     }
 }
 
+impl Address {
+    /// A socket that does not block, and whether it is connected already; else it will be when it can be written to.
+    pub fn begin_connect(&self) -> Result<(OwnedFd, bool), Failure> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = |family| {
+            rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+                .map_err(|error| Failure::io("socket", error))
+        };
+        match self {
+            Self::Unix(path) => {
+                let socket = socket(AddressFamily::UNIX)?;
+                // A full queue of the listener is a refusal here; whoever asks may ask again.
+                rustix::net::connect(&socket, &unix_address(path)?)
+                    .map_err(|error| refusal(&format!("connect {path}"), error.into()))?;
+                Ok((socket, true))
+            }
+            Self::Tcp(host, port) => {
+                let address = SocketAddr::new(resolve(host)?, *port);
+                let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+                sockopt::set_tcp_nodelay(&socket, true).map_err(|error| Failure::io("setsockopt", error))?;
+                match rustix::net::connect(&socket, &address) {
+                    Ok(()) => Ok((socket, true)),
+                    Err(rustix::io::Errno::INPROGRESS) => Ok((socket, false)),
+                    Err(error) => Err(refusal(&format!("connect {address}"), error.into())),
+                }
+            }
+        }
+    }
+}
+
+fn unix_address(path: &str) -> Result<SocketAddrUnix, Failure> {
+    SocketAddrUnix::new(path)
+        .map_err(|_| Failure::bad_request(format!("{path}: the path of a socket has at most 107 bytes, no NUL")))
+}
+
 fn connect_unix(path: &str, timeout: Duration) -> Result<OwnedFd, Failure> {
-    let address = SocketAddrUnix::new(path)
-        .map_err(|_| Failure::bad_request(format!("{path}: the path of a socket has at most 107 bytes, no NUL")))?;
+    let address = unix_address(path)?;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| Failure::io("socket", error))?;
     // Bounds the wait for a place in the listener's queue; taken off again for the stream itself.

@@ -16,7 +16,13 @@ pub fn resolution_ns() -> u64 {
     nanoseconds(clock_getres(ClockId::Monotonic))
 }
 
+/// CPU time of the calling thread so far.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 fn nanoseconds(time: rustix::time::Timespec) -> u64 {
-    // The monotonic clock is never negative.
+    // Neither clock is ever negative.
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

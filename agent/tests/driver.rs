@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dbtoll_agent::driver::answer::{Comparison, Expected};
-use dbtoll_agent::driver::session::Session;
+use dbtoll_agent::driver::session::{ServerSession, Session};
 use dbtoll_agent::driver::{Execution, Mode, Outcome, Statement};
 use dbtoll_agent::failure::Code;
 use dbtoll_agent::wire::blocking::{Address, Interrupter};

@@ -6,48 +6,13 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use common::{Agent, Scratch, spawn, wait_for, wait_until};
+use common::{Agent, NullServer, Scratch, lines, replies, wait_for};
 use serde_json::{Value, json};
 use support::Server;
-
-/// What goes in, one JSON object per line.
-fn lines(commands: &[Value]) -> Vec<u8> {
-    commands.iter().flat_map(|command| (command.to_string() + "\n").into_bytes()).collect()
-}
-
-fn replies(output: &[u8]) -> Vec<Value> {
-    String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
 
 fn params(address: &Value, connection: &str) -> Value {
     json!({"wire": "postgres", "address": address, "user": "tester", "password": null, "database": "postgres",
         "connection": connection, "options": {"application_name": "dbtoll test"}})
-}
-
-/// `dbtoll-agent null-server` as a process of its own.
-struct NullServer {
-    process: std::process::Child,
-    scratch: Scratch,
-}
-
-impl NullServer {
-    fn start(name: &str) -> Self {
-        let scratch = Scratch::new(name);
-        let process = spawn(&["null-server", "--unix", &scratch.path("socket")]);
-        wait_until("the null server", || std::os::unix::net::UnixStream::connect(scratch.path("socket")).ok());
-        Self { process, scratch }
-    }
-
-    fn address(&self) -> Value {
-        json!({"unix": self.scratch.path("socket")})
-    }
-}
-
-impl Drop for NullServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 fn statement(sql: &str, more: &Value) -> Value {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{AGENT, Agent, Scratch};
-use dbtoll_agent::driver::session::Session;
+use dbtoll_agent::driver::session::{ServerSession, Session};
 use dbtoll_agent::tpch::Table;
 use dbtoll_agent::wire::blocking::Interrupter;
 use serde_json::{Value, json};

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod lines;
+pub mod mysql_session;
 pub mod serial;
 pub mod server;
 pub mod session;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::Expected;
 use super::lines::{Lines, MAX_LINE_BYTES};
 use super::server::{self, Server};
-use super::session::Session;
+use super::session::{self, ServerSession};
 use super::{DatabaseError, Execution, Mode, Outcome, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
@@ -78,9 +78,10 @@ struct VisitReport {
 
 pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     let server = Server::take(&mut params)?;
+    let dialect = server.dialect();
     let params: Params = method::parse(params)?;
     let (address, login) = server.login(params.options.into_iter().collect());
-    let session = Session::new(address, login, server::interrupter_of(&stream));
+    let session = session::open(dialect, address, login, server::interrupter_of(&stream));
     let mut driver = Driver { session, connection_per: params.connection };
     let mut lines = Lines::new(stream);
     while let Some(line) = lines.next_line()? {
@@ -92,7 +93,7 @@ pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure>
 }
 
 struct Driver {
-    session: Session,
+    session: Box<dyn ServerSession>,
     connection_per: ConnectionPer,
 }
 

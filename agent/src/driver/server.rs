@@ -6,21 +6,15 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::method;
 use crate::stream::StreamHandle;
+use crate::wire::Dialect;
 use crate::wire::blocking::{Address, Interrupter};
 use crate::wire::postgres::Login;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Wire {
-    Postgres,
-}
 
 /// A server, and as whom to enter it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    #[serde(rename = "wire")]
-    _wire: Wire,
+    wire: Dialect,
     pub address: Address,
     user: String,
     #[serde(default)]
@@ -38,6 +32,11 @@ impl Server {
             own.extend(PARAMETERS.iter().filter_map(|name| params.remove_entry(*name)));
         }
         method::parse(Value::Object(own))
+    }
+
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.wire
     }
 
     /// `options`: server settings of the session.

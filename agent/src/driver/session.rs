@@ -1,4 +1,5 @@
 //! One server session that executes statements: connects where needed, times, checks, and survives its server's errors.
+//! What all servers have in common; `PostgresSession` beneath, `mysql_session` beside it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,9 +7,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use super::answer::{self, Row};
+use super::mysql_session::MysqlSession;
 use super::{DatabaseError, Execution, Mode, Outcome, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
+use crate::wire::Dialect;
 use crate::wire::blocking::{Address, AnswerBuffer, Connection, Exchange, Interrupter, Trouble};
 use crate::wire::postgres::{self, COMMAND_COMPLETE, Login, ROW_DESCRIPTION, ServerError, messages};
 
@@ -23,6 +26,162 @@ pub struct QueryResult {
     pub command_tags: Vec<String>,
 }
 
+/// Any server's session. Outer errors of the provided methods end the stream, inner ones are the database's.
+pub trait ServerSession {
+    /// Opens the connection if there is none.
+    fn connected(&mut self, timeout: Option<Duration>) -> Result<(), Stop>;
+
+    /// Says goodbye if there is a connection, and waits until the server has closed its side.
+    fn disconnect(&mut self);
+
+    /// Runs SQL untimed in the simple protocol.
+    fn try_query(&mut self, sql: &str) -> Result<QueryResult, Stop>;
+
+    /// Does what can be done for a statement before it is timed. One that is to be prepared needs the connection.
+    fn make_ready(&mut self, statement: &Statement, timeout: Option<Duration>) -> Result<(), Stop>;
+
+    /// Sends what was made ready on the connection, which is open, and settles what the answer means for the connection:
+    /// after it the session can go on in any case, if need be on a new connection. `since_ns`: when the time began, if
+    /// before this call; `timeout` counts from there.
+    fn exchange(&mut self, since_ns: Option<u64>, timeout: Option<Duration>) -> (Exchange, Result<(), Stop>);
+
+    /// The latest answer: DataRow messages among others.
+    fn answer(&self) -> &[u8];
+
+    /// Connects if there is no connection.
+    fn connect(&mut self) -> Result<Result<(), DatabaseError>, Failure> {
+        match self.connected(None) {
+            Ok(()) => Ok(Ok(())),
+            Err(stop) => stop.into_database_error().map(Err),
+        }
+    }
+
+    /// Runs SQL untimed.
+    fn query(&mut self, sql: &str) -> Result<Result<QueryResult, DatabaseError>, Failure> {
+        match self.try_query(sql) {
+            Ok(result) => Ok(Ok(result)),
+            Err(stop) => stop.into_database_error().map(Err),
+        }
+    }
+
+    /// Executes a statement once on the session's connection, which it opens where needed, untimed.
+    fn execute(&mut self, statement: &Statement) -> Result<Execution, Failure> {
+        let timeout = statement.timeout_ns.map(Duration::from_nanos);
+        let mut execution = Execution::begun(statement);
+        let ready = self.connected(None).and_then(|()| self.make_ready(statement, timeout));
+        let outcome = match ready {
+            Ok(()) => {
+                let (exchange, outcome) = self.exchange(None, timeout);
+                execution.times(&exchange, None);
+                outcome
+            }
+            Err(stop) => Err(stop),
+        };
+        self.settle(statement, execution, outcome)
+    }
+
+    /// Executes a statement once on a connection of its own, whose opening is part of its time.
+    ///
+    /// BIAS: the driver's share of the opening is a handful of system calls (socket, connect, timeouts); an answer's
+    /// digest and comparison come before the goodbye, while the server's process waits idle.
+    fn execute_alone(&mut self, statement: &Statement) -> Result<Execution, Failure> {
+        self.disconnect();
+        let timeout = statement.timeout_ns.map(Duration::from_nanos);
+        let mut execution = Execution::begun(statement);
+        let ready = self.make_ready(statement, timeout);
+        let start_ns = now_ns();
+        let outcome = match ready.and_then(|()| self.connected(timeout)) {
+            Ok(()) => {
+                let connected_ns = now_ns();
+                let (exchange, outcome) = self.exchange(Some(start_ns), timeout);
+                execution.times(&exchange, Some(connected_ns));
+                outcome
+            }
+            Err(stop) => Err(stop),
+        };
+        let execution = self.settle(statement, execution, outcome);
+        self.disconnect();
+        execution
+    }
+
+    /// What is done with an answer after its time was taken.
+    ///
+    /// BIAS: it reads the whole answer once more, or twice with a comparison, between two executions; where driver and
+    /// server share a processor it takes cache from the server, the more the larger the answer is. Equal in all arms.
+    fn settle(
+        &mut self,
+        statement: &Statement,
+        mut execution: Execution,
+        outcome: Result<(), Stop>,
+    ) -> Result<Execution, Failure> {
+        match outcome.and_then(|()| Ok(execution.inspect(statement, self.answer())?)) {
+            Ok(()) => {}
+            Err(Stop::Timeout(error)) => (execution.outcome, execution.error) = (Outcome::Timeout, Some(error)),
+            Err(stop) => {
+                execution.error = Some(stop.into_database_error()?);
+                execution.outcome = Outcome::Error;
+            }
+        }
+        if execution.end_ns == execution.start_ns {
+            execution.end_ns = now_ns();
+        }
+        Ok(execution)
+    }
+}
+
+/// The session that speaks the server's dialect.
+#[must_use]
+pub fn open(dialect: Dialect, address: Address, login: Login, interrupter: Interrupter) -> Box<dyn ServerSession> {
+    match dialect {
+        Dialect::Postgres => Box::new(Session::new(address, login, interrupter)),
+        Dialect::Mysql => Box::new(MysqlSession::new(address, login, interrupter)),
+    }
+}
+
+impl Execution {
+    fn begun(statement: &Statement) -> Self {
+        let at_ns = now_ns();
+        Self {
+            statement: statement.id.clone(),
+            start_ns: at_ns,
+            connected_ns: None,
+            first_byte_ns: None,
+            end_ns: at_ns,
+            rows: 0,
+            result_bytes: 0,
+            outcome: Outcome::Ok,
+            error: None,
+            difference: None,
+            digest: None,
+            result: None,
+        }
+    }
+
+    fn times(&mut self, exchange: &Exchange, connected_ns: Option<u64>) {
+        self.start_ns = exchange.start_ns;
+        self.connected_ns = connected_ns;
+        self.first_byte_ns = exchange.first_byte_ns;
+        self.end_ns = exchange.end_ns;
+        self.rows = exchange.scan.rows;
+        self.result_bytes = exchange.scan.row_bytes;
+    }
+
+    fn inspect(&mut self, statement: &Statement, answer: &[u8]) -> Result<(), postgres::Violation> {
+        self.digest = Some(answer::digest(answer)?);
+        if let Some(expected) = &statement.answer {
+            self.difference = answer::difference(answer, expected)?;
+            if self.difference.is_some() {
+                self.outcome = Outcome::WrongAnswer;
+            }
+        }
+        if statement.keep_rows {
+            self.result = Some(answer::rows(answer)?);
+        }
+        Ok(())
+    }
+}
+
+/// A session with `PostgreSQL`.
 pub struct Session {
     address: Address,
     login: Login,
@@ -42,7 +201,7 @@ impl From<ServerError> for DatabaseError {
 }
 
 /// What ends a session for good, or what one statement failed with.
-enum Stop {
+pub enum Stop {
     Cancelled,
     BadRequest(String),
     Timeout(DatabaseError),
@@ -93,152 +252,6 @@ impl Session {
         }
     }
 
-    /// Connects if there is no connection. The inner result is the database's.
-    pub fn connect(&mut self) -> Result<Result<(), DatabaseError>, Failure> {
-        match self.connected(None) {
-            Ok(()) => Ok(Ok(())),
-            Err(stop) => stop.into_database_error().map(Err),
-        }
-    }
-
-    /// Says goodbye if there is a connection, and waits until the server has closed its side.
-    pub fn disconnect(&mut self) {
-        self.spare = self.connection.take().map(Connection::close).or(self.spare.take());
-        self.prepared.clear();
-    }
-
-    /// Runs SQL untimed in the simple protocol. The inner result is the database's.
-    pub fn query(&mut self, sql: &str) -> Result<Result<QueryResult, DatabaseError>, Failure> {
-        match self.try_query(sql) {
-            Ok(result) => Ok(Ok(result)),
-            Err(stop) => stop.into_database_error().map(Err),
-        }
-    }
-
-    fn try_query(&mut self, sql: &str) -> Result<QueryResult, Stop> {
-        self.request.clear();
-        postgres::simple_query(sql, &mut self.request).map_err(|error| Stop::BadRequest(error.to_string()))?;
-        self.connected(None)?;
-        self.exchange(None, None).1?;
-        let answer = self.answer();
-        let mut columns = Vec::new();
-        let mut command_tags = Vec::new();
-        for (tag, body) in messages(answer) {
-            match tag {
-                ROW_DESCRIPTION => columns = postgres::column_names(body)?,
-                COMMAND_COMPLETE => command_tags.push(postgres::c_string(body)),
-                _ => {}
-            }
-        }
-        Ok(QueryResult { columns, rows: answer::rows(answer)?, command_tags })
-    }
-
-    /// Executes a statement once on the session's connection, which it opens where needed, untimed.
-    pub fn execute(&mut self, statement: &Statement) -> Result<Execution, Failure> {
-        self.execute_with(statement, |session, timeout| {
-            session.connected(None)?;
-            if statement.mode == Mode::Prepared {
-                session.prepare(&statement.sql, timeout)?;
-            }
-            session.encode(statement)?;
-            let (exchange, outcome) = session.exchange(None, timeout);
-            Ok((exchange, None, outcome))
-        })
-    }
-
-    /// Executes a statement once on a connection of its own, whose opening is part of its time.
-    ///
-    /// BIAS: the driver's share of the opening is a handful of system calls (socket, connect, timeouts); an answer's
-    /// digest and comparison come before the goodbye, while the server's process waits idle.
-    pub fn execute_alone(&mut self, statement: &Statement) -> Result<Execution, Failure> {
-        self.disconnect();
-        let execution = self.execute_with(statement, |session, timeout| {
-            session.encode(statement)?;
-            let start_ns = now_ns();
-            session.connected(timeout)?;
-            let connected_ns = now_ns();
-            let (exchange, outcome) = session.exchange(Some(start_ns), timeout);
-            Ok((exchange, Some(connected_ns), outcome))
-        });
-        self.disconnect();
-        execution
-    }
-
-    fn execute_with(
-        &mut self,
-        statement: &Statement,
-        run: impl FnOnce(&mut Self, Option<Duration>) -> Result<(Exchange, Option<u64>, Result<(), Stop>), Stop>,
-    ) -> Result<Execution, Failure> {
-        let before_ns = now_ns();
-        let mut execution = Execution {
-            statement: statement.id.clone(),
-            start_ns: before_ns,
-            connected_ns: None,
-            first_byte_ns: None,
-            end_ns: before_ns,
-            rows: 0,
-            result_bytes: 0,
-            outcome: Outcome::Ok,
-            error: None,
-            difference: None,
-            digest: None,
-            result: None,
-        };
-        let outcome = match run(self, statement.timeout_ns.map(Duration::from_nanos)) {
-            Ok((exchange, connected_ns, outcome)) => {
-                execution.start_ns = exchange.start_ns;
-                execution.connected_ns = connected_ns;
-                execution.first_byte_ns = exchange.first_byte_ns;
-                execution.end_ns = exchange.end_ns;
-                execution.rows = exchange.scan.rows;
-                execution.result_bytes = exchange.scan.row_bytes;
-                outcome
-            }
-            Err(stop) => {
-                execution.end_ns = now_ns();
-                Err(stop)
-            }
-        };
-        match outcome.and_then(|()| self.inspect(statement, &mut execution)) {
-            Ok(()) => {}
-            Err(Stop::Timeout(error)) => (execution.outcome, execution.error) = (Outcome::Timeout, Some(error)),
-            Err(stop) => {
-                execution.error = Some(stop.into_database_error()?);
-                execution.outcome = Outcome::Error;
-            }
-        }
-        Ok(execution)
-    }
-
-    /// What is done with a complete answer after its time was taken.
-    ///
-    /// BIAS: it reads the whole answer once more, or twice with a comparison, between two executions; where driver and
-    /// server share a processor it takes cache from the server, the more the larger the answer is. Equal in all arms.
-    fn inspect(&self, statement: &Statement, execution: &mut Execution) -> Result<(), Stop> {
-        let answer = self.answer();
-        execution.digest = Some(answer::digest(answer)?);
-        if let Some(expected) = &statement.answer {
-            execution.difference = answer::difference(answer, expected)?;
-            if execution.difference.is_some() {
-                execution.outcome = Outcome::WrongAnswer;
-            }
-        }
-        if statement.keep_rows {
-            execution.result = Some(answer::rows(answer)?);
-        }
-        Ok(())
-    }
-
-    fn connected(&mut self, timeout: Option<Duration>) -> Result<(), Stop> {
-        if self.connection.is_none() {
-            self.prepared.clear();
-            let buffer = self.spare.take().unwrap_or_default();
-            let opened = Connection::open(&self.address, &self.login, timeout, &self.interrupter, buffer);
-            self.connection = Some(opened?);
-        }
-        Ok(())
-    }
-
     fn prepare(&mut self, sql: &str, timeout: Option<Duration>) -> Result<(), Stop> {
         if self.prepared.contains_key(sql) {
             return Ok(());
@@ -270,9 +283,49 @@ impl Session {
         };
         encoded.map_err(|error| bad_request(&error))
     }
+}
 
-    /// Sends `request`, which is encoded already, on the connection, which is open, and settles what the answer means
-    /// for the connection: after it the session can go on in any case, if need be on a new connection.
+impl ServerSession for Session {
+    fn connected(&mut self, timeout: Option<Duration>) -> Result<(), Stop> {
+        if self.connection.is_none() {
+            self.prepared.clear();
+            let buffer = self.spare.take().unwrap_or_default();
+            let opened = Connection::open(&self.address, &self.login, timeout, &self.interrupter, buffer);
+            self.connection = Some(opened?);
+        }
+        Ok(())
+    }
+
+    fn disconnect(&mut self) {
+        self.spare = self.connection.take().map(Connection::close).or(self.spare.take());
+        self.prepared.clear();
+    }
+
+    fn try_query(&mut self, sql: &str) -> Result<QueryResult, Stop> {
+        self.request.clear();
+        postgres::simple_query(sql, &mut self.request).map_err(|error| Stop::BadRequest(error.to_string()))?;
+        self.connected(None)?;
+        self.exchange(None, None).1?;
+        let answer = self.answer();
+        let mut columns = Vec::new();
+        let mut command_tags = Vec::new();
+        for (tag, body) in messages(answer) {
+            match tag {
+                ROW_DESCRIPTION => columns = postgres::column_names(body)?,
+                COMMAND_COMPLETE => command_tags.push(postgres::c_string(body)),
+                _ => {}
+            }
+        }
+        Ok(QueryResult { columns, rows: answer::rows(answer)?, command_tags })
+    }
+
+    fn make_ready(&mut self, statement: &Statement, timeout: Option<Duration>) -> Result<(), Stop> {
+        if statement.mode == Mode::Prepared {
+            self.prepare(&statement.sql, timeout)?;
+        }
+        self.encode(statement)
+    }
+
     fn exchange(&mut self, since_ns: Option<u64>, timeout: Option<Duration>) -> (Exchange, Result<(), Stop>) {
         let Some(connection) = &mut self.connection else {
             unreachable!("exchange without a connection");

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::driver::serial;
 use crate::failure::Failure;
+use crate::oltp;
 use crate::stream::StreamHandle;
 use crate::tpch::{load, tbl};
 
@@ -27,6 +28,8 @@ pub fn lookup(name: &str) -> Option<Handler> {
         "get" => files::get,
         "list" => files::list,
         "mkdir" => files::mkdir,
+        "oltp" => oltp::oltp,
+        "oltp_load" => oltp::load::oltp_load,
         "ping" => ping::ping,
         "put" => files::put,
         "remove" => files::remove,

@@ -9,6 +9,7 @@ use tpchgen::dates::TPCHDate;
 use super::RowSink;
 use crate::failure::{Code, Failure};
 use crate::wire::postgres::HEADER_BYTES;
+use crate::wire::postgres_numeric::push_numeric;
 
 const SIGNATURE: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
@@ -142,7 +143,7 @@ impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> RowSink for BinarySink<F> {
                 Ok(value) => self.value(value.to_be_bytes()),
                 Err(_) => self.does_not_fit(&value),
             },
-            ColumnType::Numeric => push_numeric(&mut self.message, value * 100, 0),
+            ColumnType::Numeric => push_numeric(&mut self.message, value, 0),
             #[expect(clippy::cast_precision_loss, reason = "a double column cannot hold more")]
             ColumnType::Float8 => self.value((value as f64).to_be_bytes()),
             ColumnType::Date | ColumnType::Text => self.does_not_fit(&value),
@@ -215,68 +216,10 @@ impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> RowSink for BinarySink<F> {
     }
 }
 
-/// Appends a `numeric` with its length: digits to the base 10000, most significant first, without zeros at either end;
-/// the weight is the exponent of the first digit. `scale` (0 or 2) is the number of decimal digits to show.
-fn push_numeric(out: &mut Vec<u8>, hundredths: i64, scale: u16) {
-    const BASE: u64 = 10_000;
-    const SIGN_NEGATIVE: u16 = 0x4000;
-    let magnitude = hundredths.unsigned_abs();
-    let (mut whole, fraction) = (magnitude / 100, magnitude % 100 * 100);
-    // Least significant first: the fraction, then the whole part. Values of a u64 need at most five digits for it.
-    let mut digits = [0u16; 6];
-    let mut end = 1;
-    #[expect(clippy::cast_possible_truncation, reason = "below the base")]
-    {
-        digits[0] = fraction as u16;
-        while whole > 0 {
-            digits[end] = (whole % BASE) as u16;
-            whole /= BASE;
-            end += 1;
-        }
-    }
-    let start = digits[..end].iter().position(|&digit| digit != 0).unwrap_or(end);
-    #[expect(clippy::cast_possible_truncation, reason = "at most six digits")]
-    let (count, weight) = ((end - start) as u16, if start == end { 0 } else { i16::try_from(end).unwrap_or(0) - 2 });
-    let sign = if hundredths < 0 { SIGN_NEGATIVE } else { 0 };
-    out.extend_from_slice(&(8 + 2 * u32::from(count)).to_be_bytes());
-    out.extend_from_slice(&count.to_be_bytes());
-    out.extend_from_slice(&weight.to_be_bytes());
-    out.extend_from_slice(&sign.to_be_bytes());
-    out.extend_from_slice(&scale.to_be_bytes());
-    for digit in digits[start..end].iter().rev() {
-        out.extend_from_slice(&digit.to_be_bytes());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use tpchgen::dates::MIN_GENERATE_DATE;
-
-    fn numeric(hundredths: i64, scale: u16) -> Vec<u8> {
-        let mut out = Vec::new();
-        push_numeric(&mut out, hundredths, scale);
-        out
-    }
-
-    fn words(words: &[i16]) -> Vec<u8> {
-        let length = u32::try_from(2 * words.len()).unwrap();
-        length.to_be_bytes().into_iter().chain(words.iter().flat_map(|word| word.to_be_bytes())).collect()
-    }
-
-    #[test]
-    fn numerics_are_what_postgresql_sends_for_them() {
-        // Seen with `copy (select 1234.56::numeric(15,2)) to stdout (format binary)` and so on.
-        assert_eq!(numeric(123_456, 2), words(&[2, 0, 0, 2, 1234, 5600]));
-        assert_eq!(numeric(0, 2), words(&[0, 0, 0, 2]));
-        assert_eq!(numeric(1, 2), words(&[1, -1, 0, 2, 100]));
-        assert_eq!(numeric(100, 2), words(&[1, 0, 0, 2, 1]));
-        assert_eq!(numeric(1_000_000, 2), words(&[1, 1, 0, 2, 1]));
-        assert_eq!(numeric(-99_999, 2), words(&[2, 0, 0x4000, 2, 999, 9900]));
-        assert_eq!(numeric(5_555_555_501, 2), words(&[3, 1, 0, 2, 5555, 5555, 100]));
-        assert_eq!(numeric(1_700, 0), words(&[1, 0, 0, 0, 17]));
-    }
 
     #[test]
     fn dates_count_from_2000() {
@@ -299,24 +242,5 @@ mod tests {
         sink.integer(1 << 40);
         let failure = sink.end_row().unwrap_err();
         assert!(failure.message.contains("column 2") && failure.message.contains("1099511627776"), "{failure}");
-    }
-
-    proptest! {
-        #[test]
-        fn numerics_mean_what_they_should(hundredths in -9_999_999_999_999_999i64..9_999_999_999_999_999) {
-            let bytes = numeric(hundredths, 2);
-            let word = |index: usize| i16::from_be_bytes([bytes[4 + 2 * index], bytes[5 + 2 * index]]);
-            let (count, weight) = (usize::try_from(word(0)).unwrap(), i32::from(word(1)));
-            prop_assert_eq!(bytes.len(), 4 + 8 + 2 * count);
-            let value = (0..count).fold(0i128, |sum, index| {
-                let exponent = u32::try_from(weight - i32::try_from(index).unwrap() + 1).unwrap();
-                sum + i128::from(word(4 + index)) * 10_000i128.pow(exponent)
-            });
-            let sign = if word(2) == 0x4000 { -1 } else { 1 };
-            prop_assert_eq!(sign * value, i128::from(hundredths) * 100);
-            if count > 0 {
-                prop_assert!(word(4) != 0 && word(3 + count) != 0);
-            }
-        }
     }
 }

@@ -11,13 +11,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::binary::{BinarySink, ColumnType};
 use super::{Table, check_size, generate};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, thread_cpu_ns};
 use crate::driver::answer;
 use crate::driver::server::{self, Server};
 use crate::failure::{Code, Failure};
@@ -107,7 +106,7 @@ pub fn load(
     let outcome = Mutex::new((Loaded { rows: Vec::new(), generate_ns: 0, wall_ns: 0 }, None::<Failure>));
     let work = || -> Result<(), Failure> {
         let opened = Connection::open(address, login, None, interrupter, AnswerBuffer::default());
-        let mut connection = opened.map_err(failure)?;
+        let mut connection = opened.map_err(Failure::from)?;
         while let Some(table) = { lock(&waiting).next() } {
             let rows = load_table(&mut connection, table, load, progress)?;
             lock(&outcome).0.rows.push((table, rows));
@@ -134,7 +133,7 @@ pub fn load(
 fn load_table(connection: &mut Connection, table: Table, load: Load, progress: Progress<'_>) -> Result<u64, Failure> {
     let name = table.name();
     let about = |trouble: Trouble| {
-        let failure = failure(trouble);
+        let failure = Failure::from(trouble);
         Failure { message: format!("loading {name}: {}", failure.message), ..failure }
     };
     let types = column_types(connection, table)?;
@@ -177,8 +176,8 @@ fn column_types(connection: &mut Connection, table: Table) -> Result<Vec<ColumnT
         "select attname, atttypid, format_type(atttypid, null) from pg_attribute
          where attrelid = to_regclass('{name}') and attnum > 0 and not attisdropped"
     );
-    connection.run(&sql).map_err(failure)?;
-    let rows = answer::rows(connection.answer()).map_err(|violation| failure(violation.into()))?;
+    connection.run(&sql).map_err(Failure::from)?;
+    let rows = answer::rows(connection.answer()).map_err(Trouble::from).map_err(Failure::from)?;
     let found: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().flatten().collect()).collect();
     if found.is_empty() {
         return Err(Failure::new(Code::NotFound, format!("there is no table {name}; create it before tpch_load")));
@@ -195,22 +194,4 @@ fn column_types(connection: &mut Connection, table: Table) -> Result<Vec<ColumnT
         })
     };
     table.columns().iter().map(type_of).collect()
-}
-
-fn failure(trouble: Trouble) -> Failure {
-    match trouble {
-        Trouble::Server(error) => {
-            Failure::new(Code::Server, error.to_string()).with_detail(json!({"sqlstate": error.sqlstate}))
-        }
-        Trouble::TimedOut => Failure::new(Code::Timeout, "the server does not answer"),
-        Trouble::NotFound(text) => Failure::new(Code::NotFound, text),
-        Trouble::Lost(text) => Failure::new(Code::Io, text),
-        Trouble::Interrupted => Failure::cancelled(),
-        Trouble::BadRequest(text) => Failure::bad_request(text),
-    }
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

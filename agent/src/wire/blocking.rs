@@ -12,6 +12,7 @@ use postgres_protocol::message::frontend;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout as Direction, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use serde_json::json;
 
 use super::postgres::{
     self, AnswerScan, BackendKey, ERROR_RESPONSE, HEADER_BYTES, Login, MAX_STARTUP_MESSAGE_BYTES, ServerError, Startup,
@@ -19,7 +20,7 @@ use super::postgres::{
 };
 pub use crate::address::Address;
 use crate::clock::now_ns;
-use crate::failure::Code;
+use crate::failure::{Code, Failure};
 
 /// How long a server may take to accept a connection and to answer each message of the start-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,12 +67,34 @@ impl From<StartupError> for Trouble {
     }
 }
 
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Server(error) => {
+                Self::new(Code::Server, error.to_string()).with_detail(json!({"sqlstate": error.sqlstate}))
+            }
+            Trouble::TimedOut => Self::new(Code::Timeout, "the server does not answer"),
+            Trouble::NotFound(text) => Self::new(Code::NotFound, text),
+            Trouble::Lost(text) => Self::new(Code::Io, text),
+            Trouble::Interrupted => Self::cancelled(),
+            Trouble::BadRequest(text) => Self::bad_request(text),
+        }
+    }
+}
+
+/// Of connecting.
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        match failure.code {
+            Code::BadRequest => Self::BadRequest(failure.message),
+            Code::NotFound => Self::NotFound(failure.message),
+            _ => Self::Lost(failure.message),
+        }
+    }
+}
+
 fn connect(address: &Address, timeout: Duration) -> Result<Arc<OwnedFd>, Trouble> {
-    address.connect(timeout).map(Arc::new).map_err(|failure| match failure.code {
-        Code::BadRequest => Trouble::BadRequest(failure.message),
-        Code::NotFound => Trouble::NotFound(failure.message),
-        _ => Trouble::Lost(failure.message),
-    })
+    Ok(Arc::new(address.connect(timeout)?))
 }
 
 fn send_all(socket: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {

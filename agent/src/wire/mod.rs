@@ -1,5 +1,19 @@
 //! Wire protocols of database servers: what both the blocking and any other driver need.
 
+use serde::Deserialize;
+
 pub mod blocking;
+pub mod mysql;
 pub mod null;
 pub mod postgres;
+pub mod postgres_numeric;
+
+pub use postgres::{ServerError, Violation};
+
+/// Which protocol a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    Postgres,
+    Mysql,
+}

@@ -36,6 +36,8 @@ pub struct Violation(pub String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerError {
     pub sqlstate: String,
+    /// `MariaDB`'s own number of the error.
+    pub number: Option<u16>,
     pub message: String,
     /// Character position in the statement, from 1.
     pub position: Option<u32>,
@@ -200,7 +202,8 @@ pub fn server_error(body: &[u8]) -> Result<ServerError, Violation> {
 }
 
 fn error_of_fields(mut fields: ErrorFields<'_>) -> Result<ServerError, Violation> {
-    let mut error = ServerError { sqlstate: String::new(), message: String::new(), position: None, is_fatal: false };
+    let mut error =
+        ServerError { sqlstate: String::new(), number: None, message: String::new(), position: None, is_fatal: false };
     while let Some(field) = fields.next().map_err(|_| Violation("an unreadable error message".to_owned()))? {
         let value = String::from_utf8_lossy(field.value_bytes());
         match field.type_() {

@@ -286,3 +286,38 @@ impl Drop for Scratch {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// `dbtoll-agent null-server` as a process of its own.
+pub struct NullServer {
+    pub process: Child,
+    pub scratch: Scratch,
+}
+
+impl NullServer {
+    pub fn start(name: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let process = spawn(&["null-server", "--unix", &scratch.path("socket")]);
+        wait_until("the null server", || std::os::unix::net::UnixStream::connect(scratch.path("socket")).ok());
+        Self { process, scratch }
+    }
+
+    pub fn address(&self) -> Value {
+        json!({"unix": self.scratch.path("socket")})
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What goes in, one JSON object per line.
+pub fn lines(commands: &[Value]) -> Vec<u8> {
+    commands.iter().flat_map(|command| (command.to_string() + "\n").into_bytes()).collect()
+}
+
+pub fn replies(output: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

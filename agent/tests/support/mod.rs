@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use dbtoll_agent::driver::session::Session;
+use dbtoll_agent::driver::session::{ServerSession, Session};
 use dbtoll_agent::wire::blocking::{Address, Interrupter};
 use dbtoll_agent::wire::postgres::Login;
 

@@ -1,0 +1,345 @@
+//! The method `oltp_load`: makes a workload's rows and streams them into empty tables, several at a time, resumable.
+//!
+//! The rows of a table come in *pieces*, each loaded in one transaction that also writes its name into the table
+//! `dbtoll_loaded`: what is named there is there. The first piece of a table in `PostgreSQL` begins with a truncation, so
+//! that COPY may FREEZE the rows and (with `wal_level=minimal`) write no log.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::bulk::Bulk;
+use super::{WorkloadParams, tatp, tpcc};
+use crate::clock::{now_ns, thread_cpu_ns};
+use crate::driver::answer;
+use crate::driver::server::{self, Server};
+use crate::failure::Failure;
+use crate::lock;
+use crate::method;
+use crate::stream::{StreamHandle, StreamSender};
+use crate::talk::alone::Alone;
+use crate::talk::mysql::{self, Mysql};
+use crate::talk::{Interaction, Target};
+use crate::wire::Dialect;
+use crate::wire::blocking::{Address, AnswerBuffer, Connection, Interrupter};
+use crate::wire::postgres::Login;
+
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+const CONTROL_CHANNEL: u16 = 2;
+const MAX_CONNECTIONS: usize = 16;
+/// Parts (warehouses, ranges of subscribers) of a table in one transaction.
+const PARTS_IN_PIECE: i32 = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    workload: WorkloadParams,
+    connections: usize,
+}
+
+/// Part of a table that is loaded in one transaction.
+#[derive(Debug, Clone)]
+struct Piece {
+    table: Table,
+    first: i32,
+    last: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Tpcc(tpcc::population::Table),
+    Tatp(tatp::population::Table),
+}
+
+impl Table {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tpcc(table) => table.name(),
+            Self::Tatp(table) => table.name(),
+        }
+    }
+
+    fn columns(self) -> &'static str {
+        match self {
+            Self::Tpcc(table) => table.columns(),
+            Self::Tatp(table) => table.columns(),
+        }
+    }
+}
+
+impl Piece {
+    fn name(&self) -> String {
+        format!("{} {}-{}", self.table.name(), self.first, self.last)
+    }
+}
+
+/// All pieces, those of the table that takes longest first.
+fn pieces(workload: &WorkloadParams) -> Vec<Piece> {
+    let split = |table: Table, parts: i32| {
+        (0..parts).step_by(usize::try_from(PARTS_IN_PIECE).unwrap_or(1)).map(move |first| Piece {
+            table,
+            first,
+            last: (first + PARTS_IN_PIECE).min(parts) - 1,
+        })
+    };
+    match workload {
+        WorkloadParams::Tpcc(tpcc) => tpcc::population::Table::LONGEST_FIRST
+            .into_iter()
+            .flat_map(|table| split(Table::Tpcc(table), if table.is_per_warehouse() { tpcc.warehouses } else { 1 }))
+            .collect(),
+        WorkloadParams::Tatp(tatp) => {
+            let ranges = (tatp.subscribers + tatp::population::RANGE - 1) / tatp::population::RANGE;
+            tatp::population::Table::LONGEST_FIRST
+                .into_iter()
+                .flat_map(|table| split(Table::Tatp(table), ranges))
+                .collect()
+        }
+    }
+}
+
+pub fn oltp_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+    let server = Server::take(&mut params)?;
+    let dialect = server.dialect();
+    let (address, login) = server.login(Vec::new());
+    let Params { workload, connections } = method::parse(params)?;
+    workload.check()?;
+    if !(1..=MAX_CONNECTIONS).contains(&connections) {
+        return Err(Failure::bad_request(format!("connections {connections}: from 1 to {MAX_CONNECTIONS}")));
+    }
+    let interrupter = server::interrupter_of(&stream);
+    let sender: Mutex<StreamSender> = Mutex::new(stream.sender());
+    let load = Load { workload, dialect, address, login, interrupter, sender };
+    load.run(connections)
+}
+
+struct Load {
+    workload: WorkloadParams,
+    dialect: Dialect,
+    address: Address,
+    login: Login,
+    interrupter: Interrupter,
+    sender: Mutex<StreamSender>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    rows: Vec<(&'static str, u64)>,
+    generate_ns: u64,
+    failed: Option<Failure>,
+}
+
+impl Load {
+    fn run(&self, connections: usize) -> Result<Value, Failure> {
+        let start_ns = now_ns();
+        let done = self.open()?.loaded()?;
+        let all = pieces(&self.workload);
+        let resumed = all.iter().filter(|piece| done.contains(&piece.name())).count();
+        let waiting = Mutex::new(all.into_iter().filter(|piece| !done.contains(&piece.name())));
+        let outcome = Mutex::new(Loaded::default());
+        let work = || -> Result<(), Failure> {
+            let mut connection = self.open()?;
+            while let Some(piece) = { lock(&waiting).next() } {
+                let rows = self.load(&mut connection, &piece)?;
+                lock(&outcome).rows.push((piece.table.name(), rows));
+            }
+            lock(&outcome).generate_ns += thread_cpu_ns();
+            Ok(())
+        };
+        thread::scope(|scope| {
+            for _ in 0..connections {
+                scope.spawn(|| {
+                    if let Err(failure) = work() {
+                        lock(&outcome).failed.get_or_insert(failure);
+                        self.interrupter.interrupt();
+                    }
+                });
+            }
+        });
+        let loaded = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = loaded.failed {
+            return Err(failure);
+        }
+        let mut rows = Map::new();
+        for (table, count) in loaded.rows {
+            let sum = rows.get(table).and_then(Value::as_u64).unwrap_or(0) + count;
+            rows.insert(table.to_owned(), json!(sum));
+        }
+        let wall_ns = now_ns() - start_ns;
+        Ok(json!({"rows": rows, "resumed": resumed, "generate_ns": loaded.generate_ns, "wall_ns": wall_ns}))
+    }
+
+    fn open(&self) -> Result<Loading, Failure> {
+        match self.dialect {
+            Dialect::Postgres => {
+                let opened =
+                    Connection::open(&self.address, &self.login, None, &self.interrupter, AnswerBuffer::default());
+                Ok(Loading::Postgres(opened?))
+            }
+            Dialect::Mysql => {
+                let target = Rc::new(Target {
+                    address: self.address.clone(),
+                    login: self.login.clone(),
+                    dialect: Dialect::Mysql,
+                    interaction: Interaction::Statement,
+                    session: Vec::new(),
+                    statements: Vec::new(),
+                });
+                let alone = Alone::new()?;
+                let interrupter = self.interrupter.clone();
+                let mut connection =
+                    alone.wait(Mysql::open(target, alone.slot()), || !interrupter.is_interrupted())??;
+                let settings = "set autocommit = 0, unique_checks = 0, foreign_key_checks = 0";
+                alone.wait(connection.command(settings), || !interrupter.is_interrupted())??;
+                Ok(Loading::Mysql { alone, connection: Box::new(connection), interrupter })
+            }
+        }
+    }
+
+    fn load(&self, connection: &mut Loading, piece: &Piece) -> Result<u64, Failure> {
+        let table = piece.table;
+        let about = |failure: Failure| {
+            let message = format!("loading {}: {}", table.name(), failure.message);
+            Failure { message, ..failure }
+        };
+        connection.begin(piece).map_err(about)?;
+        let mut reported = Instant::now();
+        let of_rows = Self::expected_rows(piece);
+        let rows = {
+            let mut sink = Bulk::new(self.dialect, |content: &[u8], rows: u64| {
+                connection.send(content).map_err(about)?;
+                if reported.elapsed() >= PROGRESS_INTERVAL {
+                    reported = Instant::now();
+                    self.report(table, rows, of_rows.max(rows))?;
+                }
+                Ok(())
+            });
+            for part in piece.first..=piece.last {
+                match (table, &self.workload) {
+                    (Table::Tpcc(table), WorkloadParams::Tpcc(tpcc)) => {
+                        tpcc::population::write(table, part + 1, tpcc.seed, &mut sink)?;
+                    }
+                    (Table::Tatp(table), WorkloadParams::Tatp(tatp)) => {
+                        tatp::population::write(table, part, tatp.subscribers, tatp.seed, &mut sink)?;
+                    }
+                    _ => unreachable!("a table of another workload"),
+                }
+            }
+            sink.finish()?
+        };
+        connection.end(piece).map_err(about)?;
+        self.report(table, rows, rows)?;
+        Ok(rows)
+    }
+
+    fn expected_rows(piece: &Piece) -> u64 {
+        let parts = u64::from((piece.last - piece.first + 1).unsigned_abs());
+        match piece.table {
+            Table::Tpcc(table) => parts * table.rows(),
+            Table::Tatp(table) => {
+                parts * u64::from(tatp::population::RANGE.unsigned_abs()) / 100 * table.rows_per_hundred()
+            }
+        }
+    }
+
+    fn report(&self, table: Table, rows: u64, of_rows: u64) -> Result<(), Failure> {
+        let message = json!({"table": table.name(), "rows": rows, "of_rows": of_rows});
+        lock(&self.sender).write(CONTROL_CHANNEL, message.to_string().as_bytes())
+    }
+}
+
+/// A connection that loads.
+enum Loading {
+    Postgres(Connection),
+    Mysql { alone: Alone, connection: Box<Mysql>, interrupter: Interrupter },
+}
+
+impl Loading {
+    fn run(&mut self, sql: &str) -> Result<(), Failure> {
+        match self {
+            Self::Postgres(connection) => Ok(connection.run(sql)?),
+            Self::Mysql { alone, connection, interrupter } => {
+                Ok(alone.wait(connection.command(sql), || !interrupter.is_interrupted())??)
+            }
+        }
+    }
+
+    /// Names of the pieces that are there.
+    fn loaded(&mut self) -> Result<HashSet<String>, Failure> {
+        self.run("create table if not exists dbtoll_loaded (piece varchar(64) primary key)")?;
+        self.run("commit")?;
+        let sql = "select piece from dbtoll_loaded";
+        match self {
+            Self::Postgres(connection) => {
+                connection.run(sql)?;
+                let rows = answer::rows(connection.answer()).map_err(|violation| Failure::bad_request(violation.0))?;
+                Ok(rows.into_iter().flatten().flatten().collect())
+            }
+            Self::Mysql { alone, connection, interrupter } => {
+                let mut times = mysql::Times::default();
+                let told = alone.wait(connection.text(sql, &mut times), || !interrupter.is_interrupted())??;
+                let rows = answer::rows(&told.rows).map_err(|violation| Failure::bad_request(violation.0))?;
+                Ok(rows.into_iter().flatten().flatten().collect())
+            }
+        }
+    }
+
+    fn begin(&mut self, piece: &Piece) -> Result<(), Failure> {
+        let (table, columns) = (piece.table.name(), piece.table.columns());
+        match self {
+            Self::Postgres(connection) => {
+                let is_first = piece.first == 0;
+                connection
+                    .run(if is_first { format!("begin; truncate {table}") } else { "begin".to_owned() }.as_str())?;
+                let freeze = if is_first { ", freeze true" } else { "" };
+                Ok(connection.begin_copy(&format!("copy {table} ({columns}) from stdin (format binary{freeze})"))?)
+            }
+            Self::Mysql { alone, connection, interrupter } => {
+                let sql = format!("load data local infile 'rows' into table {table} character set latin1 ({columns})");
+                Ok(alone.wait(connection.begin_load(&sql), || !interrupter.is_interrupted())??)
+            }
+        }
+    }
+
+    fn send(&mut self, content: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Postgres(connection) => Ok(connection.copy(content)?),
+            Self::Mysql { alone, connection, interrupter } => {
+                Ok(alone.wait(connection.send_load(content), || !interrupter.is_interrupted())??)
+            }
+        }
+    }
+
+    fn end(&mut self, piece: &Piece) -> Result<(), Failure> {
+        match self {
+            Self::Postgres(connection) => connection.finish_copy()?,
+            Self::Mysql { alone, connection, interrupter } => {
+                alone.wait(connection.end_load(), || !interrupter.is_interrupted())??;
+            }
+        }
+        self.run(&format!("insert into dbtoll_loaded values ('{}')", piece.name()))?;
+        self.run("commit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oltp::{TatpParams, TpccParams};
+
+    #[test]
+    fn pieces_cover_every_part_once() {
+        let tpcc = WorkloadParams::Tpcc(TpccParams { warehouses: 250, seed: 1, has_pauses: false });
+        let all = pieces(&tpcc);
+        let stock: Vec<(i32, i32)> =
+            all.iter().filter(|piece| piece.table.name() == "stock").map(|piece| (piece.first, piece.last)).collect();
+        assert_eq!(stock, [(0, 99), (100, 199), (200, 249)]);
+        assert_eq!(all.iter().filter(|piece| piece.table.name() == "item").count(), 1);
+        let tatp = WorkloadParams::Tatp(TatpParams { subscribers: 25_000, seed: 1 });
+        assert_eq!(pieces(&tatp)[0].last, 2);
+    }
+}

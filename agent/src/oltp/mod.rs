@@ -1,0 +1,361 @@
+//! Transaction workloads: the method `oltp`, a session of terminals that work in measurement windows; see docs/PROTOCOL.md.
+
+pub mod bulk;
+pub mod load;
+pub mod tally;
+pub mod tatp;
+pub mod terminal;
+pub mod thread;
+pub mod tpcc;
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::clock::now_ns;
+use crate::driver::lines::{Lines, MAX_LINE_BYTES};
+use crate::driver::server::Server;
+use crate::failure::{Code, Failure};
+use crate::lock;
+use crate::method;
+use crate::method::counters;
+use crate::stream::StreamHandle;
+use crate::talk::{Interaction, Target};
+use crate::wire::Dialect;
+use crate::wire::postgres::Login;
+
+use tally::Tally;
+use terminal::Terminal;
+use thread::{Answer, Order, Plan, Window};
+use tpcc::transactions::Acknowledged;
+
+const MAX_TERMINALS: usize = 10_000;
+const MAX_THREADS: usize = 256;
+const MAX_INTERVALS: u64 = 1_000_000;
+
+/// Which rows and transactions.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadParams {
+    Tpcc(TpccParams),
+    Tatp(TatpParams),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TpccParams {
+    pub warehouses: i32,
+    pub seed: u64,
+    /// Keying and think times.
+    #[serde(default)]
+    pub has_pauses: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TatpParams {
+    pub subscribers: i32,
+    pub seed: u64,
+}
+
+impl WorkloadParams {
+    pub fn check(&self) -> Result<(), Failure> {
+        let (what, count, most) = match self {
+            Self::Tpcc(tpcc) => ("warehouses", tpcc.warehouses, 100_000),
+            Self::Tatp(tatp) => ("subscribers", tatp.subscribers, 1_000_000_000),
+        };
+        if (1..=most).contains(&count) {
+            return Ok(());
+        }
+        Err(Failure::bad_request(format!("{what} {count}: from 1 to {most}")))
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        match self {
+            Self::Tpcc(_) => &tpcc::input::KINDS,
+            Self::Tatp(_) => &tatp::transactions::KINDS,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    workload: WorkloadParams,
+    interaction: Interaction,
+    terminals: usize,
+    #[serde(default = "one")]
+    threads: usize,
+    /// Of the inputs.
+    seed: u64,
+    /// Statements that begin each session.
+    #[serde(default)]
+    session: Vec<String>,
+    /// How long an answer may be waited for before the connection is given up.
+    patience_ns: u64,
+    #[serde(default = "some")]
+    max_retries: u32,
+    /// The server is an imitation whose answers mean nothing.
+    #[serde(default)]
+    imitation: bool,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn some() -> u32 {
+    100
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowCommand {
+    #[serde(default)]
+    ramp_up_ns: u64,
+    window_ns: u64,
+    interval_ns: u64,
+    /// Arrivals in a second, of all terminals together; none is a closed loop.
+    #[serde(default)]
+    rate: Option<f64>,
+}
+
+pub fn oltp(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
+    let server = Server::take(&mut params)?;
+    let dialect = server.dialect();
+    let (address, login) = server.login(Vec::new());
+    let params: Params = method::parse(params)?;
+    params.workload.check()?;
+    if !(1..=MAX_TERMINALS).contains(&params.terminals) {
+        return Err(Failure::bad_request(format!("terminals {}: from 1 to {MAX_TERMINALS}", params.terminals)));
+    }
+    if !(1..=MAX_THREADS.min(params.terminals)).contains(&params.threads) {
+        return Err(Failure::bad_request(format!("threads {}: from 1 to the number of terminals", params.threads)));
+    }
+    let driver = Driver::start(Arc::new(Common { params, address, login, dialect }), &stream)?;
+    let mut lines = Lines::new(stream);
+    let result = driver.obey_all(&mut lines);
+    driver.end();
+    result
+}
+
+/// What all threads have in common.
+struct Common {
+    params: Params,
+    address: crate::address::Address,
+    login: Login,
+    dialect: Dialect,
+}
+
+struct Worker {
+    orders: Sender<Order>,
+    bell: Arc<OwnedFd>,
+    answers: Receiver<Answer>,
+    handle: JoinHandle<Result<(), Failure>>,
+}
+
+impl Worker {
+    fn tell(&self, order: Order) {
+        if self.orders.send(order).is_ok() {
+            ring(&self.bell);
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        self.answers.recv().unwrap_or_else(|_| Err(Failure::cancelled()))
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+struct Driver {
+    common: Arc<Common>,
+    workers: Vec<Worker>,
+    acknowledged: Vec<Arc<Mutex<Acknowledged>>>,
+    windows: std::cell::Cell<u64>,
+}
+
+impl Driver {
+    /// Starts the threads and waits until every terminal is connected.
+    fn start(common: Arc<Common>, stream: &StreamHandle) -> Result<Self, Failure> {
+        let mut workers = Vec::new();
+        let mut acknowledged = Vec::new();
+        for number in 0..common.params.threads {
+            let ledger = Arc::new(Mutex::new(Acknowledged::default()));
+            workers.push(start_worker(&common, number, &ledger)?);
+            acknowledged.push(ledger);
+        }
+        let bells: Vec<Arc<OwnedFd>> = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
+        let ends: Vec<Sender<Order>> = workers.iter().map(|worker| worker.orders.clone()).collect();
+        stream.on_cancel(move || {
+            for (end, bell) in ends.iter().zip(&bells) {
+                let _ = end.send(Order::End);
+                ring(bell);
+            }
+        });
+        let driver = Self { common, workers, acknowledged, windows: std::cell::Cell::new(0) };
+        let connected: Result<Vec<Tally>, Failure> = driver.workers.iter().map(Worker::answer).collect();
+        match connected {
+            Ok(_) => Ok(driver),
+            Err(failure) => {
+                driver.end();
+                Err(failure)
+            }
+        }
+    }
+
+    fn end(self) {
+        for worker in &self.workers {
+            worker.tell(Order::End);
+        }
+        for worker in self.workers {
+            drop(worker.handle.join());
+        }
+    }
+
+    fn obey_all(&self, lines: &mut Lines) -> Result<Value, Failure> {
+        lines.send(&json!({"at_ns": now_ns()}), too_long)?;
+        while let Some(line) = lines.next_line()? {
+            let not_a_command = |text: &str| Failure::bad_request(format!("not a command: {text}"));
+            let mut command: Value =
+                serde_json::from_slice(&line).map_err(|error| not_a_command(&error.to_string()))?;
+            let object = command.as_object_mut().ok_or_else(|| not_a_command("no JSON object"))?;
+            let name = object.remove("command").ok_or_else(|| not_a_command("it lacks the key \"command\""))?;
+            match name.as_str().unwrap_or_default() {
+                "window" => lines.send(&self.window(&method::parse(command)?)?, too_long)?,
+                "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long)?,
+                other => return Err(not_a_command(&format!("there is none named {other:?}"))),
+            }
+        }
+        Ok(json!({}))
+    }
+
+    fn window(&self, asked: &WindowCommand) -> Result<Value, Failure> {
+        let WindowCommand { ramp_up_ns, window_ns, interval_ns, rate } = *asked;
+        if window_ns == 0 || interval_ns == 0 || window_ns / interval_ns > MAX_INTERVALS {
+            return Err(Failure::bad_request("a window without length, or of too many intervals"));
+        }
+        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Err(Failure::bad_request("a rate that is no positive number"));
+        }
+        let number = self.windows.get();
+        self.windows.set(number + 1);
+        #[expect(clippy::cast_precision_loss, reason = "a few threads")]
+        let mean_gap_ns = rate.map(|rate| 1e9 * self.workers.len() as f64 / rate);
+        let begin_ns = now_ns();
+        let from_ns = begin_ns + ramp_up_ns;
+        let mut window = Window { begin_ns, from_ns, end_ns: from_ns + window_ns, interval_ns, mean_gap_ns, seed: 0 };
+        for (thread, worker) in (0u64..).zip(&self.workers) {
+            window.seed = self.common.params.seed ^ number.rotate_left(32) ^ thread;
+            worker.tell(Order::Measure(window));
+        }
+        let kinds = self.common.params.workload.kinds();
+        let intervals = usize::try_from(window_ns.div_ceil(interval_ns)).unwrap_or(0);
+        let mut tally = Tally::new(kinds.len(), intervals);
+        for worker in &self.workers {
+            tally.add(&worker.answer()?);
+        }
+        let mut report = tally.to_json(kinds);
+        let acknowledged: Vec<Acknowledged> = self.acknowledged.iter().map(|ledger| lock(ledger).clone()).collect();
+        if let Some(object) = report.as_object_mut() {
+            object.insert("start_ns".into(), json!(begin_ns));
+            object.insert("from_ns".into(), json!(from_ns));
+            object.insert("until_ns".into(), json!(window.end_ns));
+            object.insert("end_ns".into(), json!(now_ns()));
+            object.insert("interval_ns".into(), json!(interval_ns));
+            object.insert("acknowledged".into(), json!(acknowledged));
+        }
+        Ok(report)
+    }
+}
+
+fn start_worker(common: &Arc<Common>, number: usize, ledger: &Arc<Mutex<Acknowledged>>) -> Result<Worker, Failure> {
+    let bell =
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Failure::io("eventfd", error))?;
+    let bell = Arc::new(bell);
+    let (orders, to_obey) = channel();
+    let (to_answer, answers) = channel();
+    let (common, ledger, rung) = (Arc::clone(common), Arc::clone(ledger), Arc::clone(&bell));
+    let work = move || {
+        let result = work(&common, number, &ledger, rung.as_fd(), &to_obey, &to_answer);
+        if let Err(failure) = &result {
+            let _ = to_answer.send(Err(failure.clone()));
+        }
+        result
+    };
+    let handle = std::thread::Builder::new()
+        .name(format!("terminals-{number}"))
+        .spawn(work)
+        .map_err(|error| Failure::new(Code::Io, format!("a thread cannot be started: {error}")))?;
+    Ok(Worker { orders, bell, answers, handle })
+}
+
+/// One thread: the terminals whose number leaves `number` when divided by the number of threads.
+fn work(
+    common: &Common,
+    number: usize,
+    ledger: &Arc<Mutex<Acknowledged>>,
+    rung: impl AsFd,
+    orders: &Receiver<Order>,
+    answers: &Sender<Answer>,
+) -> Result<(), Failure> {
+    let Params { workload, interaction, terminals, threads, seed, session, patience_ns, max_retries, imitation } =
+        &common.params;
+    let statements = match workload {
+        WorkloadParams::Tpcc(_) => tpcc::transactions::statements(*interaction, common.dialect),
+        WorkloadParams::Tatp(_) => tatp::transactions::statements(),
+    };
+    let target = Rc::new(Target {
+        address: common.address.clone(),
+        login: common.login.clone(),
+        dialect: common.dialect,
+        interaction: *interaction,
+        session: session.clone(),
+        statements,
+    });
+    let plan = Plan {
+        terminals: (number..*terminals).step_by(*threads).count(),
+        kinds: workload.kinds().len(),
+        patience_ns: *patience_ns,
+    };
+    let shared_ledger = Rc::new(RefCell::new(Acknowledged::default()));
+    let make = |own: usize,
+                slot: crate::talk::transport::Slot,
+                shared: Rc<thread::Shared>|
+     -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        let of_all = number + own * threads;
+        let terminal = Terminal { number: own, target: Rc::clone(&target), slot, shared, max_retries: *max_retries };
+        match workload {
+            WorkloadParams::Tpcc(tpcc) => {
+                let inputs = tpcc::input::Inputs::new(*seed, tpcc.seed, of_all, tpcc.warehouses);
+                let work = tpcc::transactions::Terminal::new(
+                    inputs,
+                    *interaction,
+                    tpcc.has_pauses,
+                    *imitation,
+                    Rc::clone(&shared_ledger),
+                );
+                Box::pin(terminal.live(work))
+            }
+            WorkloadParams::Tatp(tatp) => {
+                let work = tatp::transactions::Terminal::new(*seed, of_all, tatp.subscribers, *imitation);
+                Box::pin(terminal.live(work))
+            }
+        }
+    };
+    let publish = || *lock(ledger) = shared_ledger.borrow().clone();
+    thread::run(&plan, &make, &publish, rung, orders, answers)
+}
+
+fn too_long() -> Value {
+    json!({"error": {"message": format!("the reply would be longer than {MAX_LINE_BYTES} bytes")}})
+}
