@@ -30,8 +30,13 @@ def system_image() -> Artifact:
     """Debian's, from the user's cache; built if it is not there."""
     if os.geteuid() != 0:
         pytest.skip("an image that a chroot can use needs root")
+    return image_with()
+
+
+def image_with(packages: tuple[str, ...] = ()) -> Artifact:
+    """The same, with those packages more."""
     try:
-        return debian.debian_image(Cache()).artifact()
+        return debian.debian_image(Cache(), extra=packages).artifact()
     except Unavailable as lack:
         pytest.skip(str(lack))
 
@@ -49,7 +54,7 @@ def local() -> Iterator[AgentMachine]:
 
 @pytest.fixture
 def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Iterator[OpenArm]:
-    """``open_arm(*provisions, name="a", resources=None)``: a native arm; closed, and nothing left, at the end."""
+    """``open_arm(*provisions, name="a", resources=None, packages=())``: a native arm; closed, and nothing left, at the end."""
     folder = tmp_path / "run"
     folder.mkdir()
     native = Native()
@@ -57,12 +62,17 @@ def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Ite
         pytest.skip(f"native: {lacking[0].what}: {lacking[0].why}")
     with Journal(folder) as journal, ExitStack() as machines:
 
-        def open_one(*provisions: Provision, name: str = "a", resources: Resources | None = None) -> Machine:
+        def open_one(
+            *provisions: Provision,
+            name: str = "a",
+            resources: Resources | None = None,
+            packages: tuple[str, ...] = (),
+        ) -> Machine:
             place = Place(
                 name=f"{name}-{os.getpid()}",
                 run_id=f"test-{os.getpid()}",
                 arm=name,
-                image=system_image,
+                image=image_with(packages) if packages else system_image,
                 provisions=provisions,
                 resources=resources or Resources(memory_bytes=1 << 30),
                 cpuset=(min(os.sched_getaffinity(0)),),

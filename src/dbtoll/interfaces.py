@@ -25,6 +25,7 @@ from dbtoll.model import (
     Resources,
     Statement,
     VisitReply,
+    WindowReply,
 )
 
 FetchKernel = Callable[[], Artifact | None]
@@ -96,6 +97,16 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
+class Terminals(Protocol):
+    """The terminals of a transaction workload in a machine: connected, and at rest between windows."""
+
+    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
+        """They work for so long; with ``rate`` so many transactions arrive in a second, whether or not others are done."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Machine(Protocol):
     """One place where programs run.
 
@@ -137,6 +148,10 @@ class Machine(Protocol):
         self, *, unix: str | None = None, tcp: tuple[str, int] | None = None, stamps: bool = False
     ) -> ByteStream: ...
     def serial(self, address: Address, *, connection: str) -> Session: ...
+    def terminals(self, address: Address, driving: Json) -> Terminals:
+        """Connected when it returns. ``driving``: what `Transacting.driving` says."""
+        ...
+
     def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json: ...
     def call(
         self,
@@ -253,6 +268,8 @@ class Engine(Protocol):
     options: Mapping[str, Option]
     answers: bool
     """Whether its answers mean anything (the null engine's do not)."""
+    packages: tuple[str, ...]
+    """Debian's, which the system image gets for it beside what it has anyway."""
 
     def __init__(self, options: Mapping[str, Any]) -> None: ...
     def settings(self, resources: Resources) -> dict[str, str]:
@@ -342,5 +359,53 @@ class Workload(Protocol):
         """Answers computed by an independent engine before the run, kept under the directory ``cache``; {} if there is none.
 
         ``machine``: the local host, whose agent makes the rows.
+        """
+        ...
+
+
+@runtime_checkable
+class Transacting(Protocol):
+    """Power of a workload whose transactions the agent knows: terminals work in measurement windows, and what proves them
+    is the state of the data. Its one query, as far as plans go, is a window.
+    """
+
+    mix: Mapping[str, float]
+    """Transaction -> how often it is drawn, in any unit."""
+    interactions: tuple[str, ...]
+    """Levels of the factor ``interaction`` that it has."""
+    counted: str | None
+    """The transaction whose commits are the throughput (TPC-C: new_order); None: all of them."""
+    multiple: bool
+    """Whether most transactions have more than one statement: then `MariaDB` begins them by itself."""
+
+    def driving(self, interaction: str, seed: int) -> Json:
+        """Parameters of the agent's method ``oltp``, but for the server and its session."""
+        ...
+
+    def pace(self) -> tuple[int, int, float | None]:
+        """Ramp-up and window, ns; arrivals in a second, None: a closed loop."""
+        ...
+
+    def violations(self, session: Session) -> list[str]:
+        """What must hold of the data and does not."""
+        ...
+
+    def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
+        """What is beyond chance in how often each transaction was executed; None if nothing is."""
+        ...
+
+
+@runtime_checkable
+class Durable(Protocol):
+    """Power of an engine whose sessions and commits can be told how strict to be, while it runs."""
+
+    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+        """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
+        ...
+
+    def make_durable(self, session: Session, durability: str) -> None:
+        """Where an acknowledged commit is: on the ``device``, in the operating ``system``'s memory, in the ``server``'s.
+
+        EngineError unless the server says that it is so now.
         """
         ...

@@ -15,6 +15,10 @@ PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
 
 
+MAIN_METRICS = ("run_time", "throughput")
+"""What an experiment is about: of statements, of transactions. A visit has one of the two."""
+
+
 class Outcome(StrEnum):
     """What became of a start (DESIGN §2)."""
 
@@ -106,7 +110,8 @@ class Experiment:
     """A whole question, validated: what `spec` makes from TOML or the command line.
 
     ``factors``: factor name -> levels, varied inside every start in the order given (``temperature``: warm, cold;
-    ``connection``: one, per_statement). ``arms`` holds the baseline first and its A/A copy second.
+    ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
+    the baseline first and its A/A copy second.
     """
 
     question: str
@@ -226,6 +231,23 @@ class VisitReply:
     executions: tuple[Execution, ...]
     lead_in: Json | None
     counters: Json | None
+    host_start_ns: int | None
+    host_end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReply:
+    """What came back from one measurement window (docs/PROTOCOL.md, ``oltp``), bracketed as a visit is.
+
+    Agent's clock: the terminals worked from ``start_ns``, what they did was counted from ``from_ns`` until ``until_ns``, the
+    last of them was at rest at ``end_ns``. ``counts``: everything else of the report.
+    """
+
+    start_ns: int
+    from_ns: int
+    until_ns: int
+    end_ns: int
+    counts: Json
     host_start_ns: int | None
     host_end_ns: int | None
 

@@ -25,6 +25,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
 caches would undo it."""
 
+TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
+    "interaction": ("statement", "pipelined", "procedure"),
+    "isolation": ("read_committed", "repeatable_read", "serializable"),
+    "durability": ("device", "system", "server"),
+}
+"""The same for workloads of transactions (interfaces.Transacting)."""
+
 NESTED = "//"
 """Between the environments of a stack; a single stroke belongs to paths."""
 
@@ -284,10 +291,10 @@ class _Reader:
             question=self.take("", "question", _text, "How much does each arm lose?"),
             expected=self.take("", "expected", _text, ""),
             engine=self.choice("engine", "engines", "postgres"),
-            workload=self.choice("workload", "workloads", "tpch"),
+            workload=(workload := self.choice("workload", "workloads", "tpch")),
             arms=tuple(arms),
             baseline=baseline,
-            factors=self.factors(),
+            factors=self.factors(_factors_of(workload.name)),
             resources=self.resources(),
             precision=self.precision(),
             pace=self.pace(),
@@ -361,11 +368,11 @@ class _Reader:
         except DbtollError as error:
             raise self.error(table, "name", error.message, error.mend) from None
 
-    def factors(self) -> dict[str, tuple[str, ...]]:
+    def factors(self, known: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         given = self.table("factors")
-        self.known(given, set(FACTORS), "factors")
+        self.known(given, set(known), "factors")
         chosen = {}
-        for name, levels in FACTORS.items():
+        for name, levels in known.items():
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
             if (
@@ -438,12 +445,12 @@ class _Reader:
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
-        if "per_statement" in factors["connection"] and "prepared" in factors["protocol"]:
+        if "per_statement" in factors.get("connection", ()) and "prepared" in factors["protocol"]:
             raise self.error(
                 "factors", "protocol", "a connection per statement cannot use a statement prepared on it before",
                 "use protocol = [\"extended\"] there, or connection = [\"one\"]",
             )  # fmt: skip
-        if "cold" in factors["temperature"] and not experiment.exclusive:
+        if "cold" in factors.get("temperature", ()) and not experiment.exclusive:
             raise self.error(
                 "factors", "temperature", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
@@ -511,6 +518,12 @@ class _Reader:
             if (inside if table else not current) and re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
                 return number
         return head_line
+
+
+def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
+    """Of transactions, if it has any: with the interactions that it has."""
+    interactions = getattr(registry.find("workloads", workload), "interactions", None)
+    return {**TRANSACTION_FACTORS, "interaction": interactions} if interactions else FACTORS
 
 
 def _size(value: Any) -> int:

@@ -66,7 +66,9 @@ def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     engine, resources = made(name), Resources(memory_bytes=1 << 30)
-    machine = open_arm(Provision(Artifact("test-data", str(data)), DATA, writable=True), resources=resources)
+    machine = open_arm(
+        Provision(Artifact("test-data", str(data)), DATA, writable=True), resources=resources, packages=engine.packages
+    )
     assert engine.key(machine) == engine.key(machine) != ""
     engine.create(machine, DATA)
     for settings in (engine.load_settings(resources), engine.settings(resources)):

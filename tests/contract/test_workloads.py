@@ -14,6 +14,9 @@ from dbtoll.model import Option
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.tpch import Workload as Tpch
 
+WRONG: dict[str, dict[str, Any]] = {"tpcc": {"warehouses": 0}, "tatp": {"terminals": 0}}
+"""Options that a workload refuses; of the others ``queries``."""
+
 NEEDED: dict[str, dict[str, Any]] = {"sql": {"directory": str(Path(__file__).parents[2] / "examples/sql")}}
 """Options without which a workload cannot be made."""
 
@@ -49,6 +52,10 @@ def test_its_options_are_a_table_that_a_specification_can_use(name: str) -> None
 @workloads
 def test_statements_depend_on_the_seed_alone(name: str) -> None:
     one, other = made(name), made(name)
+    if isinstance(one, interfaces.Transacting):
+        assert one.driving("statement", 1) == other.driving("statement", 1) != one.driving("statement", 2)
+        assert one.statements("postgres", 1) == {}
+        return
     for seed in range(10):
         statements = one.statements("postgres", seed)
         assert statements == other.statements("postgres", seed)
@@ -71,7 +78,7 @@ def test_it_says_what_it_needs(name: str) -> None:
     assert made(name).key() == made(name).key() != ""
     assert made(name).estimate_bytes() > 0
     with pytest.raises((UsageError, SpecError)) as caught:
-        registry.find("workloads", name)({**NEEDED.get(name, {}), "queries": ["no such"]})
+        registry.find("workloads", name)({**NEEDED.get(name, {}), **WRONG.get(name, {"queries": ["no such"]})})
     assert caught.value.mend
 
 
@@ -106,3 +113,28 @@ def test_tpch_s_queries_by_name(given: Any, meant: tuple[str, ...]) -> None:
 def test_tpch_has_no_other_queries(given: Any) -> None:
     with pytest.raises(UsageError, match="tpch has"):
         Tpch({"queries": given})
+
+
+transacting = pytest.mark.parametrize(
+    "name", [name for name in registry.names("workloads") if isinstance(made(name), interfaces.Transacting)]
+)
+
+
+@transacting
+def test_its_mix_is_checked(name: str) -> None:
+    workload = made(name)
+    even = {transaction: round(1000 * share) for transaction, share in workload.mix.items()}
+    assert workload.unlikely_mix(even) is None
+    first, second = list(even)[:2]
+    assert first in workload.unlikely_mix({**even, second: 2 * even[second]})
+    assert "dance" in workload.unlikely_mix({**even, "dance": 1})
+    assert workload.unlikely_mix({}) is None
+
+
+@transacting
+@pytest.mark.parametrize(
+    "wrong", [{"terminals": 0}, {"terminals": 2, "threads": 3}, {"window": 0}, {"rate": -1.0}, {"terminals": 1_000_000}]
+)
+def test_driving_that_makes_no_sense_is_refused(name: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"workload {name}: "):
+        registry.find("workloads", name)(wrong)

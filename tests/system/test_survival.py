@@ -248,7 +248,7 @@ def test_a_guest_that_is_killed(tmp_path: Path, name: str) -> None:
 def test_an_agent_that_hangs_meets_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of a visit. The deadlines are real, only shorter."""
     needs("native")
-    monkeypatch.setattr(session, "_SLACK_S", 2.0)
+    monkeypatch.setattr(session, "SLACK_S", 2.0)
     monkeypatch.setattr(relay, "_CLOSE_S", 2.0)
 
     def stop_in_a_moment() -> None:

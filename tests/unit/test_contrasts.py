@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis import compare
-from dbtoll.analysis.samples import METRICS, Times
+from dbtoll.analysis.samples import VALUES, Times
 from dbtoll.model import Precision
 from dbtoll.store.schema import Timing, Visit
 
@@ -60,16 +60,16 @@ def visit(levels: dict[str, str], durations_ns: list[int], *, first_touch: bool 
 
 def test_each_run_on_a_new_connection_is_a_metric_of_its_own() -> None:
     fresh = visit({"connection": "per_visit"}, [900, 500, 400, 400, 300, 300])
-    assert [METRICS[f"run_time_{number}"](fresh) for number in (1, 2, 5)] == [900, 500, 300]
-    assert METRICS["run_time"](fresh) == 400
-    assert METRICS["run_time_3"](visit({"connection": "per_visit"}, [900, 500])) is None
-    assert METRICS["run_time_1"](visit({"connection": "one"}, [900, 500])) is None
-    assert METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], first_touch=True)) is None
+    assert [VALUES[f"run_time_{number}"](fresh) for number in (1, 2, 5)] == [900, 500, 300]
+    assert VALUES["run_time"](fresh) == 400
+    assert VALUES["run_time_3"](visit({"connection": "per_visit"}, [900, 500])) is None
+    assert VALUES["run_time_1"](visit({"connection": "one"}, [900, 500])) is None
+    assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], first_touch=True)) is None
 
 
 def test_a_run_that_failed_or_was_cut_is_not_a_time() -> None:
-    assert math.isnan(METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="error")) or 0)
-    assert METRICS["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="timeout")) == math.inf
+    assert math.isnan(VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="error")) or 0)
+    assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="timeout")) == math.inf
 
 
 def test_a_total_is_over_the_blocks_that_the_arm_took_part_in() -> None:

@@ -37,7 +37,7 @@ def result(arms: tuple[ArmResult, ...], comparisons: tuple[Comparison, ...] = ()
     made = Result(
         run="r", schema_version=1, confidence=0.95, margin=0.02, target=0.01, question="q?", expected="",
         stopped="budget ended", warnings=(), arms=arms, comparisons=comparisons, contrasts=(), noise_floor=(),
-        not_inside_the_interval=(), series=(), times=(), plans_changed=(), facts={},
+        not_inside_the_interval=(), series=(), times=(), windows=(), plans_changed=(), facts={},
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 

@@ -7,23 +7,22 @@ from collections.abc import Iterator
 from dbtoll.analysis import stats
 from dbtoll.analysis.compare import Pair, contrast, pairs
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import Times
+from dbtoll.analysis.samples import Times, main_metric
 from dbtoll.analysis.shape import Contrast, Levels, fractions
-
-METRIC = "run_time"
 
 
 def find_all(measured: Measured) -> Iterator[Contrast]:
     """For each factor with several levels, each of them against the first, for every arm."""
     experiment = measured.run.plan.experiment
+    metric = main_metric(measured.visits)
     for factor, levels_of_factor in experiment.factors.items():
         against = levels_of_factor[0]
         for levels in measured.levels:
             level = levels.get(factor)
             if level is None or level == against:
                 continue
-            high = measured.times(levels, METRIC, False)
-            low = measured.times({**levels, factor: against}, METRIC, False)
+            high = measured.times(levels, metric, False)
+            low = measured.times({**levels, factor: against}, metric, False)
             if high is None or low is None:
                 continue
             others = {name: value for name, value in levels.items() if name != factor}

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS, levels_key
+from dbtoll.analysis.samples import levels_key, main_value
 from dbtoll.analysis.shape import ArmResult, Gate, PlanChange, SeriesPoint, Times
 from dbtoll.model import Arm, Outcome
 from dbtoll.store.reader import Run
@@ -89,7 +89,7 @@ def series(measured: Measured) -> list[SeriesPoint]:
     points = []
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for visit in measured.visits:
-        value = None if visit.first_touch else METRICS["run_time"](visit)
+        value = None if visit.first_touch else main_value(visit)
         if value is not None and math.isfinite(value):
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
@@ -122,7 +122,7 @@ def times(measured: Measured) -> list[Times]:
         outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for visit in measured.of(levels):
             key = (visit.arm, visit.query)
-            value = METRICS["run_time"](visit)
+            value = main_value(visit)
             if value is not None and not math.isnan(value):
                 (first if visit.first_touch else steady)[key].append(value)
             if not visit.first_touch:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dbtoll.analysis import caveats, contrasts, details
+from dbtoll.analysis import caveats, contrasts, details, windows
 from dbtoll.analysis.compare import Effect, compare
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS
+from dbtoll.analysis.samples import METRICS, QUANTILES
 from dbtoll.analysis.shape import (
     ArmResult,
     Comparison,
@@ -71,6 +71,7 @@ def analyze_run(run: Run) -> Result:
         not_inside_the_interval=tuple(caveats.not_inside(measured)),
         series=tuple(details.series(measured)),
         times=tuple(details.times(measured)),
+        windows=tuple(windows.find_all(measured)),
         plans_changed=tuple(details.plans_changed(run)),
         facts=run.facts,
     )
@@ -84,7 +85,7 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
-        per_query=metric == "run_time", other_plans=measured.other_plans,
+        per_query=metric == "run_time" or metric in QUANTILES, other_plans=measured.other_plans,
     )  # fmt: skip
     return [_comparison(measured, effect, levels, metric) for effect in effects]
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dbtoll.analysis.stats import Floats
+from dbtoll.model import MAIN_METRICS
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[Timing], "int | None"]
 
-Metric = Callable[[Visit], "float | None"]
+Value = Callable[[Visit], "float | None"]
 """A visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
+
+Metric = Callable[[Visit], "Iterable[tuple[str, float]]"]
+"""The values that a visit has, each with its query or transaction; as `Value`, none where it has no such metric."""
+
+QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
 
 REUSES = 5
 """Executions on a connection that is made for one visit (level ``per_visit``) that are looked at one by one."""
@@ -30,13 +36,15 @@ def connect_time_ns(timing: Timing) -> int | None:
     return None if timing.connected_ns is None else timing.connected_ns - timing.start_ns
 
 
-def by_median(time: Time) -> Metric:
+def by_median(time: Time) -> Value:
     """The median of a visit's executions.
 
     A censored execution took longer than every one that ended, so it takes part in the median as infinite.
     """
 
     def value(visit: Visit) -> float | None:
+        if visit.window is not None:
+            return None
         if not visit.executions:
             return math.nan if visit.problem else None
         # What the second execution after a start finds is warm already.
@@ -51,7 +59,7 @@ def by_median(time: Time) -> Metric:
     return value
 
 
-def by_number(number: int) -> Metric:
+def by_number(number: int) -> Value:
     """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
 
     def value(visit: Visit) -> float | None:
@@ -70,11 +78,69 @@ def _of(timing: Timing, time: Time) -> float | None:
     return None if value is None else math.inf if timing.outcome == "timeout" else float(value)
 
 
-METRICS: dict[str, Metric] = {
+def time_per_transaction_ns(visit: Visit) -> float | None:
+    """The inverse of throughput, of the transactions that count for it: a cost, as all metrics are (docs/GLOSSARY.md)."""
+    window = visit.window
+    if window is None:
+        return None
+    counted = window["counted"]
+    kinds = window["transactions"]
+    committed = sum(kind["committed"] for name, kind in kinds.items() if counted in (None, name))
+    return window["length_ns"] / committed if committed else math.nan
+
+
+def response_quantile(fraction: float) -> Metric:
+    """Of each kind of transaction, from the scheduled start."""
+
+    def values(visit: Visit) -> Iterator[tuple[str, float]]:
+        for name, kind in (visit.window or {"transactions": {}})["transactions"].items():
+            if (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
+                yield name, float(found)
+
+    return values
+
+
+def quantile(buckets: Sequence[Sequence[int]], fraction: float) -> int | None:
+    """The value that ``fraction`` of what was counted does not exceed; None of nothing. ``buckets``: value and count."""
+    rank = math.ceil(fraction * sum(count for _, count in buckets))
+    seen = 0
+    for value, count in buckets:
+        seen += count
+        if seen >= rank:
+            return value
+    return None
+
+
+def _of_query(value: Value) -> Metric:
+    def values(visit: Visit) -> Iterator[tuple[str, float]]:
+        if (found := value(visit)) is not None:
+            yield visit.query, found
+
+    return values
+
+
+VALUES: dict[str, Value] = {
     "run_time": by_median(run_time_ns),
     "connect_time": by_median(connect_time_ns),
     **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
+    "throughput": time_per_transaction_ns,
 }
+
+METRICS: dict[str, Metric] = {
+    **{name: _of_query(value) for name, value in VALUES.items()},
+    **{name: response_quantile(fraction) for name, fraction in QUANTILES.items()},
+}
+
+
+def main_metric(visits: Iterable[Visit]) -> str:
+    """Which of `MAIN_METRICS` these visits were made for."""
+    return "throughput" if any(visit.window is not None for visit in visits) else "run_time"
+
+
+def main_value(visit: Visit) -> float | None:
+    """What the visit was made for."""
+    values = (VALUES[name](visit) for name in MAIN_METRICS)
+    return next((value for value in values if value is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +165,16 @@ class Times:
 
 def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> Times | None:
     """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
-    query_index = {name: index for index, name in enumerate(queries)}
     arm_index = {name: index for index, name in enumerate(arms)}
-    cells: list[tuple[int, int, int, int, float]] = []
-    for visit in visits:
-        value = metric(visit)
-        if value is not None:
-            cells.append((visit.round, visit.block, query_index[visit.query], arm_index[visit.arm], value))
-    if not cells:
+    found: list[tuple[Visit, str, float]] = [(visit, *each) for visit in visits for each in metric(visit)]
+    if not found:
         return None
+    if not {query for _, query, _ in found} <= set(queries):
+        queries = list(dict.fromkeys(query for _, query, _ in found))  # transactions, in the workload's order
+    query_index = {name: index for index, name in enumerate(queries)}
+    cells = [
+        (visit.round, visit.block, query_index[query], arm_index[visit.arm], value) for visit, query, value in found
+    ]
     rounds = sorted({cell[0] for cell in cells})
     blocks = sorted({cell[1] for cell in cells})
     round_index = {number: index for index, number in enumerate(rounds)}

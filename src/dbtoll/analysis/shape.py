@@ -156,6 +156,54 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """One kind of transaction in all steady windows of an arm. Response times are from the scheduled start, merged over windows.
+
+    ``missed``: found nothing or something in its way, as its input is drawn to do; ``rolled_back``: as its input asks for.
+    ``failed`` and ``retried`` by cause; ``unknown``: the connection was lost while the commit was under way.
+    """
+
+    name: str
+    committed: int
+    rolled_back: int
+    missed: int
+    failed: dict[str, int]
+    retried: dict[str, int]
+    lost: int
+    unknown: int
+    p50_ns: int | None
+    p95_ns: int | None
+    p99_ns: int | None
+    most_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsResult:
+    """The measurement windows of one arm at one combination of levels: medians over windows, sums of counts.
+
+    ``per_s``: committed transactions that count for throughput; ``tpmc``: of TPC-C, new orders in a minute. ``series``: the
+    transactions a second in each interval, the mean over windows. ``driver_us_per_transaction``: CPU time of the driver's
+    threads; ``driver_share``: of the window, where 1 is a processor that did nothing else.
+    """
+
+    arm: str
+    levels: Levels
+    windows: int
+    length_ns: int
+    interval_ns: int
+    per_s: float | None
+    tpmc: float | None
+    round_trips_per_transaction: float | None
+    driver_us_per_transaction: float | None
+    driver_share: float | None
+    unserved: int
+    connections_lost: int
+    reconnects: int
+    series: tuple[float, ...]
+    transactions: tuple[TransactionResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanChange:
     """A query for which the server in this arm uses another plan than in the baseline."""
 
@@ -185,6 +233,7 @@ class Result:
     not_inside_the_interval: tuple[str, ...]
     series: tuple[SeriesPoint, ...]
     times: tuple[Times, ...]
+    windows: Annotated[tuple[WindowsResult, ...], Meta(description="of transaction workloads; else empty")]
     plans_changed: tuple[PlanChange, ...]
     facts: Json
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dbtoll.analysis import stats
 from dbtoll.analysis.compare import geomean_rounds, pairs
-from dbtoll.analysis.samples import METRICS, collect, levels_key
+from dbtoll.analysis.samples import METRICS, collect, levels_key, main_metric
 from dbtoll.analysis.shape import EffectResult, fractions
 from dbtoll.analysis.stats import Floats
 from dbtoll.model import Experiment, Precision
@@ -124,7 +124,7 @@ def look(
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
     for key, chosen in by_levels.items():
-        times = collect(chosen, queries, arms, METRICS["run_time"])
+        times = collect(chosen, queries, arms, METRICS[main_metric(chosen)])
         where = ", ".join(level for name, level in key if name in varied)
         if times is None:
             continue

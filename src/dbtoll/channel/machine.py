@@ -15,6 +15,7 @@ from dbtoll.channel.client import CALL_TIMEOUT_S, CONTROL, ERROR_OUTPUT, MAIN, C
 from dbtoll.channel.machine_facts import read_facts
 from dbtoll.channel.relay import RelayStream
 from dbtoll.channel.session import SerialSession
+from dbtoll.channel.terminals import AgentTerminals
 from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
 from dbtoll.model import Address, Artifact, Completed, Json
 
@@ -249,6 +250,10 @@ class AgentMachine:
     def serial(self, address: Address, *, connection: str) -> SerialSession:
         """A serial load driver in this machine. ``connection``: ``one`` or ``per_statement``."""
         return SerialSession(self.channel, address, connection)
+
+    def terminals(self, address: Address, driving: Json) -> AgentTerminals:
+        """See interfaces.Machine."""
+        return AgentTerminals(self.channel, address, driving)
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json:
         """Of the machine and of a process tree, or of all processes (docs/PROTOCOL.md, ``counters``)."""

@@ -40,6 +40,7 @@ class Engine:
     name = "null"
     options: Mapping[str, Option] = {}
     answers = False
+    packages = ()
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         del options

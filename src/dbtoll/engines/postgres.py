@@ -53,6 +53,13 @@ LOG_LINES = 12
 
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 
+DURABILITY: Mapping[str, Mapping[str, str]] = {
+    "device": {},
+    "system": {"fsync": "off"},
+    "server": {"synchronous_commit": "off"},
+}
+"""Where an acknowledged commit is -> settings that differ from a commit that is on the device."""
+
 
 @dataclass(slots=True)
 class Server:
@@ -73,6 +80,7 @@ class Engine:
 
     name = "postgres"
     answers = True
+    packages = ()
     options: Mapping[str, Option] = {
         "profile": Option("text", "default", "server settings to begin with", postgres_settings.PROFILES),
         "settings_file": Option("path", "", "a postgresql.conf; wins over the profile"),
@@ -271,6 +279,27 @@ class Engine:
     def commit(self, session: Session) -> None:
         """A message of its own in the write-ahead log and nothing else (interfaces.Committing)."""
         session.query("SELECT pg_logical_emit_message(true, 'dbtoll', 'commit')")
+
+    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+        """See interfaces.Durable; every transaction of several statements begins with BEGIN."""
+        level = isolation.replace("_", " ")
+        return [f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}"]
+
+    def make_durable(self, session: Session, durability: str) -> None:
+        """See interfaces.Durable. Without synchronous_commit the log writer follows up to three times wal_writer_delay later;
+        without fsync it is written but not flushed (manual §30.4 and §20.5)."""
+        wanted = {"fsync": "on", "synchronous_commit": "on", **DURABILITY[durability]}
+        for name, value in wanted.items():
+            session.query(f"ALTER SYSTEM SET {name} = {value}")
+        session.query("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + START_DEADLINE_S
+        while True:
+            found = {name: session.query(f"SHOW {name}")[0][0] for name in wanted}
+            if found == wanted:
+                return
+            if time.monotonic() > deadline:
+                raise EngineError(f"PostgreSQL has {found} and not {wanted}", "look at its log")
+            time.sleep(POLL_S)
 
     def background_work(self, session: Session) -> Json:
         """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""

@@ -62,6 +62,8 @@ mkdir -p "$1/dbtoll/data" "$1/dbtoll/run"
 : > "$1/dbtoll/agent"
 rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/apt/sources.list" "$1/etc/resolv.conf"
 echo dbtoll > "$1/etc/hostname"
+# The data directory that MariaDB's package makes; an arm brings its own.
+rm -rf "$1/var/lib/mysql"
 """
 
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dbtoll.model import Outcome, Verdict
+from dbtoll.model import MAIN_METRICS, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -259,6 +259,15 @@ _LEVELS = {
     ("connection", "per_visit"): "a new connection for a few runs",
     ("temperature", "warm"): "warm",
     ("temperature", "cold"): "cold",
+    ("interaction", "statement"): "a round trip per statement",
+    ("interaction", "pipelined"): "pipelined",
+    ("interaction", "procedure"): "procedures",
+    ("isolation", "read_committed"): "read committed",
+    ("isolation", "repeatable_read"): "repeatable read",
+    ("isolation", "serializable"): "serializable",
+    ("durability", "device"): "commits on the device",
+    ("durability", "system"): "commits in the system's memory",
+    ("durability", "server"): "commits in the server's memory",
     ("protocol", "simple"): "simple protocol",
     ("protocol", "extended"): "extended protocol",
     ("protocol", "prepared"): "prepared statements",
@@ -301,6 +310,8 @@ def metric_text(metric: str) -> str:
     """``run_time`` is "run time", ``run_time_2`` "run 2 on a new connection"."""
     if metric.startswith("run_time_"):
         return f"run {metric.removeprefix('run_time_')} on a new connection"
+    if metric.startswith("response_p"):
+        return f"response time, {metric.removeprefix('response_p')}th percentile"
     return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
 
 
@@ -456,7 +467,7 @@ def headlines(result: Result) -> list[Headline]:
         said += [
             _headline_of(arm, c, result, varied)
             for c in result.comparisons
-            if c.arm == arm.name and arm.outcome == Outcome.OK and c.estimand == "geomean" and c.metric == "run_time"
+            if c.arm == arm.name and arm.outcome == Outcome.OK and c.estimand == "geomean" and c.metric in MAIN_METRICS
         ]
     return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
 

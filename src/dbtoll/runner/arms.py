@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from dbtoll import registry
-from dbtoll.interfaces import Booting, CacheDropping, Engine, Environment, Freezable, Journal, Machine, Server, Session
+from dbtoll.interfaces import (
+    Booting,
+    CacheDropping,
+    Engine,
+    Environment,
+    Freezable,
+    Journal,
+    Machine,
+    Server,
+    Session,
+    Terminals,
+)
 from dbtoll.model import Arm, Artifact, Experiment, Json, Place, Provision, Step
 from dbtoll.runner.journal import GoneWithIt
 
@@ -117,6 +129,9 @@ class RunningArm:
     awake: bool = True
     failure: str | None = None
     _sessions: dict[str, Session] = field(default_factory=dict)
+    _terminals: dict[str, Terminals] = field(default_factory=dict)
+    executed: Counter[str] = field(default_factory=Counter)
+    """Transactions of the round's windows, by kind, however they ended."""
     _asleep_cpu_ns: int | None = None
 
     def start_server(self) -> None:
@@ -137,7 +152,18 @@ class RunningArm:
             self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
         return self._sessions[connection]
 
+    def terminals(self, driving: Json) -> Terminals:
+        """The terminals that are driven so; connected when first asked for."""
+        key = repr(driving)
+        if key not in self._terminals:
+            assert self.server is not None
+            self._terminals[key] = self.machine.terminals(self.server.address, driving)
+        return self._terminals[key]
+
     def close_sessions(self) -> None:
+        """Every connection of ours to the server."""
+        while self._terminals:
+            self._terminals.popitem()[1].close()
         while self._sessions:
             self._sessions.popitem()[1].close()
 

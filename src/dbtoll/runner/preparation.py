@@ -148,7 +148,11 @@ def prepare(
     if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
         chosen = experiment.image
         image, image_facts = system.obtain_image(
-            cache, choice=chosen.get("path"), suite=chosen.get("suite", "bookworm"), progress=watch.say
+            cache,
+            choice=chosen.get("path"),
+            suite=chosen.get("suite", "bookworm"),
+            progress=watch.say,
+            extra=engine.packages,
         )
         run_facts["image"] = {"key": image.key, **image_facts}
     ground = Ground(host, image, cpuset, journal, folder.name)
@@ -175,6 +179,7 @@ def prepare(
     inputs = Inputs(
         experiment=experiment,
         engine=engine,
+        workload=workload,
         settings=settings,
         statements=statements,
         answers=answers,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
 
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
-from dbtoll.interfaces import Engine
+from dbtoll.interfaces import Engine, Transacting, Workload
 from dbtoll.model import (
     AnswerReference,
     Arm,
@@ -22,17 +22,12 @@ from dbtoll.model import (
     Phase,
     Round,
     Statement,
-    VisitReply,
 )
 from dbtoll.runner import gates
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.runner.driving import Driving, Statements, Windows
 from dbtoll.store import schema
 from dbtoll.store.schema import Record
-
-REUSES = 5
-"""Executions on a connection that is made for one visit: what each of them costs shows how soon its making is paid off
-(minhas2008, Figure 2: page faults of the first run on a connection against those of the second and later ones). As many
-as the analysis looks at (`analysis.samples.REUSES`)."""
 
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
@@ -77,6 +72,7 @@ class Inputs:
 
     experiment: Experiment
     engine: Engine
+    workload: Workload
     settings: Mapping[str, str]
     statements: Sequence[Mapping[str, Statement]]
     answers: Sequence[Mapping[str, AnswerReference]]
@@ -119,17 +115,27 @@ class RoundRun:
             for name in self.plan.start_order:
                 if name not in self.given_up:
                     self.start(self.inputs.experiment.arm(name))
-            warm = [phase for phase in self.plan.phases if phase.levels["temperature"] == "warm"]
+            warm = [phase for phase in self.plan.phases if phase.levels.get("temperature") != "cold"]
             if warm:
                 self.warm_up(warm[0])
             begin = time.monotonic()
             for phase in self.plan.phases:
                 self.phase(phase)
             self.phases_s = time.monotonic() - begin
+            for name in self.healthy():
+                self.awake(self.arms[name], self.verify)
             self.whole = True
         finally:
             with self.held():
                 self.end()
+
+    @property
+    def driving(self) -> Driving:
+        """How this experiment's arms are driven."""
+        inputs = self.inputs
+        if isinstance(inputs.workload, Transacting):
+            return Windows(inputs.experiment, inputs.workload)
+        return Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
 
     def healthy(self) -> list[str]:
         """Arms that got through the round."""
@@ -175,6 +181,8 @@ class RoundRun:
         finding = "every statement has an answer to be checked against"
         if not self.inputs.engine.answers:
             passed, finding = None, f"what {self.inputs.engine.name} answers means nothing"
+        elif isinstance(self.inputs.workload, Transacting):
+            passed, finding = None, "not answers but the state of the data is checked"
         elif unknown:
             finding = f"nothing to check the answers of {', '.join(unknown)} against"
         return schema.GateRecord(
@@ -259,6 +267,8 @@ class RoundRun:
         running.engine.quiet(session)
 
     def phase(self, phase: Phase) -> None:
+        for name in self.healthy():
+            self.awake(self.arms[name], lambda running: self.driving.begin_phase(running, phase))
         self.count(phase, "begin")
         for block in phase.blocks:
             for visit in block.visits:
@@ -277,31 +287,42 @@ class RoundRun:
             raise Cut
         self.progress(f"{arm} {query}")
         first_touch = block.index == WARM_UP
-        cold = phase.levels["temperature"] == "cold" and not first_touch
         try:
             running.wake()
-            if cold:
-                running.restart_cold(self.ground.host)
-            session = running.session(phase.levels["connection"])
-            if per_visit := phase.levels["connection"] == "per_visit":
-                session.disconnect()
-            before = running.counters()
-            reply = session.visit(
-                [self.inputs.statements[block.parameter_set][query]],
-                mode=phase.levels["protocol"],
-                pace=self.inputs.experiment.pace,
-                answers=self.inputs.answers[block.parameter_set],
-                lead_in=not (cold or first_touch),
-                dwell=not (cold or first_touch),
-                least=REUSES if per_visit and not (cold or first_touch) else 1,
-            )
-            after = running.counters()
+            driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
             others_asleep = self.others_asleep(running)
             running.sleep()
         except DbtollError as error:
             self.fail(running, error)
             return
-        self.write(self.record(phase, block, arm, query, others_asleep, reply, before, after))
+        self._order += 1
+        self.write(
+            schema.Visit(
+                round=self.plan.index,
+                arm=arm,
+                levels=phase.levels,
+                block=block.index,
+                parameter_set=block.parameter_set,
+                query=query,
+                order=self._order,
+                first_touch=first_touch,
+                asleep_ok=others_asleep,
+                **{each.name: getattr(driven, each.name) for each in fields(driven)},
+            )
+        )
+
+    def verify(self, running: RunningArm) -> None:
+        """Whether the data are as they must be after all that was done to them."""
+        self.progress(f"data of {running.arm.name}")
+        found = self.driving.violations(running)
+        if found is None:
+            return
+        finding = f"does not hold: {'; '.join(found)}" if found else "all conditions of the workload hold"
+        self.write(
+            schema.GateRecord(
+                round=self.plan.index, arm=running.arm.name, gate="consistent", passed=not found, finding=finding
+            )
+        )
 
     def others_asleep(self, running: RunningArm) -> bool | None:
         """Whether every other arm has slept through this visit; None where one of them cannot tell."""
@@ -314,51 +335,6 @@ class RoundRun:
             except DbtollError as error:  # it died in its sleep, which is not the fault of the one that is awake
                 self.fail(other, error)
         return None if None in told else all(told)
-
-    def record(
-        self,
-        phase: Phase,
-        block: Block,
-        arm: str,
-        query: str,
-        others_asleep: bool | None,
-        reply: VisitReply,
-        before: Mapping[str, object],
-        after: Mapping[str, object],
-    ) -> schema.Visit:
-        """The visit as the history keeps it."""
-        self._order += 1
-        problems = [
-            e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
-        ]
-        processes = _difference(before, after, "processes", ("user_ns", "system_ns"))
-        # The backend of a connection per statement has ended with its counters: then what the whole machine read.
-        # BIAS: that holds other programs' reads as well; all other arms are asleep.
-        by_server = phase.levels["connection"] == "one"
-        source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
-        read = _difference(before, after, source, (counter,))
-        return schema.Visit(
-            round=self.plan.index,
-            arm=arm,
-            levels=phase.levels,
-            block=block.index,
-            parameter_set=block.parameter_set,
-            query=query,
-            order=self._order,
-            first_touch=block.index == WARM_UP,
-            asleep_ok=others_asleep,
-            host_start_ns=reply.host_start_ns,
-            host_end_ns=reply.host_end_ns,
-            start_ns=reply.start_ns,
-            end_ns=reply.end_ns,
-            executions=tuple(
-                schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)
-                for e in reply.executions
-            ),
-            problem=problems[0] if problems else None,
-            disk_read_bytes=read[counter] if read else None,
-            cpu=processes,
-        )
 
     def count(self, phase: Phase, when: str) -> None:
         """Counters of every arm and of the host around a phase, outside timed passes."""
@@ -414,15 +390,3 @@ def _cpu_ns(running: RunningArm) -> int | None:
         return cpu_ns(running.machine)
     except DbtollError:
         return None
-
-
-def _difference(
-    before: Mapping[str, object], after: Mapping[str, object], part: str, names: Sequence[str]
-) -> dict[str, int] | None:
-    """``after - before`` of some counters; None where one of them is not known."""
-    old, new = before.get(part), after.get(part)
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return None
-    if any(old.get(name) is None or new.get(name) is None for name in names):
-        return None
-    return {name: int(new[name]) - int(old[name]) for name in names}

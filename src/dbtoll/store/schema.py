@@ -93,7 +93,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
-    """One waking of an arm for one query."""
+    """One waking of an arm for one query: its ``executions``, or the ``window`` of a transaction workload."""
 
     round: int
     arm: str
@@ -107,7 +107,8 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     host_end_ns: int | None
     start_ns: int
     end_ns: int
-    executions: tuple[Timing, ...]
+    executions: tuple[Timing, ...] = ()
+    window: Json | None = None
     problem: str | None = None
     parameter_set: int | None = None
     disk_read_bytes: int | None = None

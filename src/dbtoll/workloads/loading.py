@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces import Machine
-from dbtoll.model import Address
+from dbtoll.model import Address, Json
 from dbtoll.workloads.sqltext import Part
 
 PART_DEADLINE_S = 6 * 3600.0
@@ -57,3 +57,28 @@ def _run(query: Callable[..., object], part: Part) -> None:
         query(part.sql, timeout_s=PART_DEADLINE_S)
     except EngineError as error:
         raise EngineError(f"{part.where}: {error.message}", error.mend) from None
+
+
+def by_tenths(progress: Callable[[str], None]) -> Callable[[Json], None]:
+    """Control messages of the agent's loaders in words, one for each tenth of a table."""
+    tenths: dict[str, int] = {}
+
+    def hear(message: Json) -> None:
+        table, rows, of_rows = message["table"], message["rows"], max(1, message["of_rows"])
+        tenth = 10 * rows // of_rows
+        if tenth > tenths.get(table, 0):
+            tenths[table] = tenth
+            progress(f"{table}: {rows} of {of_rows} rows")
+
+    return hear
+
+
+def login_of(address: Address) -> Json:
+    """Server and login as the agent's loaders take them."""
+    return {
+        "wire": address.wire,
+        "address": {"unix": address.unix} if address.unix is not None else {"tcp": list(address.tcp or ())},
+        "user": address.user,
+        "password": address.password,
+        "database": address.database,
+    }

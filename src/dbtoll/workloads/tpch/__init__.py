@@ -18,7 +18,7 @@ from dbtoll.errors import UsageError
 from dbtoll.interfaces import Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
-from dbtoll.workloads.loading import run_in_order, run_side_by_side
+from dbtoll.workloads.loading import by_tenths, login_of, run_in_order, run_side_by_side
 from dbtoll.workloads.tpch import parameters, queries
 
 DATA = "dbgen-3"
@@ -99,17 +99,13 @@ class Workload:
         return machine.call(
             "tpch_load",
             {
-                "wire": address.wire,
-                "address": {"unix": address.unix} if address.unix is not None else {"tcp": list(address.tcp or ())},
-                "user": address.user,
-                "password": address.password,
-                "database": address.database,
+                **login_of(address),
                 "scale": self.scale,
                 "connections": CONNECTIONS,
                 "freeze": True,
             },
             timeout_s=600 + 600 * self.scale,
-            progress=_by_tenths(progress),
+            progress=by_tenths(progress),
         )
 
     def statements(self, engine: str, seed: int) -> dict[str, Statement]:
@@ -145,20 +141,6 @@ def _file(stem: str) -> str:
 
 def _parts(stem: str) -> list[sqltext.Part]:
     return sqltext.split(_file(stem), f"tpch/{stem}.sql")
-
-
-def _by_tenths(progress: Callable[[str], None]) -> Callable[[Json], None]:
-    """Control messages of ``tpch_load`` in words, one for each tenth of a table."""
-    tenths: dict[str, int] = {}
-
-    def hear(message: Json) -> None:
-        table, rows, of_rows = message["table"], message["rows"], max(1, message["of_rows"])
-        tenth = 10 * rows // of_rows
-        if tenth > tenths.get(table, 0):
-            tenths[table] = tenth
-            progress(f"{table}: {rows} of {of_rows} rows")
-
-    return hear
 
 
 def _valid_scale(scale: float) -> float:

@@ -1,0 +1,101 @@
+"""Commands and replies as JSON lines over one stream of an agent: what its drivers speak."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Final
+
+from dbtoll.channel.client import MAIN, Channel
+from dbtoll.channel.frames import json_payload
+from dbtoll.errors import ChannelError, EngineError
+from dbtoll.interfaces import Stamped
+from dbtoll.model import Address, Json
+
+LINE_MAX_BYTES: Final = 64 << 20
+SLACK_S: Final = 120.0
+"""Added to how long a command may take by itself."""
+
+
+def address_of(address: Address) -> Json:
+    """Server and login as the agent's methods take them."""
+    return {
+        "wire": address.wire,
+        "address": {"unix": address.unix} if address.unix is not None else {"tcp": list(address.tcp or ())},
+        "user": address.user,
+        "password": address.password,
+        "database": address.database,
+    }
+
+
+class JsonLines:
+    """One driver of an agent. One command at a time; the stream ends with the driver."""
+
+    def __init__(self, channel: Channel, method: str, parameters: Json) -> None:
+        self._channel = channel
+        self._buffer = bytearray()
+        self._stream = channel.open(method, parameters)
+
+    def ask(self, command: Json, timeout_s: float) -> Json:
+        """The reply. Raises EngineError for the server's own error, ChannelError without a reply in time."""
+        until = time.monotonic() + timeout_s
+        line = json_payload(command) + b"\n"
+        if len(line) > LINE_MAX_BYTES:
+            raise EngineError(
+                f"a command of {len(line)} bytes for {self._channel.name}; at most {LINE_MAX_BYTES} are taken"
+            )
+        if not self._stream.write(line, until):
+            raise self.strange("the load driver has ended")
+        return self.reply(until)
+
+    def reply(self, until: float) -> Json:
+        """The next reply, which nobody may have asked for. Errors as `ask`."""
+        reply = self._read_line(until)
+        if (error := reply.get("error")) is not None:
+            state = error.get("sqlstate") or "no SQLSTATE"
+            raise EngineError(f"the server on {self._channel.name} refused: {error.get('message')} ({state})")
+        return reply
+
+    def bracket(self) -> tuple[int | None, int | None]:
+        """When the last command was written and its reply read, by the clock of the agent that relays the stream; None
+        where nobody does."""
+        line = self._channel.line
+        if not isinstance(line, Stamped):
+            return None, None
+        return line.written_at(self._stream.written_count), line.read_at(self._stream.read_count)
+
+    def close(self) -> None:
+        """End the driver. Also after a failure, also twice."""
+        try:
+            self._stream.end_input()
+            if not self._stream.wait(SLACK_S):
+                self._stream.cancel()
+        except ChannelError:
+            return  # the line broke and took the driver with it
+
+    def strange(self, what: str) -> ChannelError:
+        """An error for what the protocol does not foresee."""
+        return ChannelError(
+            f"the load driver on {self._channel.name}: {what}", "run again; if it repeats, it is a defect"
+        )
+
+    def _read_line(self, until: float) -> Json:
+        searched = 0
+        while (newline := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > LINE_MAX_BYTES:
+                raise self.strange(f"an answer of more than {LINE_MAX_BYTES} bytes")
+            piece = self._stream.receive(until)
+            if piece is None:
+                raise self.strange("the load driver ended without an answer")
+            if piece.channel == MAIN:
+                self._buffer += piece.payload
+        line = bytes(self._buffer[:newline])
+        del self._buffer[: newline + 1]
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self.strange("an answer that is not a JSON object")
+        return value

@@ -1,0 +1,45 @@
+"""The terminals of a transaction workload, driven by an agent: JSON lines over the method ``oltp``."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from dbtoll.channel.client import Channel
+from dbtoll.channel.lines import SLACK_S, JsonLines, address_of
+from dbtoll.model import Address, Json, WindowReply
+
+CONNECT_DEADLINE_S: Final = 600.0
+"""Each connection is a process of the server, that has to be made and to prepare all statements."""
+
+INTERVALS: Final = 100
+"""Of a window: so fine is its throughput over time."""
+
+
+class AgentTerminals:
+    """Implements interfaces.Terminals."""
+
+    def __init__(self, channel: Channel, address: Address, driving: Json) -> None:
+        self._patience_s = driving["patience_ns"] / 1e9
+        self._lines = JsonLines(channel, "oltp", {**address_of(address), **driving})
+        self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
+
+    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
+        """Errors as `JsonLines.ask`."""
+        command: Json = {
+            "command": "window",
+            "ramp_up_ns": ramp_up_ns,
+            "window_ns": window_ns,
+            "interval_ns": max(window_ns // INTERVALS, 1),
+            "rate": rate,
+        }
+        reply = self._lines.ask(command, SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9)
+        host_start_ns, host_end_ns = self._lines.bracket()
+        times = {name: reply.pop(name, None) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
+        if None in times.values():
+            raise self._lines.strange("a window was answered without its times")
+        return WindowReply(**times, counts=reply, host_start_ns=host_start_ns, host_end_ns=host_end_ns)
+
+    def close(self) -> None:
+        """Disconnect and end the driver. Also after a failure, also twice."""
+        self._lines.close()

@@ -1,0 +1,345 @@
+"""MariaDB with InnoDB, from the system image.
+
+Everything of an arm that is not data lies in ``/dbtoll/run/mariadb`` (mode 0700, its own user's): the socket, my.cnf. So a data
+directory is the same bytes in every arm, and nobody else on the machine can reach the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.interfaces import Machine, Process, Session
+from dbtoll.interfaces import Server as AnyServer
+from dbtoll.model import Address, Json, Option, Resources, Statement
+
+USER = "mysql"
+"""Of the image."""
+
+ADMIN = "root"
+DATABASE = "dbtoll"
+RUN = "/dbtoll/run/mariadb"
+SOCKET = f"{RUN}/socket"
+
+CREATE_DEADLINE_S = 600.0
+START_DEADLINE_S = 300.0
+STOP_DEADLINE_S = 600.0
+"""A slow shutdown (after loading) writes every dirty page and purges all that was removed."""
+
+LOAD_DEADLINE_S = 6 * 3600.0
+POLL_S = 0.05
+LOG_LINES = 12
+
+PROFILES = ("default", "modern")
+
+SAME_EVERYWHERE = {
+    "character-set-server": "utf8mb4",
+    "collation-server": "utf8mb4_bin",
+    "default-time-zone": "+00:00",
+    "max-connections": "1100",
+    "local-infile": "ON",
+    "skip-log-bin": None,
+    "skip-name-resolve": None,
+    "performance-schema": "OFF",
+    "innodb-stats-auto-recalc": "OFF",
+    "innodb-buffer-pool-dump-at-shutdown": "OFF",
+    "innodb-buffer-pool-load-at-startup": "OFF",
+}
+"""The distribution's own, but: byte order for texts, as PostgreSQL's arms have it; no statistics that change by themselves; no
+second log beside InnoDB's."""
+
+DURABILITY = {"device": "1", "system": "2", "server": "0"}
+"""innodb_flush_log_at_trx_commit (MariaDB documentation, InnoDB System Variables): at 2 a commit is written and flushed once a
+second, at 0 it is written once a second."""
+
+ISOLATION = {
+    "read_committed": "READ COMMITTED",
+    "repeatable_read": "REPEATABLE READ",
+    "serializable": "SERIALIZABLE",
+}
+
+CLEAN_DEADLINE_S = 600.0
+
+FLUSH_ALL = {
+    "innodb_max_dirty_pages_pct_lwm": "0",
+    "innodb_max_dirty_pages_pct": "0",
+    "innodb_io_capacity_max": "100000",
+    "innodb_io_capacity": "100000",
+}
+"""What makes the page cleaner write everything at once: pages in a second, and how many may stay dirty. Set in this order and
+set back in the reverse one, as each of a pair is checked against the other."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A running server; ``pid`` is mariadbd's, on its machine. ``log`` grows until it ends."""
+
+    address: Address
+    pid: int | None
+    process: Process
+
+    def log(self) -> bytes:
+        """What it wrote so far, the last of it."""
+        return self.process.output()
+
+
+class Engine:
+    """See interfaces.Engine."""
+
+    name = "mariadb"
+    answers = True
+    packages = ("mariadb-server",)
+    options: Mapping[str, Option] = {
+        "profile": Option("text", "default", "server settings to begin with", PROFILES),
+        "settings": Option("table", {}, "setting = value; wins over the profile"),
+        "listen": Option("text", "unix", "where the server listens: its socket, or TCP as well", ("unix", "tcp")),
+        "port": Option("integer", 0, "the TCP port; 0 takes any"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
+        self._profile: str = chosen["profile"]
+        self._tcp: bool = chosen["listen"] == "tcp"
+        self._port: int = chosen["port"]
+        if not 0 <= self._port <= 65535:
+            raise SpecError(f"engine mariadb: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
+        self._given = {_canonical(name): _as_text(name, value) for name, value in chosen["settings"].items()}
+
+    # --- settings ---
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """The table wins over the profile."""
+        return _texts({**SAME_EVERYWHERE, **_profile(self._profile, resources), **self._given})
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
+        memory_mib = resources.memory_bytes >> 20
+        return _texts(
+            {
+                **SAME_EVERYWHERE,
+                "innodb-buffer-pool-size": f"{memory_mib // 2}M",
+                "innodb-log-file-size": "512M",
+                "innodb-flush-log-at-trx-commit": "0",
+                "innodb-doublewrite": "OFF",
+                "innodb-fast-shutdown": "0",
+            }
+        )
+
+    # --- a data directory ---
+
+    def key(self, machine: Machine) -> str:
+        """The full version line."""
+        try:
+            return machine.run(["mariadbd", "--version"]).output.decode().strip()
+        except AgentFailure as error:
+            if error.code != "not_found":
+                raise
+            raise Unavailable(
+                f"{machine.name}: its image has no MariaDB server", "use another image, or the system image"
+            ) from error
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty data directory; its administrator enters by the socket without a password."""
+        machine.run(["mkdir", "-p", data])
+        machine.run(["chown", USER, data])
+        machine.run(["chmod", "0700", data])
+        argv = ["mariadb-install-db", "--no-defaults", f"--user={USER}", f"--datadir={data}", "--skip-test-db"]
+        machine.run([*argv, "--auth-root-authentication-method=normal"], timeout_s=CREATE_DEADLINE_S)
+
+    # --- a server ---
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+        """Its socket only its own user and root can reach; over TCP it asks for a generated password."""
+        port = self._port or 20000 + secrets.randbelow(10000)
+        where: dict[str, str | None] = {"datadir": data, "socket": SOCKET, "pid-file": f"{RUN}/pid", "tmpdir": "/tmp"}
+        where |= {"bind-address": "0.0.0.0", "port": str(port)} if self._tcp else {"skip-networking": None}
+        machine.run(["mkdir", "-p", RUN])
+        machine.run(["chown", USER, RUN])
+        machine.run(["chmod", "0700", RUN])
+        machine.put(f"{RUN}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
+        process = machine.spawn(
+            ["mariadbd", f"--defaults-file={RUN}/my.cnf"],
+            user=USER,
+            cwd=str(PurePosixPath(data)),
+            stop_signal=signal.SIGTERM,
+            stop_grace_ms=round(STOP_DEADLINE_S * 1000),
+        )
+        local = Address(wire="mysql", user=ADMIN, database="mysql", unix=SOCKET)
+        try:
+            self._wait_until_ready(machine, local, process)
+            _ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            if not self._tcp:
+                return Server(Address("mysql", ADMIN, DATABASE, unix=SOCKET), process.pid, process)
+            password = secrets.token_urlsafe(24)
+            _ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
+            _ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
+        except BaseException:
+            if process.running():
+                process.signal(signal.SIGKILL)
+                process.wait(STOP_DEADLINE_S)
+            raise
+        reached = Address("mysql", "dbtoll", DATABASE, tcp=("127.0.0.1", port), password=password)
+        return Server(reached, process.pid, process)
+
+    def stop(self, machine: Machine, server: AnyServer) -> None:
+        """Returns when it has ended with 0: then its last checkpoint is written."""
+        assert isinstance(server, Server)
+        if server.process.running():
+            server.process.signal(signal.SIGTERM)
+        ended = server.process.wait(STOP_DEADLINE_S)
+        if ended.exit_code != 0:
+            how = f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
+            raise EngineError(f"{machine.name}: MariaDB did not stop cleanly: {how}: {_last_lines(server.log())}")
+
+    def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while True:
+            try:
+                _ask(machine, address, "SELECT 1")
+            except (AgentFailure, EngineError) as error:  # no socket yet
+                why = error.message
+            else:
+                return
+            if not process.running():
+                problem = "ended at once"
+            elif time.monotonic() > deadline:
+                problem = f"does not answer after {START_DEADLINE_S:.0f} s ({why})"
+            else:
+                time.sleep(POLL_S)
+                continue
+            raise EngineError(
+                f"{machine.name}: MariaDB {problem}: {_last_lines(process.output())}",
+                "look at its settings: the last lines of its log name the one that it refuses",
+            )
+
+    # --- inside a server ---
+
+    def finish_load(self, session: Session) -> None:
+        """Statistics, and a table for `commit`."""
+        tables = session.query(
+            f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{DATABASE}' AND table_type = 'BASE TABLE'"
+        )
+        for (table,) in tables:
+            session.query(f"ANALYZE TABLE `{table}`", timeout_s=LOAD_DEADLINE_S)
+        session.query("CREATE TABLE IF NOT EXISTS mysql.dbtoll (commits bigint NOT NULL) ENGINE = InnoDB")
+        session.query("INSERT INTO mysql.dbtoll SELECT 0 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM mysql.dbtoll)")
+
+    def quiet(self, session: Session) -> None:
+        """Every dirty page is written, which is what a checkpoint is here."""
+        (kept,) = session.query(f"SELECT {', '.join(f'@@{name}' for name in FLUSH_ALL)}")
+        for name, value in FLUSH_ALL.items():
+            session.query(f"SET GLOBAL {name} = {value}")
+        deadline = time.monotonic() + CLEAN_DEADLINE_S
+        try:
+            while _status(session, "Innodb_buffer_pool_pages_dirty") > 0:
+                if time.monotonic() > deadline:
+                    raise EngineError("MariaDB has not written its dirty pages in time", "look at the disk's load")
+                time.sleep(POLL_S)
+        finally:
+            for name, before in reversed(list(zip(FLUSH_ALL, kept, strict=True))):
+                session.query(f"SET GLOBAL {name} = {before}")
+
+    def commit(self, session: Session) -> None:
+        """One row that is counted up (interfaces.Committing)."""
+        session.query("UPDATE mysql.dbtoll SET commits = commits + 1")
+
+    def background_work(self, session: Session) -> Json:
+        """Since the server was started. Keys end in ``_count`` or ``_pages``."""
+        return {
+            "pages_flushed_pages": _status(session, "Innodb_buffer_pool_pages_flushed"),
+            "temporary_tables_count": _status(session, "Created_tmp_disk_tables"),
+        }
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """The rows of EXPLAIN without numbers of rows; a text that has no plan has the fingerprint ``none``."""
+        try:
+            rows = session.query(f"EXPLAIN {statement.text}")
+        except EngineError:
+            return "none", "this statement has no plan"
+        # id, select_type, table, type, possible_keys, key, key_len, ref, rows, Extra
+        plan = "\n".join(" ".join(value or "-" for value in [*row[:8], *row[9:]]) for row in rows)
+        return hashlib.sha256(plan.encode()).hexdigest()[:16], plan
+
+    def facts(self, session: Session) -> Json:
+        """Version, and every setting that differs from its built-in default."""
+        settings = session.query(
+            "SELECT variable_name, global_value FROM information_schema.system_variables"
+            " WHERE global_value IS NOT NULL AND NOT global_value <=> default_value"
+            " AND variable_name NOT IN ('PID_FILE', 'SERVER_UID', 'TIMESTAMP', 'PORT', 'SERVER_ID', 'HOSTNAME')"
+            " AND variable_name NOT LIKE '%LOG%FILE'"
+            " ORDER BY variable_name"
+        )
+        ((version,),) = session.query("SELECT version()")
+        return {"version": version, "settings": {str(name).lower(): value for name, value in settings}}
+
+    # --- interfaces.Durable ---
+
+    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+        """Without autocommit a transaction of several statements begins by itself, as drivers have it."""
+        statements = [f"SET SESSION TRANSACTION ISOLATION LEVEL {ISOLATION[isolation]}"]
+        return [*statements, *(["SET autocommit = 0"] if multiple else [])]
+
+    def make_durable(self, session: Session, durability: str) -> None:
+        """See interfaces.Durable."""
+        session.query(f"SET GLOBAL innodb_flush_log_at_trx_commit = {DURABILITY[durability]}")
+        ((now,),) = session.query("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
+        if now != DURABILITY[durability]:
+            raise EngineError(f"innodb_flush_log_at_trx_commit is {now}, not {DURABILITY[durability]}", "")
+
+
+def _profile(name: str, resources: Resources) -> dict[str, str]:
+    """``default``: the server's own. ``modern``: what its documentation advises for a server of this size."""
+    memory_mib = resources.memory_bytes >> 20
+    if name == "modern":
+        return {
+            "innodb-buffer-pool-size": f"{memory_mib * 6 // 10}M",
+            "innodb-log-file-size": f"{max(128, memory_mib // 4)}M",
+        }
+    return {}
+
+
+def _texts(settings: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value or "" for name, value in settings.items()}
+
+
+def _file(settings: Mapping[str, str | None]) -> bytes:
+    lines = [f"{name} = {value}" if value else name for name, value in settings.items()]
+    return "\n".join(["[mariadbd]", *lines, ""]).encode()
+
+
+def _canonical(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _as_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    text = str(value)
+    if not isinstance(value, str | int | float) or "\n" in text:
+        raise SpecError(f"engine mariadb: the setting {name} is neither text nor number", f"write: {name} = 'value'")
+    return text
+
+
+def _ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
+    session = machine.serial(address, connection="one")
+    try:
+        return session.query(sql)
+    finally:
+        session.close()
+
+
+def _status(session: Session, name: str) -> int:
+    ((_, value),) = session.query(f"SHOW GLOBAL STATUS LIKE '{name}'")
+    return int(value or 0)
+
+
+def _last_lines(log: bytes) -> str:
+    lines = log.decode(errors="replace").strip().splitlines()
+    return " | ".join(lines[-LOG_LINES:]) or "it wrote nothing"

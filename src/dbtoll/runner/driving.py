@@ -1,0 +1,169 @@
+"""What is done in one visit of an arm: a statement, repeated, or a measurement window of a transaction workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dbtoll.interfaces import Durable, Machine, Transacting
+from dbtoll.model import AnswerReference, Block, Experiment, Json, Phase, Statement
+from dbtoll.runner.arms import RunningArm
+from dbtoll.store import schema
+
+REUSES = 5
+"""Executions on a connection that is made for one visit: what each of them costs shows how soon its making is paid off
+(minhas2008, Figure 2: page faults of the first run on a connection against those of the second and later ones). As many
+as the analysis looks at (`analysis.samples.REUSES`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What a visit brought, as the history keeps it (`schema.Visit`)."""
+
+    start_ns: int
+    end_ns: int
+    host_start_ns: int | None
+    host_end_ns: int | None
+    executions: tuple[schema.Timing, ...] = ()
+    window: Json | None = None
+    problem: str | None = None
+    disk_read_bytes: int | None = None
+    cpu: Json | None = None
+
+
+class Driving(Protocol):
+    """How the arms of an experiment are driven. Every arm is awake when it is asked to do something."""
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """Untimed: what the levels of the phase ask of the server."""
+        ...
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven: ...
+
+    def violations(self, running: RunningArm) -> list[str] | None:
+        """At the end of a round: what must hold of the data and does not; None if nothing is known of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """One statement after the other on one session. ``statements`` and ``answers`` by parameter set."""
+
+    experiment: Experiment
+    host: Machine
+    statements: Sequence[Mapping[str, Statement]]
+    answers: Sequence[Mapping[str, AnswerReference]]
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """Nothing: all levels are the session's."""
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+        """See Driving. A cold one begins with a restart."""
+        levels = phase.levels
+        steady_warm = not first_touch and levels["temperature"] == "warm"
+        if levels["temperature"] == "cold" and not first_touch:
+            running.restart_cold(self.host)
+        session = running.session(levels["connection"])
+        if per_visit := levels["connection"] == "per_visit":
+            session.disconnect()
+        before = running.counters()
+        reply = session.visit(
+            [self.statements[block.parameter_set][query]],
+            mode=levels["protocol"],
+            pace=self.experiment.pace,
+            answers=self.answers[block.parameter_set],
+            lead_in=steady_warm,
+            dwell=steady_warm,
+            least=REUSES if per_visit and steady_warm else 1,
+        )
+        after = running.counters()
+        problems = [
+            e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
+        ]
+        # The backend of a connection per statement has ended with its counters: then what the whole machine read.
+        # BIAS: that holds other programs' reads as well; all other arms are asleep.
+        by_server = levels["connection"] == "one"
+        source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
+        read = _difference(before, after, source, (counter,))
+        return Driven(
+            start_ns=reply.start_ns,
+            end_ns=reply.end_ns,
+            host_start_ns=reply.host_start_ns,
+            host_end_ns=reply.host_end_ns,
+            executions=tuple(
+                schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)
+                for e in reply.executions
+            ),
+            problem=problems[0] if problems else None,
+            disk_read_bytes=read[counter] if read else None,
+            cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
+        )
+
+    def violations(self, running: RunningArm) -> list[str] | None:
+        """Each answer was compared."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Whole measurement windows, each begun with a checkpoint and never cut by a sleep (DESIGN §1.3)."""
+
+    experiment: Experiment
+    workload: Transacting
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """How durable commits are; the terminals of the phase connect when they are first needed."""
+        if isinstance(running.engine, Durable):
+            running.engine.make_durable(running.session(), phase.levels["durability"])
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+        """See Driving. A first touch is a window too: the terminals' first."""
+        levels = phase.levels
+        engine = running.engine
+        driving = self.workload.driving(levels["interaction"], self.experiment.seed * 1000 + block.parameter_set)
+        session = (
+            engine.session(levels["isolation"], multiple=self.workload.multiple) if isinstance(engine, Durable) else []
+        )
+        terminals = running.terminals({**driving, "session": session, "imitation": not engine.answers})
+        engine.quiet(running.session())
+        before = running.counters()
+        ramp_up_ns, window_ns, rate = self.workload.pace()
+        reply = terminals.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate)
+        after = running.counters()
+        running.executed.update({name: _ended(kind) for name, kind in reply.counts["transactions"].items()})
+        refusal = reply.counts.get("refusal")
+        return Driven(
+            start_ns=reply.start_ns,
+            end_ns=reply.end_ns,
+            host_start_ns=reply.host_start_ns,
+            host_end_ns=reply.host_end_ns,
+            window={"length_ns": reply.until_ns - reply.from_ns, "counted": self.workload.counted, **reply.counts},
+            problem=f"connections were refused: {refusal}" if refusal else None,
+            cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
+        )
+
+    def violations(self, running: RunningArm) -> list[str] | None:
+        """Of the conditions that the workload's specification states, and of its mix; None where the server keeps nothing."""
+        if not running.engine.answers:
+            return None
+        mix = self.workload.unlikely_mix(running.executed)
+        return [*self.workload.violations(running.session()), *([mix] if mix else [])]
+
+
+def _ended(kind: Json) -> int:
+    """How many transactions of the kind ended in a window, well or not."""
+    counts = [kind[name] for name in ("committed", "rolled_back", "missed", "lost", "unknown")]
+    return sum([*counts, *kind["failed"].values()])
+
+
+def _difference(
+    before: Mapping[str, object], after: Mapping[str, object], part: str, names: Sequence[str]
+) -> dict[str, int] | None:
+    """``after - before`` of some counters; None where one of them is not known."""
+    old, new = before.get(part), after.get(part)
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return None
+    if any(old.get(name) is None or new.get(name) is None for name in names):
+        return None
+    return {name: int(new[name]) - int(old[name]) for name in names}

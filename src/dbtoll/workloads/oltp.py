@@ -1,0 +1,263 @@
+"""What the transaction workloads have in common: how they are loaded, driven and checked (interfaces.Transacting)."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from statistics import NormalDist
+from typing import Any
+
+from dbtoll.errors import EngineError, UsageError
+from dbtoll.interfaces import Machine, Server, Session
+from dbtoll.model import AnswerReference, Json, Option, Statement
+from dbtoll.workloads import sqltext
+from dbtoll.workloads.loading import by_tenths, login_of, run_in_order, run_side_by_side
+
+CONNECTIONS = 2
+"""How many connections load and index at the same time."""
+
+CHECK_DEADLINE_S = 3600.0
+"""A condition joins the largest tables; seen: 2 s for 5 warehouses here, a minute in an emulated guest."""
+
+MAX_TERMINALS, MAX_THREADS = 10_000, 256
+"""Of the agent's method ``oltp``."""
+
+BEYOND_CHANCE = 1e-6
+"""What a chi-square test finds to be rarer shows a defect: a sound run is called unsound once in a million."""
+
+MIX = "mix"
+"""The one query of a transaction workload, as far as plans go: a window with all its transactions."""
+
+DRIVING: Mapping[str, Option] = {
+    "terminals": Option("integer", 1, "connections that work at the same time"),
+    "threads": Option("integer", 1, "threads of the driver"),
+    "rate": Option(
+        "number", 0.0, "transactions that arrive in a second (an open loop); 0: each follows the one before"
+    ),
+    "window": Option("duration", 10_000_000_000, "length of a measurement window"),
+    "ramp_up": Option("duration", 2_000_000_000, "how long the terminals work before it, uncounted"),
+    "patience": Option("duration", 60_000_000_000, "how long an answer may take before its connection is given up"),
+}
+
+TYPES: Mapping[str, Mapping[str, str]] = {"mariadb": {" timestamp ": " datetime "}}
+"""Engine -> words of the schema that mean something else there: MariaDB changes a timestamp with each update of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that must hold of the data: ``sql`` counts what violates it."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How something is distributed: ``sql`` brings its values as text and how often there is each."""
+
+    name: str
+    sql: str
+    expected: Mapping[str, float]
+    """Value -> share."""
+
+
+def unlikely(name: str, counts: Mapping[str, int], expected: Mapping[str, float]) -> str | None:
+    """What Pearson's chi-square test finds to be beyond chance; None if nothing."""
+    total = sum(counts.values())
+    if strange := sorted(counts.keys() - expected.keys()):
+        return f"{name}: {', '.join(strange)} should not be there"
+    if total == 0:
+        return None
+    whole = sum(expected.values())
+    wanted = {value: total * share / whole for value, share in expected.items()}
+    statistic = sum((counts.get(value, 0) - count) ** 2 / count for value, count in wanted.items())
+    if statistic <= _chi_square_beyond_chance(len(expected) - 1):
+        return None
+    seen = ", ".join(f"{value} {counts.get(value, 0) / total:.2%} of {s / whole:.2%}" for value, s in expected.items())
+    return f"{name}: {seen} (chi-square {statistic:.0f})"
+
+
+def _chi_square_beyond_chance(freedom: int) -> float:
+    """Wilson and Hilferty 1931: the cube root of chi-square is nearly normal. At 1e-6 and 1 to 6 degrees of freedom it is at
+    most 2 % too great."""
+    z = NormalDist().inv_cdf(1 - BEYOND_CHANCE)
+    part = 2 / (9 * freedom)
+    return freedom * float((1 - part + z * part**0.5) ** 3)
+
+
+class Transactions(ABC):
+    """Base of interfaces.Workload and interfaces.Transacting for a workload whose folder is named as it is."""
+
+    name: str
+    writes = True
+    queries = (MIX,)
+    options: Mapping[str, Option]
+    mix: Mapping[str, float]
+    interactions: tuple[str, ...]
+    counted: str | None
+    multiple: bool
+    folder: str
+    """Package that holds schema.sql, keys.sql, indexes.sql, foreign-keys.sql."""
+    sizes: tuple[str, int, int]
+    """The option that says how many rows there are, its least and its greatest value."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.chosen = {key: option.default for key, option in self.options.items()} | dict(options)
+        self._check(*self.sizes)
+        self._check("terminals", 1, MAX_TERMINALS)
+        self._check("threads", 1, min(MAX_THREADS, self.chosen["terminals"]))
+        self._check("rate", 0, 1_000_000_000)
+        self._check("window", 1_000_000, 86_400_000_000_000)
+        self._check("population", 0, (1 << 63) - 1)
+
+    def _check(self, name: str, least: int, most: int) -> None:
+        value = self.chosen[name]
+        if not least <= value <= most:
+            raise UsageError(f"workload {self.name}: {name} is {value}", f"choose from {least} to {most}")
+
+    @abstractmethod
+    def size(self) -> Json:
+        """What the agent's methods call the workload: ``{"tpcc": {…}}``."""
+
+    def scripts(self, engine: str) -> Sequence[str]:
+        """Scripts that are run after the rows, keys and indexes, in order."""
+        return ["foreign-keys"] if self.chosen["foreign_keys"] else []
+
+    def key(self) -> str:
+        """The size in words, and a digest of what the tables are made with."""
+        files = [self.text(stem) for stem in ("schema", "keys", "indexes", *self.scripts("postgres"))]
+        digest = sha256("\0".join([repr(self.size()), *files]).encode()).hexdigest()[:16]
+        (size,) = self.size().values()
+        words = "-".join(str(value) for name, value in size.items() if name != "seed")
+        return f"{self.name}-{words}-{digest}"
+
+    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+        """Schema, rows (made by the agent and streamed), keys, indexes, what else the options ask for.
+
+        Returns ``{"rows": {TABLE: N}, "generate_ns", "load_ns", "index_ns"}`` by the agent's clock. Raises EngineError, or
+        AgentFailure of ``oltp_load``.
+        """
+        address = server.address
+        # MariaDB stores a table by its primary key: rows that come in its order are best loaded into it.
+        before = ("schema", "keys") if engine == "mariadb" else ("schema",)
+        after = ("indexes",) if engine == "mariadb" else ("keys", "indexes")
+        progress("schema")
+        for stem in before:
+            run_in_order(machine, address, self.parts(stem, engine))
+        progress("rows")
+        parameters = {**login_of(address), "workload": self.size(), "connections": CONNECTIONS}
+        loaded = machine.call("oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress))
+        progress("keys and indexes")
+        index_ns = 0
+        for stem in after:
+            index_ns += run_side_by_side(machine, address, self.parts(stem, engine), connections=CONNECTIONS)
+        for stem in self.scripts(engine):
+            progress(stem.replace("-", " "))
+            index_ns += run_in_order(machine, address, self.parts(stem, engine))
+        session = machine.serial(address, connection="one")
+        try:
+            session.query("DROP TABLE dbtoll_loaded")
+            self.demand_sound(session)
+        finally:
+            session.close()
+        return {
+            "rows": loaded["rows"],
+            "generate_ns": loaded["generate_ns"],
+            "load_ns": loaded["wall_ns"],
+            "index_ns": index_ns,
+        }
+
+    def load_deadline_s(self) -> float:
+        """For all rows."""
+        return 600.0 + self.estimate_bytes() / 1e6
+
+    @abstractmethod
+    def estimate_bytes(self) -> int:
+        """See interfaces.Workload."""
+
+    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+        """None: the agent has the transactions."""
+        return {}
+
+    def references(
+        self, machine: Machine, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+    ) -> dict[str, AnswerReference]:
+        """None: what proves the answers is the state of the data (`conditions`)."""
+        return {}
+
+    # --- interfaces.Transacting --------------------------------------------------------------------------------------
+
+    def driving(self, interaction: str, seed: int) -> Json:
+        """Parameters of the agent's method ``oltp``, but for the server."""
+        return {
+            "workload": self.size(),
+            "interaction": interaction,
+            "terminals": self.chosen["terminals"],
+            "threads": self.chosen["threads"],
+            "seed": seed,
+            "patience_ns": self.chosen["patience"],
+        }
+
+    def pace(self) -> tuple[int, int, float | None]:
+        """See interfaces.Transacting."""
+        return self.chosen["ramp_up"], self.chosen["window"], self.chosen["rate"] or None
+
+    @abstractmethod
+    def conditions(self) -> Sequence[Condition]:
+        """What must hold of the data at any time."""
+
+    def shares(self, *, initially: bool) -> Sequence[Shares]:
+        """How rows are distributed at any time, or ``initially``."""
+        return ()
+
+    def violations(self, session: Session, *, initially: bool = False) -> list[str]:
+        """See interfaces.Transacting. ``initially``: also of what only holds before the first transaction."""
+        found = []
+        for condition in self.conditions():
+            ((count,),) = session.query(condition.sql, timeout_s=CHECK_DEADLINE_S)
+            if count != "0":
+                found.append(f"{condition.name} ({count} violations)")
+        for shares in self.shares(initially=initially):
+            rows = session.query(shares.sql, timeout_s=CHECK_DEADLINE_S)
+            counts = {str(value): int(count or 0) for value, count in rows}
+            if problem := unlikely(shares.name, counts, shares.expected):
+                found.append(problem)
+        return found
+
+    def demand_sound(self, session: Session) -> None:
+        """EngineError unless all that must hold initially does."""
+        if found := self.violations(session, initially=True):
+            raise EngineError(f"the loaded data are not as specified: {'; '.join(found)}", "it is a defect of dbtoll")
+
+    def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
+        """See interfaces.Transacting."""
+        return unlikely("transactions", counts, self.mix)
+
+    # --- scripts -----------------------------------------------------------------------------------------------------
+
+    def text(self, stem: str) -> str:
+        """A script of the workload."""
+        return (resources.files(self.folder) / f"{stem}.sql").read_text(encoding="utf-8")
+
+    def parts(self, stem: str, engine: str) -> list[sqltext.Part]:
+        """Its statements, in the words of the engine."""
+        text = self.text(stem)
+        for word, other in TYPES.get(engine, {}).items():
+            text = text.replace(word, other)
+        file = f"{self.name}/{stem}.sql"
+        if stem != "procedures-mariadb":
+            return sqltext.split(text, file)
+        # The bodies hold semicolons of their own; each begins at the start of a line.
+        starts = [match.start() for match in re.finditer(r"^CREATE ", text, re.MULTILINE)]
+        bodies = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+        lines = [text.count("\n", 0, start) + 1 for start in starts]
+        return [sqltext.Part(_body(each), file, line) for each, line in zip(bodies, lines, strict=True)]
+
+
+def _body(text: str) -> str:
+    """Up to its END, without what is said of the next one."""
+    return text[: text.rindex("END;") + len("END")]

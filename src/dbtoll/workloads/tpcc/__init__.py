@@ -1,0 +1,58 @@
+"""TPC-C: five transactions on warehouses, their districts, customers, orders and stock (revision 5.11).
+
+Derived from the benchmark; results are not comparable with published TPC results. What differs from the specification: no
+terminals' screens; deliveries are executed at once; think and keying times are an option, off by default, as in the papers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from dbtoll.model import Json, Option
+from dbtoll.workloads.oltp import DRIVING, Condition, Transactions
+
+WAREHOUSE_BYTES = 160 << 20
+"""Measured with PostgreSQL 15: 100 MB loaded and indexed; half as much again while indexes are sorted."""
+
+
+class Workload(Transactions):
+    """interfaces.Workload for a number of warehouses."""
+
+    name = "tpcc"
+    folder = __name__
+    mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
+    interactions = ("statement", "pipelined", "procedure")
+    sizes = ("warehouses", 1, 100_000)
+    counted = "new_order"
+    multiple = True
+    options: Mapping[str, Option] = {
+        "warehouses": Option("integer", 1, "warehouses, about 100 MB each; terminals are dealt to them in turn"),
+        "foreign_keys": Option("flag", False, "with the foreign keys of clause 1.2"),
+        "think": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
+        "population": Option("integer", 1, "seed of the rows"),
+        **DRIVING,
+    }
+
+    def size(self) -> Json:
+        """See Transactions."""
+        return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["population"]}}
+
+    def driving(self, interaction: str, seed: int) -> Json:
+        """See interfaces.Transacting."""
+        driving = super().driving(interaction, seed)
+        driving["workload"]["tpcc"]["has_pauses"] = self.chosen["think"] == "specified"
+        return driving
+
+    def estimate_bytes(self) -> int:
+        """See interfaces.Workload."""
+        return (256 << 20) + WAREHOUSE_BYTES * int(self.chosen["warehouses"])
+
+    def scripts(self, engine: str) -> Sequence[str]:
+        """Foreign keys, where they are wanted; procedures always, as they do no harm."""
+        return [*super().scripts(engine), f"procedures-{engine}"]
+
+    def conditions(self) -> Sequence[Condition]:
+        """The twelve of clause 3.3.2."""
+        found = re.findall(r"^-- (\d+: .*)\n((?:(?!--).+\n)+)", self.text("consistency"), re.MULTILINE)
+        return [Condition(name, sql.strip().rstrip(";")) for name, sql in found]
