@@ -19,6 +19,7 @@ from dbtoll.analysis import result as results
 from dbtoll.analysis.shape import ArmResult, Gate, Result
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
+from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.null import Engine as NullEngine
 from dbtoll.engines.postgres import Engine, Server
 from dbtoll.environments.qemu import Environment as Qemu
@@ -82,12 +83,19 @@ def in_memory() -> Iterator[Path]:
 
 
 def gate_of_server(
-    local: AgentMachine, journal: Journal, open_arm: OpenArm, data: Path, settings: Mapping[str, str] | None = None
+    local: AgentMachine,
+    journal: Journal,
+    open_arm: OpenArm,
+    data: Path,
+    settings: Mapping[str, str] | None = None,
+    engine: Any = None,
+    durability: tuple[str, ...] = (),
 ) -> GateRecord:
-    """What the gate says of a native arm with PostgreSQL on ``data``."""
+    """What the gate says of a native arm with the engine, else PostgreSQL, on ``data``."""
     artifact = Artifact("gates", str(data))
-    machine = open_arm(Provision(artifact, DATA, writable=True), resources=RESOURCES)
-    engine = Engine({})
+    engine = engine or Engine({})
+    provision = Provision(artifact, DATA, writable=True)
+    machine = open_arm(provision, resources=RESOURCES, packages=engine.packages)
     engine.create(machine, DATA)
     with ExitStack() as closing:
         asked = {**engine.settings(RESOURCES), **(settings or {})}
@@ -95,7 +103,9 @@ def gate_of_server(
         running.start_server()
         try:
             ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
-            return gates.commit_reaches_device(ground, running, engine, "tpch", artifact, 0)
+            if durability:
+                engine.finish_load(running.session())
+            return gates.commit_reaches_device(ground, running, engine, "tpch", artifact, 0, durability)
         finally:
             running.stop_server()
 
@@ -129,6 +139,23 @@ def test_a_server_that_acknowledges_what_is_not_durable_is_found(
     file, server = gate.finding.split("; ")
     assert "all 5 were written" in file  # the machine itself is honest
     assert server.startswith("commits of postgres: of 5 that were acknowledged")
+
+
+@pytest.mark.parametrize("engine", [Engine({}), MariaDb({})], ids=["postgres", "mariadb"])
+def test_each_durability_is_what_it_says(
+    local: AgentMachine, journal: Journal, open_arm: OpenArm, on_disk: Path, engine: Any
+) -> None:
+    gate = gate_of_server(local, journal, open_arm, on_disk, engine=engine, durability=("device", "system", "server"))
+    assert gate.passed is True, gate.finding
+    _, device, system, server = gate.finding.split("; ")
+    assert device.startswith(f"commits of {engine.name}, durability device: all 5 were written to "), device
+    for lax in (system, server):
+        assert ": as asked for, " in lax, lax
+
+
+def test_a_server_that_is_stricter_than_it_was_told_is_found() -> None:
+    assert gates.less_than_durable(gates.Trial(True, "all 5 were flushed")).passed is False
+    assert gates.less_than_durable(gates.Trial(None, "it cannot be told")).passed is None
 
 
 def test_data_in_memory_are_found(local: AgentMachine, journal: Journal, open_arm: OpenArm, in_memory: Path) -> None:

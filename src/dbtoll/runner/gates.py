@@ -16,7 +16,7 @@ from dbtoll import registry
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import AgentFailure
-from dbtoll.interfaces import CacheDropping, Committing, Engine, Journal, Machine, Session
+from dbtoll.interfaces import CacheDropping, Committing, Durable, Engine, Journal, Machine
 from dbtoll.model import Artifact, Json
 from dbtoll.runner.arms import DATA, Ground, RunningArm, place_name
 from dbtoll.store.schema import GateRecord
@@ -25,6 +25,9 @@ NAME = "commit_reaches_device"
 
 COMMITS = 5
 """Of each kind, one after the other: each is durable before the next begins, so none can ride on another's flush."""
+
+DURABLE = "device"
+"""The level of the factor ``durability`` at which a commit waits for the device."""
 
 COMMIT_BYTES = 4096
 """A page: what a file system writes at least."""
@@ -59,16 +62,25 @@ class _UntraceableError(Exception):
 
 
 def commit_reaches_device(
-    ground: Ground, running: RunningArm, engine: Engine, workload: str, data: Artifact | None, round_index: int
+    ground: Ground,
+    running: RunningArm,
+    engine: Engine,
+    workload: str,
+    data: Artifact | None,
+    round_index: int,
+    durability: Sequence[str] = (),
 ) -> GateRecord:
     """Whether what this arm's server and file system call durable was written to a block device of the host, and flushed.
 
-    ``data``: the arm's copy, None where the engine keeps none. For a workload that writes a failure voids the start, for
-    others it is a label. Raises DbtollError if the arm itself cannot commit.
+    ``data``: the arm's copy, None where the engine keeps none. ``durability``: the levels of that factor; where a commit is to
+    be less than durable, it fails if all reached the device: then the server did not do what it was told. For a workload that
+    writes a failure voids the start, for others it is a label. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
     trials = (
-        {"": Trial(None, f"{engine.name} keeps no data")} if data is None else _trials(ground, running, engine, data)
+        {"": Trial(None, f"{engine.name} keeps no data")}
+        if data is None
+        else _trials(ground, running, engine, data, durability)
     )
     outcomes = [trial.passed for trial in trials.values()]
     passed = False if False in outcomes else None if None in outcomes else True
@@ -76,29 +88,50 @@ def commit_reaches_device(
     return GateRecord(round=round_index, arm=running.arm.name, gate=NAME, passed=passed, finding=finding, voids=voids)
 
 
-def _trials(ground: Ground, running: RunningArm, engine: Engine, data: Artifact) -> dict[str, Trial]:
+def _trials(
+    ground: Ground, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
+) -> dict[str, Trial]:
     machine, host = running.machine, ground.host
     outermost = _outermost(machine, host)
     if outermost is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
-    kinds: dict[str, Callable[[], object]] = {"a file beside the data": lambda: _commit_file(machine)}
-    if isinstance(engine, Committing):
-        session = running.session()
-        kinds[engine.name] = lambda: _commit_by_server(engine, session)
-    trials: dict[str, Trial] = {}
-    beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
-    instance = f"dbtoll-{place_name(ground.run_id, running.arm.name, 0)}"
-    for what, commit in kinds.items():
+
+    def traced(commit: Callable[[], object]) -> Trial:
         if isinstance(machine, CacheDropping):
             machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
         try:
             before = _members(host, outermost.group)
             seen = _traced(host, ground.journal, instance, commit)
             members = before | _members(host, outermost.group)
-            trials[what] = judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
+            return judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
         except _UntraceableError as why:
-            trials[what] = _by_counters(host, commit, str(why))
+            return _by_counters(host, commit, str(why))
+
+    beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
+    instance = f"dbtoll-{place_name(ground.run_id, running.arm.name, 0)}"
+    trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
+    if not isinstance(engine, Committing):
+        return trials
+    session = running.session()
+
+    def commit() -> None:
+        for _ in range(COMMITS):
+            engine.commit(session)
+
+    if not durability or not isinstance(engine, Durable):
+        return trials | {engine.name: traced(commit)}
+    for level in durability:
+        engine.make_durable(session, level)
+        trial = traced(commit)
+        trials[f"{engine.name}, durability {level}"] = trial if level == DURABLE else less_than_durable(trial)
     return trials
+
+
+def less_than_durable(trial: Trial) -> Trial:
+    """The same where a commit was told not to wait for the device."""
+    if trial.passed is None:
+        return trial
+    return Trial(not trial.passed, trial.text if trial.passed else f"as asked for, {trial.text}")
 
 
 def _outermost(machine: Machine, host: Machine) -> ArmMachine | None:
@@ -113,11 +146,6 @@ def _outermost(machine: Machine, host: Machine) -> ArmMachine | None:
 def _commit_file(machine: Machine) -> None:
     """By the arm's agent, with fdatasync."""
     machine.call("commit", {"folder": DATA, "size_bytes": COMMIT_BYTES, "count": COMMITS}, timeout_s=120.0)
-
-
-def _commit_by_server(engine: Committing, session: Session) -> None:
-    for _ in range(COMMITS):
-        engine.commit(session)
 
 
 def _members(host: AgentMachine, group: str) -> set[int]:

@@ -158,7 +158,10 @@ class RoundRun:
             running.start_server()
             facts = {**machine.facts(), **engine.facts(running.session())}
             workload = experiment.workload.name
-            commit = gates.commit_reaches_device(self.ground, running, engine, workload, data, self.plan.index)
+            durability = experiment.factors.get("durability", ())
+            commit = gates.commit_reaches_device(
+                self.ground, running, engine, workload, data, self.plan.index, durability
+            )
             running.sleep()
         except BaseException as error:
             with self.held():
