@@ -399,6 +399,9 @@ class Transacting(Protocol):
 class Durable(Protocol):
     """Power of an engine whose sessions and commits can be told how strict to be, while it runs."""
 
+    decided: frozenset[str]
+    """Settings that this decides on, so that nobody else may."""
+
     def session(self, isolation: str, *, multiple: bool) -> list[str]:
         """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
         ...

@@ -37,9 +37,10 @@ from dbtoll.runner.journal import Journal, leftovers
 from dbtoll.runner.preparation import Prepared
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
-from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Visit
+from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.tpch import Workload as Tpch
+from tests.support.one_round import Silent, measure_one_round
 from tests.support.places import CPU, place, small_image
 
 OpenArm = Callable[..., Machine]
@@ -349,20 +350,6 @@ def widen(machine: AgentMachine) -> None:
     os.sched_setaffinity(pid, every)
 
 
-class Silent:
-    """A watch that shows nothing and never stops a run."""
-
-    def say(self, text: str) -> None:
-        del text
-
-    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
-        del round_index, doing, done, of, left_s
-
-    def decide(self, visits: list[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
-        del visits, rounds, elapsed_s, next_round_s
-        return None
-
-
 @pytest.fixture(scope="module")
 def meddled(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """What is said of three rounds over native arms in which something is wrong."""
@@ -482,21 +469,10 @@ def test_somebody_elses_load_on_the_arms_processor_is_seen(meddled: Result) -> N
 
 def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
     """A server that answers at once: half of the time is the driver's."""
-    folder = tmp_path / "run"
-    folder.mkdir()
     text = 'question = "What does the driver take?"\nbaseline = "native"\n[engine]\nname = "null"\n'
     text += '[workload]\nname = "tpch"\nqueries = ["Q1", "Q6", "Q14"]\n'
-    asked = spec.parse(text + '[[arm]]\nname = "native"\nstack = "native"\n', "null.toml")
-    with ready(asked, folder, Silent()) as prepared:
-        plan_file = PlanFile(experiment=asked, queries=prepared.queries, blocks=20)
-        with RunWriter.create(folder, spec=b"", plan=plan_file, facts=prepared.facts) as writer:
-            writer.append(RoundBegin(round=0, attempt=0, elapsed_s=0.0))
-            plan = Plan(asked, prepared.queries, 20, {}).round(0)
-            RoundRun(
-                prepared.ground, prepared.inputs, plan, writer.append, Silent(), Budget(float("inf")), None, set()
-            ).measure()
-            writer.append(RoundEnd(round=0, attempt=0, complete=True, elapsed_s=1.0))
-    result = results.analyze(folder)
+    text += '[[arm]]\nname = "native"\nstack = "native"\n'
+    result = measure_one_round(text, tmp_path / "run", blocks=20)
     gate = gate_of(result, "native", "driver_cpu_share")
     assert gate.passed is False and not gate.voids
     nothing = gate_of(result, "native", "commit_reaches_device")

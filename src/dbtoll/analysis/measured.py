@@ -11,6 +11,9 @@ from dbtoll.analysis.shape import Levels
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
 
+RIGHT = frozenset({"equal_answers", "consistent"})
+"""Gates without which no figure of an arm means anything, in whichever round they failed."""
+
 
 class Measured:
     """The visits of a run that count, by levels, with what the gates void taken out."""
@@ -62,8 +65,8 @@ class Measured:
         return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric])
 
     def invalid(self, arm: str) -> str | None:
-        """Why an arm that ran gets no verdict over all queries: it answered wrongly."""
+        """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong."""
         for finding in self.findings:
-            if finding.arm == arm and finding.gate.name == "equal_answers" and finding.gate.passed is False:
+            if finding.arm == arm and finding.gate.name in RIGHT and finding.gate.passed is False:
                 return f"{arm}: {finding.gate.finding}"
         return None

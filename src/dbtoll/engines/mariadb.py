@@ -96,6 +96,7 @@ class Engine:
     name = "mariadb"
     answers = True
     packages = ("mariadb-server",)
+    decided = frozenset({"innodb-flush-log-at-trx-commit", "transaction-isolation"})
     options: Mapping[str, Option] = {
         "profile": Option("text", "default", "server settings to begin with", PROFILES),
         "settings": Option("table", {}, "setting = value; wins over the profile"),

@@ -81,6 +81,7 @@ class Engine:
     name = "postgres"
     answers = True
     packages = ()
+    decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
     options: Mapping[str, Option] = {
         "profile": Option("text", "default", "server settings to begin with", postgres_settings.PROFILES),
         "settings_file": Option("path", "", "a postgresql.conf; wins over the profile"),

@@ -8,6 +8,7 @@ advance; what disturbs the world is a function of that time, so it hits whicheve
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from statistics import NormalDist
 from types import TracebackType
 from typing import Any, Self
 
+from dbtoll import registry
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine
 from dbtoll.model import (
@@ -32,6 +34,7 @@ from dbtoll.model import (
     Place,
     Statement,
     VisitReply,
+    WindowReply,
 )
 
 BASE_MIN_NS = 1_000_000
@@ -211,6 +214,11 @@ class FakeMachine:
         self.expect_awake()
         return FakeSession(self)
 
+    def terminals(self, address: Address, driving: Json) -> FakeTerminals:
+        """Terminals in the simulated world."""
+        self.expect_awake()
+        return FakeTerminals(self, driving)
+
     def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json:
         """CPU time is what its visits took."""
         self.expect_awake()
@@ -344,6 +352,92 @@ class FakeSession:
     def _spend(self, duration_ns: int) -> None:
         self._machine.timeline.now_ns += duration_ns
         self._machine.spent_ns += duration_ns
+
+
+INTERVALS = 100
+"""Of a window."""
+
+
+class FakeTerminals:
+    """Implements interfaces.Terminals in the simulated world: a server with room for all of them, so none waits for another.
+
+    A transaction takes as long as a query of its name would.
+    """
+
+    def __init__(self, machine: FakeMachine, driving: Json) -> None:
+        ((workload, _),) = driving["workload"].items()
+        self._machine = machine
+        self._mix: Mapping[str, float] = registry.find("workloads", workload).mix
+        self._terminals: int = driving["terminals"]
+
+    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
+        """Advances the run's timeline."""
+        machine = self._machine
+        machine.expect_awake()
+        start_ns = machine.timeline.now_ns + GAP_NS
+        from_ns = start_ns + ramp_up_ns
+        until_ns = last_ns = from_ns + window_ns
+        interval_ns = max(window_ns // INTERVALS, 1)
+        series = [0] * math.ceil(window_ns / interval_ns)
+        response = {name: Counter[int]() for name in self._mix}
+        service = {name: Counter[int]() for name in self._mix}
+        committed = Counter[str]()
+        free, scheduled_ns = [start_ns] * self._terminals, start_ns
+        while True:
+            free_ns = heapq.heappop(free)
+            if rate is None:
+                scheduled_ns = free_ns
+            else:
+                scheduled_ns += round(machine.draws.expovariate(rate / 1e9))
+            begin_ns = max(free_ns, scheduled_ns)
+            if begin_ns >= until_ns:
+                break
+            (name,) = machine.draws.choices(list(self._mix), list(self._mix.values()))
+            end_ns = begin_ns + machine.world.duration_ns(name, machine.offset, begin_ns, machine.draws)
+            heapq.heappush(free, end_ns)
+            last_ns = max(last_ns, end_ns)
+            if from_ns <= end_ns < until_ns:
+                committed[name] += 1
+                series[(end_ns - from_ns) // interval_ns] += 1
+            if from_ns <= scheduled_ns < until_ns:
+                response[name][_three_digits(end_ns - scheduled_ns)] += 1
+                service[name][_three_digits(end_ns - begin_ns)] += 1
+        machine.spent_ns += last_ns - start_ns
+        machine.timeline.now_ns = last_ns + GAP_NS
+        kinds = {
+            name: {
+                **{"committed": committed[name], "rolled_back": 0, "missed": 0, "lost": 0, "unknown": 0},
+                **{"failed": {}, "retried": {}},
+                **{"response_ns": _histogram(response[name]), "service_ns": _histogram(service[name])},
+            }
+            for name in self._mix
+        }
+        total = committed.total()
+        traffic = {"round_trips": total, "statements": total, "sent_bytes": 0, "received_bytes": 0, "driver_cpu_ns": 0}
+        lost: Json = {"unserved": 0, "connections_lost": 0, "reconnects": 0, "refusal": None, "acknowledged": []}
+        return WindowReply(
+            start_ns=start_ns,
+            from_ns=from_ns,
+            until_ns=until_ns,
+            end_ns=last_ns,
+            counts={"transactions": kinds, "series": series, "interval_ns": interval_ns, **traffic, **lost},
+            host_start_ns=start_ns - GAP_NS,
+            host_end_ns=last_ns + GAP_NS,
+        )
+
+    def close(self) -> None:
+        """They hold nothing."""
+
+
+def _three_digits(value: int) -> int:
+    unit = int(10 ** max(0, len(str(value)) - 3))
+    return value // unit * unit
+
+
+def _histogram(counts: Counter[int]) -> Json:
+    buckets = sorted(counts.items())
+    ends = {"least": buckets[0][0], "most": buckets[-1][0]} if buckets else {"least": 0, "most": 0}
+    return {**ends, "sum": sum(value * count for value, count in buckets), "buckets": buckets}
 
 
 class Environment:

@@ -132,6 +132,8 @@ class RunningArm:
     _terminals: dict[str, Terminals] = field(default_factory=dict)
     executed: Counter[str] = field(default_factory=Counter)
     """Transactions of the round's windows, by kind, however they ended."""
+    prepared_work: Counter[str] = field(default_factory=Counter)
+    """Background work of the server that this program asked for between two windows, as `background_work` counts it."""
     _asleep_cpu_ns: int | None = None
 
     def start_server(self) -> None:

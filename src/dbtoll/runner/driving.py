@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -126,7 +127,7 @@ class Windows:
             engine.session(levels["isolation"], multiple=self.workload.multiple) if isinstance(engine, Durable) else []
         )
         terminals = running.terminals({**driving, "session": session, "imitation": not engine.answers})
-        engine.quiet(running.session())
+        _quiet(running)
         before = running.counters()
         ramp_up_ns, window_ns, rate = self.workload.pace()
         reply = terminals.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate)
@@ -149,6 +150,14 @@ class Windows:
             return None
         mix = self.workload.unlikely_mix(running.executed)
         return [*self.workload.violations(running.session()), *([mix] if mix else [])]
+
+
+def _quiet(running: RunningArm) -> None:
+    """A checkpoint, say; it is not counted as work that the server did by itself."""
+    engine, session = running.engine, running.session()
+    before = Counter(engine.background_work(session))
+    engine.quiet(session)
+    running.prepared_work.update(Counter(engine.background_work(session)) - before)
 
 
 def _ended(kind: Json) -> int:

@@ -15,13 +15,25 @@ import msgspec
 
 from dbtoll import facts, registry
 from dbtoll.channel.local import open_local
-from dbtoll.errors import EngineError, Unavailable
+from dbtoll.errors import EngineError, Unavailable, UsageError
 from dbtoll.images import dataset, disk, kernel, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Booting, Engine, Entry, Journal, Lasting, Machine, SettingAside, Workload
+from dbtoll.interfaces import (
+    Booting,
+    Durable,
+    Engine,
+    Entry,
+    Journal,
+    Lasting,
+    Machine,
+    SettingAside,
+    Transacting,
+    Workload,
+)
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
+from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
 from dbtoll.store import schema
@@ -163,6 +175,11 @@ def prepare(
         masters, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
+    if isinstance(workload, Transacting):
+        _demand_free(engine, settings)
+        if image is not None:
+            watch.say("what the driver costs by itself")
+            run_facts["driver"] = driver_alone(ground, experiment, workload)
     if isinstance(engine, SettingAside) and engine.set_aside:
         watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.set_aside))}")
         run_facts["settings_set_aside"] = dict(engine.set_aside)
@@ -172,7 +189,7 @@ def prepare(
         for number in range(experiment.parameter_sets)
     ]
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
-    if engine.answers:
+    if engine.answers and not isinstance(workload, Transacting):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
     fresh = _Copies(cache.root / "scratch" / folder.name, masters, ground, journal) if masters else None
@@ -187,6 +204,15 @@ def prepare(
         drop_data=fresh.drop if fresh else lambda arm: None,
     )
     return Prepared(ground, inputs, workload.queries, run_facts)
+
+
+def _demand_free(engine: Engine, settings: Mapping[str, str]) -> None:
+    """UsageError if a setting says what the factors of transactions are to say."""
+    if isinstance(engine, Durable) and (taken := sorted(engine.decided & settings.keys())):
+        raise UsageError(
+            f"with transactions the factors decide on {', '.join(taken)}",
+            'leave the setting out and say it so: durability = ["device"], ["system"] or ["server"] under [factors]',
+        )
 
 
 @contextmanager

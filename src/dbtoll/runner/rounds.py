@@ -345,7 +345,9 @@ class RoundRun:
             running = self.arms[name]
 
             def read(running: RunningArm) -> None:
-                background = running.engine.background_work(running.session()) if running.engine.answers else None
+                work = running.engine.background_work(running.session()) if running.engine.answers else None
+                prepared = running.prepared_work
+                background = work and {name: count - prepared[name] for name, count in work.items()}
                 inside = running.counters()
                 host = self.ground.host.counters()
                 self.write(

@@ -1,0 +1,48 @@
+"""What the driver of a transaction workload costs by itself: the same terminals against a server that answers at once."""
+
+from __future__ import annotations
+
+from dbtoll import registry
+from dbtoll.interfaces import Transacting
+from dbtoll.model import Experiment, Json, Place
+from dbtoll.runner.arms import Ground, place_name
+
+RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000
+"""Against the null server a second holds thousands of transactions of every kind but the rarest."""
+
+
+def driver_alone(ground: Ground, experiment: Experiment, workload: Transacting) -> Json:
+    """``{"null_us_per_transaction": {INTERACTION: us}, "null_per_s": {INTERACTION: rate}}``: CPU time of the driver for each
+    transaction, and how many it gets through, in a native arm that it shares with the null server.
+
+    BIAS: the null server speaks PostgreSQL's protocol alone; for MariaDB the figure is that of another, similar protocol.
+    """
+    native = registry.find("environments", "native")()
+    engine = registry.find("engines", "null")({})
+    place = Place(
+        name=place_name(ground.run_id, "calibration", 0),
+        run_id=ground.run_id,
+        arm="calibration",
+        image=ground.image,
+        provisions=(),
+        resources=experiment.resources,
+        cpuset=ground.cpuset,
+    )
+    found: Json = {"null_us_per_transaction": {}, "null_per_s": {}}
+    with native.open(ground.host, place, ground.journal) as machine:
+        server = engine.start(machine, "", {})
+        try:
+            for interaction in experiment.factors["interaction"]:
+                driving = {**workload.driving(interaction, experiment.seed), "session": [], "imitation": True}
+                terminals = machine.terminals(server.address, driving)
+                try:
+                    counts = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=WINDOW_NS, rate=None).counts
+                finally:
+                    terminals.close()
+                kinds = counts["transactions"].values()
+                done = sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in kinds)
+                found["null_us_per_transaction"][interaction] = counts["driver_cpu_ns"] / 1e3 / max(done, 1)
+                found["null_per_s"][interaction] = done * 1e9 / WINDOW_NS
+        finally:
+            engine.stop(machine, server)
+    return found

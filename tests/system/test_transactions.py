@@ -1,0 +1,132 @@
+"""Transaction workloads end to end: planted losses on `fake`; real servers, whose data are right or the arm is void."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.errors import UsageError
+from dbtoll.interfaces import Session
+from dbtoll.model import Outcome
+from dbtoll.workloads.tpcc import Workload as Tpcc
+from tests.support.one_round import measure_one_round
+from tests.support.program import dbtoll, is_root
+
+needs_root = pytest.mark.skipif(not is_root(), reason="native arms need root")
+
+FAKE = """
+question = "Is a planted loss of throughput found?"
+baseline = "base"
+[engine]
+name = "null"
+[workload]
+name = "{workload}"
+terminals = 2
+window = "2s"
+ramp_up = "100ms"
+rate = {rate}
+[precision]
+budget = "10s"
+rounds_max = 8
+[[arm]]
+name = "base"
+stack = "fake"
+[[arm]]
+name = "slow"
+stack = "fake:effect=0.25"
+"""
+
+REAL = """
+question = "Are the data right?"
+baseline = "native"
+[engine]
+name = "{engine}"
+[workload]
+name = "{workload}"
+terminals = 2
+window = "300ms"
+ramp_up = "100ms"
+{size}
+[factors]
+interaction = {interactions}
+[[arm]]
+name = "native"
+stack = "native"
+"""
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "history.ndjson").read_text().splitlines()]
+    return [line for line in lines if line["record"] == kind]
+
+
+@pytest.mark.parametrize(("workload", "rate"), [("tpcc", 0.0), ("tatp", 0.0), ("tatp", 50.0)])
+def test_a_planted_loss_of_throughput_is_found(tmp_path: Path, workload: str, rate: float) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text(FAKE.format(workload=workload, rate=rate))
+    done = dbtoll("run", str(file), "--runs-dir", str(tmp_path / "runs"), "--json")
+    assert done.returncode == 0, done.stderr
+    comparisons = json.loads(done.stdout)["comparisons"]
+    # Arrivals decide on the throughput of an open loop, and who arrives meanwhile waits: its response loses more.
+    metric, most = ("throughput", 0.30) if rate == 0 else ("response_p50", 0.60)
+    (found,) = [c for c in comparisons if (c["arm"], c["metric"], c["estimand"]) == ("slow", metric, "geomean")]
+    assert 0.20 < found["estimate"] < most, found
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("engine", "workload", "size", "interactions"),
+    [
+        ("postgres", "tpcc", "warehouses = 1", ["statement", "pipelined", "procedure"]),
+        ("mariadb", "tpcc", "warehouses = 1", ["statement", "pipelined", "procedure"]),
+        ("postgres", "tatp", "subscribers = 10000", ["statement", "pipelined"]),
+        ("mariadb", "tatp", "subscribers = 10000", ["statement", "pipelined"]),
+    ],
+)
+def test_a_round_is_measured_and_its_data_are_right(
+    tmp_path: Path, engine: str, workload: str, size: str, interactions: list[str]
+) -> None:
+    folder = tmp_path / "run"
+    text = REAL.format(engine=engine, workload=workload, size=size, interactions=json.dumps(interactions))
+    result = measure_one_round(text, folder)
+    (native,) = (arm for arm in result.arms if arm.name == "native")
+    assert native.outcome is Outcome.OK, native.reason
+    assert {gate.name: gate.passed for gate in native.gates}["consistent"] is True
+    driver = json.loads((folder / "facts.json").read_text())["driver"]
+    assert set(driver["null_per_s"]) == set(interactions)
+    assert all(0 < us < 1000 for us in driver["null_us_per_transaction"].values())
+    windows = [visit for visit in records(folder, "visit") if not visit["first_touch"] and visit["arm"] == "native"]
+    assert {visit["levels"]["interaction"] for visit in windows} == set(interactions)
+    for visit in windows:
+        kinds = visit["window"]["transactions"].values()
+        assert sum(kind["committed"] for kind in kinds) > 20
+        assert all(kind["failed"] == {} and kind["lost"] == 0 for kind in kinds), visit["levels"]
+
+
+@needs_root
+def test_data_that_are_wrong_void_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody changes a sum behind the workload's back."""
+    whole = Tpcc.violations
+
+    def meddle(self: Tpcc, session: Session, *, initially: bool = False) -> list[str]:
+        if not initially:
+            session.query("UPDATE warehouse SET w_ytd = w_ytd + 1")
+        return whole(self, session, initially=initially)
+
+    monkeypatch.setattr(Tpcc, "violations", meddle)
+    text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
+    result = measure_one_round(text, tmp_path / "run")
+    for arm in result.arms:
+        assert arm.outcome is Outcome.INVALID
+        assert "w_ytd is the sum of the districts' d_ytd (1 violations)" in (arm.reason or "")
+
+
+@needs_root
+def test_a_setting_that_a_factor_decides_on_is_refused(tmp_path: Path) -> None:
+    text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
+    text = text.replace('name = "postgres"', 'name = "postgres"\nsettings = {synchronous_commit = "off"}')
+    with pytest.raises(UsageError, match="the factors decide on synchronous_commit"):
+        measure_one_round(text, tmp_path / "run")
