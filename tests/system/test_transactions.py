@@ -11,6 +11,7 @@ import pytest
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import Session
 from dbtoll.model import Outcome
+from dbtoll.selfbench import faults
 from dbtoll.workloads.tpcc import Workload as Tpcc
 from tests.support.one_round import measure_one_round
 from tests.support.program import dbtoll, is_root
@@ -130,3 +131,18 @@ def test_a_setting_that_a_factor_decides_on_is_refused(tmp_path: Path) -> None:
     text = text.replace('name = "postgres"', 'name = "postgres"\nsettings = {synchronous_commit = "off"}')
     with pytest.raises(UsageError, match="the factors decide on synchronous_commit"):
         measure_one_round(text, tmp_path / "run")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("engine", "suffered"),
+    [
+        ("postgres", ["server_killed", "connections_reset", "deadlock_storm", "disk_full"]),
+        ("mariadb", ["server_killed", "connections_reset", "disk_full"]),
+    ],
+)
+def test_faults_are_survived_and_nothing_acknowledged_is_lost(engine: str, suffered: list[str]) -> None:
+    said: list[str] = []
+    certificate = faults.measure({"engines": [engine], "faults": suffered, "seconds": 4}, said.append)
+    assert certificate.holds(), certificate.facts["cases"]
+    assert certificate.figures["cases"] == len(suffered) + 2  # two less durable levels of a killed server

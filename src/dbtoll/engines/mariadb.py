@@ -117,14 +117,14 @@ class Engine:
 
     def settings(self, resources: Resources) -> dict[str, str]:
         """The table wins over the profile."""
-        return _texts({**SAME_EVERYWHERE, **_profile(self._profile, resources), **self._given})
+        return _texts({**_everywhere(resources), **_profile(self._profile, resources), **self._given})
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
         memory_mib = resources.memory_bytes >> 20
         return _texts(
             {
-                **SAME_EVERYWHERE,
+                **_everywhere(resources),
                 "innodb-buffer-pool-size": f"{memory_mib // 2}M",
                 "innodb-log-file-size": "512M",
                 "innodb-flush-log-at-trx-commit": "0",
@@ -293,6 +293,13 @@ class Engine:
         ((now,),) = session.query("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
         if now != DURABILITY[durability]:
             raise EngineError(f"innodb_flush_log_at_trx_commit is {now}, not {DURABILITY[durability]}", "")
+
+
+def _everywhere(resources: Resources) -> dict[str, str | None]:
+    """With an end to what InnoDB reserves of its address space: by default 8 TiB (10.11.12), more than User Mode Linux has.
+    Versions without that setting are told that it does not matter."""
+    most = {"loose-innodb-buffer-pool-size-max": f"{resources.memory_bytes >> 20}M"}
+    return {**SAME_EVERYWHERE, **most}
 
 
 def _profile(name: str, resources: Resources) -> dict[str, str]:

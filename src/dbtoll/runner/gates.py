@@ -148,6 +148,14 @@ def _commit_file(machine: Machine) -> None:
     machine.call("commit", {"folder": DATA, "size_bytes": COMMIT_BYTES, "count": COMMITS}, timeout_s=120.0)
 
 
+def processes_of(machine: Machine, host: Machine) -> set[int]:
+    """All processes of an arm, as the host numbers them; none where that cannot be told."""
+    outermost = _outermost(machine, host)
+    if outermost is None or not isinstance(host, AgentMachine):
+        return set()
+    return _members(host, outermost.group)
+
+
 def _members(host: AgentMachine, group: str) -> set[int]:
     """Numbers of the processes in a control group and in all groups below it."""
     pids = {int(pid) for pid in host.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}

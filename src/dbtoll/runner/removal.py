@@ -12,7 +12,7 @@ from typing import Any
 
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, dockerd, enclose, setting
+from dbtoll.environments import cgroups, docker, dockerd, enclose, mounted, setting
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, remove_tree
@@ -38,6 +38,7 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             "litter": lambda identity: dockerd.remove_litter(host, identity),
             "stage": lambda identity: enclose.remove(host, dict(identity)),
             "directory": lambda identity: dataset.remove_copy(host, str(identity["path"])),
+            mounted.KIND: lambda identity: mounted.remove(host, identity),
             setting.KIND: lambda identity: setting.restore(host, identity),
             gates.TRACING: lambda identity: gates.end_tracing(host, identity),
         }

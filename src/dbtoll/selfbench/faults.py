@@ -1,0 +1,409 @@
+"""What transactions survive: each fault in the middle of a window of TPC-C with one warehouse, and what the data hold afterwards.
+
+After each fault the twelve conditions of clause 3.3.2 must hold, and every transaction that was acknowledged must be there: an
+order for each New-Order, a history row with its amount for each Payment. Where a commit was told not to wait for the device, what
+may be missing is bounded by what was acknowledged in the engine's loss window before the fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dbtoll.environments import mounted
+from dbtoll.errors import DbtollError, EngineError
+from dbtoll.images import dataset
+from dbtoll.interfaces import Durable, Machine, Session, Terminals
+from dbtoll.model import Arm, Artifact, Experiment, Json, Option, WindowReply
+from dbtoll.runner import gates
+from dbtoll.runner.arms import DATA, RunningArm, open_stack
+from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.run import ready
+from dbtoll.selfbench import Bound, Certificate, Say, here
+from dbtoll.selfbench.precision import Quiet
+from dbtoll.workloads.tpcc import Workload
+
+ABOUT = "faults during transactions: hangs, conditions violated, acknowledged transactions lost; what less durable commits lose"
+
+ENGINES = ("postgres", "mariadb")
+
+FAULTS: Mapping[str, str] = {
+    "server_killed": "native",
+    "connections_reset": "native",
+    "deadlock_storm": "native",
+    "disk_full": "native",
+    "machine_killed": "uml",
+}
+"""Fault -> the stack that suffers it. A guest has a memory that can be lost."""
+
+OPTIONS = {
+    "engines": Option("list", list(ENGINES), "engines"),
+    "faults": Option("list", list(FAULTS), f"some of {', '.join(FAULTS)}"),
+    "seconds": Option("integer", 6, "length of a window; the fault comes after a third of it"),
+}
+
+TERMINALS = {"deadlock_storm": 64}
+"""Else `FEW`."""
+FEW = 8
+
+LESS_DURABLE: Mapping[str, tuple[str, ...]] = {"server_killed": ("system", "server"), "machine_killed": ("server",)}
+"""Faults that can lose what a less durable commit acknowledged. A machine that is killed may leave PostgreSQL's files unusable
+when fsync is off (its manual, section 20.5), so `system` is left out there."""
+
+LOSS_WINDOW_S = {"postgres": 0.6, "mariadb": 1.0}
+"""Three times wal_writer_delay (manual, section 30.4); innodb_flush_log_at_timeout. In an emulated or paravirtual guest it is the
+guest's time."""
+
+SLACK_S = 0.5
+"""Between a transaction's commit and the moment at which we know that the fault struck."""
+
+PATIENCE = "5s"
+RESTART_S = 120.0
+
+ROOM_BYTES = 160 << 20
+"""What a disk that is going to be full has beside the data: a server makes itself another log when it starts."""
+FILLER = f"{DATA}/dbtoll-filler"
+FULL_S = 1.5
+
+
+@dataclass(slots=True)
+class Case:
+    """One fault and what came of it."""
+
+    engine: str
+    fault: str
+    durability: str
+    acknowledged: int = 0
+    lost: int = 0
+    may_be_lost: int = 0
+    violations: list[str] = field(default_factory=list)
+    counts: Json = field(default_factory=dict)
+    problem: str | None = None
+
+    def as_text(self) -> str:
+        told = [f"{self.acknowledged} acknowledged", f"{self.lost} of them lost"]
+        if self.durability != "device":
+            told.append(f"at most {self.may_be_lost} may be")
+        told += [f"{name.replace('_', ' ')} {count}" for name, count in self.counts.items()]
+        told += self.violations + ([self.problem] if self.problem else [])
+        return f"{self.engine}, {self.fault}, durability {self.durability}: {', '.join(told)}"
+
+
+def measure(options: Mapping[str, Any], say: Say) -> Certificate:
+    """Each case on a fresh copy of the same data, one after the other."""
+    cases: list[Case] = []
+    told: Json = {}
+    stacks, missing = here.present(sorted(set(FAULTS.values()) - {here.BASELINE}), say)
+    for engine in options["engines"]:
+        seconds = int(options["seconds"])
+        driving = {"warehouses": 1, "window": f"{seconds}s", "ramp_up": "0s", "patience": PATIENCE}
+        asked = here.over(stacks, {"name": engine}, {"name": "tpcc", **driving})
+        with (
+            TemporaryDirectory(prefix="dbtoll-selfbench-") as folder,
+            ready(asked, Path(folder), Quiet(say)) as prepared,
+        ):
+            for fault in options["faults"]:
+                for durability in ("device", *LESS_DURABLE.get(fault, ())):
+                    case = Case(engine, fault, durability)
+                    if FAULTS[fault] not in stacks:
+                        say(f"{case.as_text()}: left out: {missing.get(FAULTS[fault])}")
+                        continue
+                    cases.append(case)
+                    try:
+                        suffer(prepared, asked, case, seconds)
+                    except DbtollError as error:
+                        case.problem = error.message
+                    say(case.as_text())
+            told |= {"host": prepared.facts["host"], "missing": missing}
+    durable = [case for case in cases if case.durability == "device"]
+    figures = {
+        "cases": len(cases),
+        "not_survived": sum(case.problem is not None for case in cases),
+        "conditions_violated": sum(len(case.violations) for case in cases),
+        "acknowledged": sum(case.acknowledged for case in durable),
+        "acknowledged_lost": sum(case.lost for case in durable),
+        "lost_beyond_window": sum(max(0, case.lost - case.may_be_lost) for case in cases if case not in durable),
+    }
+    told["cases"] = [case.as_text() for case in cases]
+    none = Bound(most=0)
+    bounds = {
+        "cases": Bound(least=1),
+        "not_survived": none,
+        "conditions_violated": none,
+        "acknowledged": Bound(least=1),
+        "acknowledged_lost": none,
+        "lost_beyond_window": none,
+    }
+    return Certificate("faults", figures, bounds, told)
+
+
+# --- one case --------------------------------------------------------------------------------------------------------
+
+
+def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> None:
+    """Drives a window, lets the fault happen, makes the server whole again, and looks."""
+    arm = next(each for each in asked.arms if each.name == FAULTS[case.fault] and each.copy_of is None)
+    workload = prepared.inputs.workload
+    assert isinstance(workload, Workload)
+    assert prepared.inputs.fresh_data is not None
+    data = prepared.inputs.fresh_data(arm)
+    try:
+        with ExitStack() as around, ExitStack() as closing:
+            if case.fault == "disk_full":
+                data = around.enter_context(_small_disk(prepared, data))
+            running = _started(prepared, asked, arm, data, closing)
+            durable = running.engine
+            assert isinstance(durable, Durable)
+            isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
+            durable.make_durable(running.session(), case.durability)
+            driving = {
+                **workload.driving("statement", seed=1),
+                "terminals": TERMINALS.get(case.fault, FEW),
+                "session": durable.session(isolation, multiple=workload.multiple),
+            }
+            before = held(running.session())
+            terminals = running.machine.terminals(_address(running), driving)
+            if case.fault == "machine_killed":
+                reply = _until_the_machine_dies(running, prepared.ground.host, terminals, case, seconds)
+                closing.close()
+                running = _started(prepared, asked, arm, data, closing)
+            else:
+                reply = _with_fault(running, terminals, case, seconds)
+            _judge(running, workload, case, before, reply)
+            running.stop_server()
+    finally:
+        prepared.inputs.drop_data(arm)
+
+
+@contextmanager
+def _small_disk(prepared: Prepared, data: Artifact) -> Iterator[Artifact]:
+    """The same data on a file system of their own with little room."""
+    host = prepared.ground.host
+    size_bytes = dataset.tree_bytes(host, data.path) + ROOM_BYTES
+    with mounted.in_memory(host, prepared.ground.journal, f"{data.path}-small", size_bytes) as path:
+        host.run(["cp", "--archive", "--", data.path, f"{path}/data"], timeout_s=600)
+        yield Artifact(f"{data.key}-small", f"{path}/data", data.kind)
+
+
+def _started(prepared: Prepared, asked: Experiment, arm: Arm, data: Artifact, closing: ExitStack) -> RunningArm:
+    machine = open_stack(prepared.ground, asked, arm, data, closing)
+    running = RunningArm(arm, machine, prepared.inputs.engine, prepared.inputs.settings, closing)
+    running.start_server()
+    return running
+
+
+def _address(running: RunningArm) -> Any:
+    assert running.server is not None
+    return running.server.address
+
+
+def _with_fault(running: RunningArm, terminals: Terminals, case: Case, seconds: int) -> WindowReply:
+    """The window's report; the server is up when it returns."""
+    try:
+        with ThreadPoolExecutor(1) as other:
+            window = other.submit(terminals.window, ramp_up_ns=0, window_ns=seconds * 1_000_000_000, rate=None)
+            time.sleep(seconds / 3)
+            _HAPPENINGS[case.fault](running)
+            return window.result()
+    finally:
+        terminals.close()
+
+
+def _kill_server(running: RunningArm) -> None:
+    """With all its processes at once; it is started again a moment later."""
+    server = running.server
+    assert server is not None
+    machine = running.machine
+    kill = 'kill -9 "$1" $(cat "/proc/$1/task/$1/children")'
+    machine.run(["sh", "-c", kill, "sh", str(server.pid)])
+    time.sleep(0.3)
+    _start_again(running)
+
+
+def _start_again(running: RunningArm) -> None:
+    """What still holds the data (orphans of a killed PostgreSQL) goes by itself."""
+    running.close_sessions()
+    running.server = None
+    until = time.monotonic() + RESTART_S
+    while True:
+        try:
+            return running.start_server()
+        except EngineError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.3)
+
+
+def _reset_connections(running: RunningArm) -> None:
+    """Every connection but the one that asks, by the server."""
+    session = running.session()
+    if running.engine.name == "postgres":
+        others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        session.query(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+        return
+    rows = session.query(
+        "SELECT id FROM information_schema.processlist WHERE user <> 'system user' AND id <> connection_id()"
+    )
+    for (number,) in rows:
+        try:
+            session.query(f"KILL CONNECTION {number}")
+        except EngineError:
+            continue  # it has just gone
+
+
+def _fill_disk(running: RunningArm) -> None:
+    """All that is free is taken for a while, then given back; a server that did not survive that is started again."""
+    machine = running.machine
+    machine.run(["dd", "if=/dev/zero", f"of={FILLER}", "bs=64k", "status=none"], check=False, timeout_s=300)
+    time.sleep(FULL_S)
+    machine.run(["rm", "-f", FILLER])
+    server = running.server
+    assert server is not None
+    time.sleep(0.5)
+    if machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 0:
+        return
+    _start_again(running)
+
+
+def _nothing(running: RunningArm) -> None:
+    """The terminals are in each other's way enough."""
+
+
+_HAPPENINGS: Mapping[str, Callable[[RunningArm], None]] = {
+    "server_killed": _kill_server,
+    "connections_reset": _reset_connections,
+    "deadlock_storm": _nothing,
+    "disk_full": _fill_disk,
+}
+
+
+PIECE_S = 0.5
+"""Windows of a machine that is going to be killed: what they acknowledged is known, all but the last's."""
+
+
+def _until_the_machine_dies(
+    running: RunningArm, host: Machine, terminals: Terminals, case: Case, seconds: int
+) -> WindowReply:
+    """The report of the last window that was whole. `Case.may_be_lost` is set."""
+    pieces: list[tuple[float, WindowReply]] = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        reply = terminals.window(ramp_up_ns=0, window_ns=round(PIECE_S * 1e9), rate=None)
+        pieces.append((time.monotonic(), reply))
+
+    with ThreadPoolExecutor(1) as other:
+        window = other.submit(terminals.window, ramp_up_ns=0, window_ns=seconds * 1_000_000_000, rate=None)
+        time.sleep(PIECE_S / 2)
+        killed = time.monotonic()
+        for pid in gates.processes_of(running.machine, host):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(DbtollError):  # it dies with its machine
+            window.result()
+    risky_s = LOSS_WINDOW_S[case.engine] + SLACK_S
+    case.may_be_lost = sum(_done(reply) for ended, reply in pieces if ended > killed - risky_s)
+    return pieces[-1][1]
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the data hold: orders by "warehouse district"; payments by warehouse, and their sum in hundredths."""
+
+    orders: Mapping[str, int]
+    payments: Mapping[str, int]
+    cents: Mapping[str, int]
+
+
+def held(session: Session) -> Held:
+    """Of the data as they are."""
+    orders = session.query("SELECT o_w_id, o_d_id, count(*) FROM orders GROUP BY o_w_id, o_d_id", timeout_s=600)
+    history = session.query("SELECT h_w_id, count(*), sum(h_amount) FROM history GROUP BY h_w_id", timeout_s=600)
+    return Held(
+        {f"{warehouse} {district}": int(count or 0) for warehouse, district, count in orders},
+        {str(warehouse): int(count or 0) for warehouse, count, _ in history},
+        {str(warehouse): round(float(amount or 0) * 100) for warehouse, _, amount in history},
+    )
+
+
+def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, reply: WindowReply) -> None:
+    now = held(running.session())
+    told = _acknowledged(reply.counts["acknowledged"])
+    pairs = [
+        ("orders", told.orders, told.unknown_orders, before.orders, now.orders),
+        ("payments", told.payments, told.unknown_payments, before.payments, now.payments),
+    ]
+    for what, known, unknown, old, new in pairs:
+        for key in sorted(known.keys() | unknown.keys() | new.keys()):
+            grown = new.get(key, 0) - old.get(key, 0)
+            case.acknowledged += known[key]
+            case.lost += max(0, known[key] - grown)
+            # Of a machine that died nobody knows what its last window had sent.
+            if case.fault != "machine_killed" and grown > known[key] + unknown[key]:
+                case.violations.append(f"{grown} {what} of {key}, {known[key]} acknowledged, {unknown[key]} unknown")
+    if case.lost == 0 and not told.unknown_payments and case.fault != "machine_killed":
+        for key, cents in told.cents.items():
+            if now.cents[key] - before.cents[key] != cents:
+                case.violations.append(f"payments of warehouse {key} do not add up to what was acknowledged")
+    case.violations += workload.violations(running.session())
+    kinds = reply.counts["transactions"].values()
+    case.counts = {
+        "connections_lost": reply.counts["connections_lost"],
+        "reconnects": reply.counts["reconnects"],
+        "retried": sum(sum(kind["retried"].values()) for kind in kinds),
+        "failed": sum(sum(kind["failed"].values()) for kind in kinds),
+        "unknown": sum(kind["unknown"] for kind in kinds),
+    }
+    if case.fault == "machine_killed":
+        return
+    series = reply.counts["series"]
+    strikes = len(series) // 3
+    if case.durability != "device":
+        intervals = round((LOSS_WINDOW_S[case.engine] + SLACK_S) * 1e9 / reply.counts["interval_ns"])
+        case.may_be_lost = sum(series[max(0, strikes - intervals) : strikes + intervals])
+    if sum(series[-strikes:]) == 0:
+        case.problem = "no transaction ended in the last third of the window"
+    if case.fault == "disk_full" and not case.counts["failed"] + case.counts["connections_lost"]:
+        case.problem = "nobody noticed that the disk was full"
+    if case.fault == "deadlock_storm" and case.counts["retried"] == 0:
+        case.problem = "nobody was in anybody's way"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What the terminals know of, all threads together; the keys are `Held`'s."""
+
+    orders: Counter[str] = field(default_factory=Counter)
+    payments: Counter[str] = field(default_factory=Counter)
+    cents: Counter[str] = field(default_factory=Counter)
+    unknown_orders: Counter[str] = field(default_factory=Counter)
+    unknown_payments: Counter[str] = field(default_factory=Counter)
+
+
+def _acknowledged(ledgers: Sequence[Json]) -> Acknowledged:
+    found = Acknowledged()
+    for ledger in ledgers:
+        found.orders.update(ledger["new_orders"])
+        found.unknown_orders.update(ledger["unknown_new_orders"])
+        for warehouse, (count, cents) in ledger["payments"].items():
+            found.payments[warehouse] += count
+            found.cents[warehouse] += cents
+        for warehouse, (count, _) in ledger["unknown_payments"].items():
+            found.unknown_payments[warehouse] += count
+    return found
+
+
+def _done(reply: WindowReply) -> int:
+    return sum(int(kind["committed"]) for kind in reply.counts["transactions"].values())
