@@ -364,6 +364,15 @@ class Workload(Protocol):
 
 
 @runtime_checkable
+class Resuming(Protocol):
+    """Power of a workload whose `Workload.load` goes on where an earlier one was killed or interrupted."""
+
+    def loaded(self, session: Session) -> frozenset[str]:
+        """Names of the parts of a load that are there."""
+        ...
+
+
+@runtime_checkable
 class Transacting(Protocol):
     """Power of a workload whose transactions the agent knows: terminals work in measurement windows, and what proves them
     is the state of the data. Its one query, as far as plans go, is a window.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from dbtoll.channel.machine import AgentMachine
+from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import Unavailable
 from dbtoll.images import dataset
-from dbtoll.images.cache import Cache, Entry
+from dbtoll.images.cache import Cache, Entry, let_go_on
 from dbtoll.interfaces import Machine, Server
 from dbtoll.model import Artifact, Json, Option, Provision, Resources, Statement
+from dbtoll.workloads.tpcc import Workload as Tpcc
 
 OpenArm = Callable[..., Machine]
 RESOURCES = Resources(memory_bytes=1 << 30)
@@ -162,3 +165,60 @@ def test_a_load_that_fails_leaves_nothing(build: Build, tmp_path: Path, monkeypa
     with pytest.raises(RuntimeError, match="boom"):
         build()
     assert [path.suffix for path in (tmp_path / "cache" / "dataset").iterdir()] == [".lock"]
+
+
+# --- a load that is interrupted ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [Engine({}), MariaDb({})], ids=["postgres", "mariadb"])
+@pytest.mark.parametrize("harm", [None, "its log is gone"])
+def test_a_load_that_is_interrupted_goes_on(open_arm: OpenArm, tmp_path: Path, engine: Any, harm: str | None) -> None:
+    """Interrupted between rows and indexes. What is left of it is of no use if somebody has harmed it: then it begins anew."""
+    opened = iter(range(100))
+
+    def opener(provisions: tuple[Provision, ...]) -> Machine:
+        return open_arm(*provisions, name=f"load{next(opened)}", resources=RESOURCES, packages=engine.packages)
+
+    said: list[str] = []
+
+    def build(interrupt: str | None) -> Entry:
+        def hear(text: str) -> None:
+            said.append(text)
+            if text == interrupt:
+                raise KeyboardInterrupt
+
+        cache, image = Cache(tmp_path / "cache"), Artifact("image", "/")
+        return dataset.build(cache, opener, engine, Tpcc({}), image=image, resources=RESOURCES, progress=hear)
+
+    with pytest.raises(KeyboardInterrupt):
+        build("indexes")
+    (building,) = (tmp_path / "cache" / "dataset").glob("*.building")
+    if harm:
+        for log in [*building.glob("content/pg_wal"), *building.glob("content/ibdata1")]:
+            shutil.rmtree(log) if log.is_dir() else log.unlink()
+    load = build(None).facts["load"]
+    assert not building.exists()
+    if harm:
+        assert load["resumed_parts"] == 0
+        assert load["rows"]["customer"] == 30_000
+    else:
+        assert load["resumed_parts"] > 9  # nine tables, and what was done of the scripts
+        assert load["rows"] == {}
+        assert "going on with tpcc in " + engine.name in said
+
+
+def test_clean_removes_what_a_load_left(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+
+    def interrupted(content: Path) -> Json:
+        (content / "half").write_text("half")
+        let_go_on(content)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.obtain("kind", {}, interrupted, estimate_bytes=0)
+    (building,) = (tmp_path / "cache" / "kind").glob("*.building")
+    cache.sweep()
+    assert building.exists()
+    cache.sweep(everything=True)
+    assert not building.exists()

@@ -33,6 +33,8 @@ CONTENT = "content"
 MANIFEST = "manifest.json"
 BUILDING = ".building"
 LOCK = ".lock"
+RESUMABLE = "resumable"
+"""File beside the content of an unfinished entry that the next build may go on with: the boot in which it was begun."""
 
 SPARE_BYTES = 256 << 20
 """Left free beside every estimate: a file system that is full to the last block fails elsewhere, and later."""
@@ -54,7 +56,8 @@ class Entry:
 
 
 Build = Callable[[Path], Json]
-"""Fills the empty directory that it is given; returns the facts for the manifest. May raise anything."""
+"""Fills the directory that it is given, empty unless a build before it `let_go_on`; returns the facts for the manifest. May raise
+anything."""
 
 
 def default_root() -> Path:
@@ -121,33 +124,36 @@ class Cache:
             if found := self.find(kind, recipe):
                 return found
             building = whole.with_name(key + BUILDING)
-            remove_tree(building)
             with room_for(self.root, estimate_bytes, what=f"the {kind}"):
-                try:
-                    self._build(building, recipe, build)
-                except BaseException:
-                    remove_tree(building)
-                    raise
+                self._build(building, recipe, build)
             building.rename(whole)
             sync_directory(whole.parent)
         found = self.find(kind, recipe)
         assert found is not None  # it was renamed a moment ago, under the lock
         return found
 
-    def sweep(self) -> None:
-        """Removes what killed builds left. What is being built now is locked, and is left alone."""
+    def sweep(self, *, everything: bool = False) -> None:
+        """Removes what killed builds left, but for what can be gone on with, unless ``everything``. What is being built now is
+        locked, and is left alone."""
         for left in sorted(self.root.glob(f"*/*{BUILDING}")):
+            if can_go_on(left) and not everything:
+                continue
             whole = left.with_name(left.name.removesuffix(BUILDING))
             with self._locked(whole, None) as locked:
                 if locked:
                     remove_tree(left)
 
     def _build(self, building: Path, recipe: Json, build: Build) -> None:
-        content = building / CONTENT
-        content.mkdir(parents=True)
-        facts = build(content)
+        goes_on = can_go_on(building)
+        try:
+            facts = _fill(building, build)
+        except Exception:
+            if not goes_on:
+                raise
+            facts = _fill(building, build)  # what an earlier build left was of no use
         manifest = json.dumps({"recipe": recipe, "facts": facts}, indent=2, sort_keys=True)
         (building / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+        (building / RESUMABLE).unlink(missing_ok=True)
         # The rename that makes it visible must not reach the disk before what it makes visible.
         subprocess.run(["sync", "--file-system", str(building)], check=True)
 
@@ -170,6 +176,38 @@ class Cache:
                 waiting()
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield True
+
+
+def _fill(building: Path, build: Build) -> Json:
+    """The facts; nothing is left of a build that fails, nor of one that is interrupted and does not let others go on."""
+    if not can_go_on(building):
+        remove_tree(building)
+    content = building / CONTENT
+    content.mkdir(parents=True, exist_ok=True)
+    try:
+        return build(content)
+    except BaseException as error:
+        if not (isinstance(error, KeyboardInterrupt) and can_go_on(building)):
+            remove_tree(building)
+        raise
+
+
+def let_go_on(content: Path) -> None:
+    """Said by a build of ``content``: should it be killed or interrupted from now on, the next one finds what it left there and
+    goes on with it. Not after a reboot, as nothing had to be flushed."""
+    (content.parent / RESUMABLE).write_text(_boot(), encoding="utf-8")
+
+
+def can_go_on(building: Path) -> bool:
+    """Whether the build that was there let others go on, in this life of the machine."""
+    try:
+        return (building / RESUMABLE).read_text(encoding="utf-8") == _boot()
+    except OSError:
+        return False
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
 
 
 @contextmanager

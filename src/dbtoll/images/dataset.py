@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dbtoll.errors import ProgramFailed
-from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, no_room
-from dbtoll.interfaces import Engine, Machine, Workload
+from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
+from dbtoll.interfaces import Engine, Machine, Resuming, Workload
 from dbtoll.model import Artifact, Json, Provision, Resources
 
 DATA = "/dbtoll/data"
@@ -59,9 +59,15 @@ def build(
 
     def load(content: Path) -> Json:
         place = Artifact(key=f"dataset-{content.parent.name}", path=str(content))
-        progress(f"loading {workload.name} into {engine.name}")
+        goes_on = can_go_on(content.parent)
+        progress(
+            f"{'going on with' if goes_on else 'loading'} {workload.name} {'in' if goes_on else 'into'} {engine.name}"
+        )
         with open_machine((Provision(place, DATA, writable=True),)) as machine:
-            engine.create(machine, DATA)
+            if not goes_on:
+                engine.create(machine, DATA)
+            if isinstance(workload, Resuming):
+                let_go_on(content)
             server = engine.start(machine, DATA, settings)
             load_facts = workload.load(machine, engine.name, server, progress)
             session = machine.serial(server.address, connection="one")

@@ -68,7 +68,7 @@ def clean_all(runs_dir: Path) -> Cleaned:
             remove_tree(file.parent)  # nobody reads the journal of what was no run
             cleaned.removed.append(f"directory path={file.parent}")
     halves = set(cache.root.glob(f"*/*{BUILDING}"))
-    cache.sweep()
+    cache.sweep(everything=True)
     cleaned.removed += [f"half of a build, path={path}" for path in sorted(halves) if not path.exists()]
     return cleaned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from statistics import NormalDist
@@ -13,12 +13,15 @@ from typing import Any
 
 from dbtoll.errors import EngineError, UsageError
 from dbtoll.interfaces import Machine, Server, Session
-from dbtoll.model import AnswerReference, Json, Option, Statement
+from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.loading import by_tenths, login_of, run_in_order, run_side_by_side
 
 CONNECTIONS = 2
 """How many connections load and index at the same time."""
+
+LOADED = "dbtoll_loaded"
+"""Table with the names of the parts that are there while a load goes on."""
 
 CHECK_DEADLINE_S = 3600.0
 """A condition joins the largest tables; seen: 2 s for 5 warehouses here, a minute in an emulated guest."""
@@ -142,25 +145,26 @@ class Transactions(ABC):
         AgentFailure of ``oltp_load``.
         """
         address = server.address
-        # MariaDB stores a table by its primary key: rows that come in its order are best loaded into it.
-        before = ("schema", "keys") if engine == "mariadb" else ("schema",)
-        after = ("indexes",) if engine == "mariadb" else ("keys", "indexes")
-        progress("schema")
-        for stem in before:
-            run_in_order(machine, address, self.parts(stem, engine))
-        progress("rows")
-        parameters = {**login_of(address), "workload": self.size(), "connections": CONNECTIONS}
-        loaded = machine.call("oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress))
-        progress("keys and indexes")
-        index_ns = 0
-        for stem in after:
-            index_ns += run_side_by_side(machine, address, self.parts(stem, engine), connections=CONNECTIONS)
-        for stem in self.scripts(engine):
-            progress(stem.replace("-", " "))
-            index_ns += run_in_order(machine, address, self.parts(stem, engine))
         session = machine.serial(address, connection="one")
         try:
-            session.query("DROP TABLE dbtoll_loaded")
+            done = self.loaded(session)
+            if done:
+                progress(f"{len(done)} parts are there")
+            # MariaDB stores a table by its primary key: rows that come in its order are best loaded into it.
+            early, late = (
+                (["schema", "keys"], ["indexes"]) if engine == "mariadb" else (["schema"], ["keys", "indexes"])
+            )
+            for stem in early:
+                self._build(machine, address, engine, stem, done, progress)
+            progress("rows")
+            parameters = {**login_of(address), "workload": self.size(), "connections": CONNECTIONS}
+            loaded = machine.call(
+                "oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress)
+            )
+            index_ns = 0
+            for stem in [*late, *self.scripts(engine)]:
+                index_ns += self._build(machine, address, engine, stem, done, progress)
+            session.query(f"DROP TABLE {LOADED}")
             self.demand_sound(session)
         finally:
             session.close()
@@ -169,7 +173,36 @@ class Transactions(ABC):
             "generate_ns": loaded["generate_ns"],
             "load_ns": loaded["wall_ns"],
             "index_ns": index_ns,
+            "resumed_parts": len(done),
         }
+
+    def loaded(self, session: Session) -> frozenset[str]:
+        """See interfaces.Resuming. The agent adds those of the rows itself (``oltp_load``)."""
+        session.query(f"CREATE TABLE IF NOT EXISTS {LOADED} (piece varchar(64) PRIMARY KEY)")
+        return frozenset(str(piece) for (piece,) in session.query(f"SELECT piece FROM {LOADED}"))
+
+    def _build(
+        self,
+        machine: Machine,
+        address: Address,
+        engine: str,
+        stem: str,
+        done: frozenset[str],
+        progress: Callable[[str], None],
+    ) -> int:
+        """Runs what is left of a script; ns. Each statement that is done is noted: PostgreSQL does both or none; if MariaDB is
+        killed between the two, the statement is refused the next time, and the load begins anew."""
+        progress(stem.replace("-", " "))
+        named = {f"{stem} {number}": part for number, part in enumerate(self.parts(stem, engine))}
+        left = {name: part for name, part in named.items() if name not in done}
+        note = f"INSERT INTO {LOADED} VALUES ('{{}}')"
+        if engine == "postgres":
+            both = [replace(part, sql=f"{part.sql};\n{note.format(name)}") for name, part in left.items()]
+            return run_side_by_side(
+                machine, address, both, connections=CONNECTIONS if stem in {"keys", "indexes"} else 1
+            )
+        after = [(part, replace(part, sql=note.format(name))) for name, part in left.items()]
+        return run_in_order(machine, address, [each for pair in after for each in pair])
 
     def load_deadline_s(self) -> float:
         """For all rows."""
