@@ -86,7 +86,9 @@ def compare(
         list[str], typer.Argument(metavar="ENV...", help="For example: docker docker:runsc,network=host")
     ],
     engine: Annotated[str, typer.Option(help="Database engine.")] = "postgres",
-    workload: Annotated[str, typer.Option(help="tpch, or sql:DIR for your own statements.")] = "tpch",
+    workload: Annotated[
+        str, typer.Option(help="tpch, tpcc:5,terminals=4, tatp:100000, or sql:DIR for your own statements.")
+    ] = "tpch",
     scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")] = None,
     indexes: Annotated[str | None, typer.Option(help="Index profile of TPC-H.")] = None,
     queries: Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")] = None,
@@ -100,9 +102,10 @@ def compare(
     margin: Annotated[str, typer.Option(help="Differences below it do not matter to you.")] = "2%",
     confidence: Annotated[str, typer.Option(help="Of the intervals.")] = "95%",
     baseline: Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")] = None,
-    temperature: Annotated[str, typer.Option(help="warm, cold or warm+cold.")] = "warm",
-    connection: Annotated[str, typer.Option(help="one, per_statement or both with +.")] = "one",
-    protocol: Annotated[str, typer.Option(help="simple, extended, prepared.")] = "simple",
+    factor: Annotated[
+        list[str] | None,
+        typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=one+per_statement; see SPEC."),
+    ] = None,
     cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
     seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
@@ -115,26 +118,16 @@ def compare(
     """Compare environments: native and its second copy (A/A) come by themselves."""
     from dbtoll import commands
 
-    name, _, directory = workload.partition(":")
-    workload_options = {
-        "scale": scale,
-        "indexes": indexes,
-        "queries": queries.split("+") if queries else None,
-        "directory": str(Path(directory).absolute()) if directory else None,
-    }
     text = commands.comparison_text(
         stacks,
         baseline=baseline,
         engine=engine,
         engine_options={"profile": profile, "settings_file": str(settings.absolute()) if settings else None},
-        workload=name,
-        workload_options=workload_options,
+        workload=workload,
+        workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
         image=image,
         tables={
-            "factors": {
-                k: v.split("+")
-                for k, v in (("temperature", temperature), ("connection", connection), ("protocol", protocol))
-            },
+            "factors": commands.factors(factor or []),
             "resources": {"cpus": cpus, "memory": memory},
             "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
         },

@@ -73,18 +73,32 @@ def comparison_text(
     tables: Mapping[str, Mapping[str, Any]],
     top: Mapping[str, Any],
 ) -> str:
-    """The specification that `dbtoll compare` stands for."""
+    """The specification that `dbtoll compare` stands for. ``workload``: NAME:OPTION=VALUE,…"""
+    name, given = spec.parse_words(workload, "workloads")
+    if "directory" in given:
+        given["directory"] = str(Path(given["directory"]).absolute())
     pictured = {} if image is None else {"path" if "/" in image or Path(image).exists() else "suite": image}
     return spec.comparison(
         stacks,
         baseline=baseline,
         engine=engine,
         engine_options={key: value for key, value in engine_options.items() if value is not None},
-        workload=workload,
-        workload_options={key: value for key, value in workload_options.items() if value is not None},
+        workload=name,
+        workload_options=given | {key: value for key, value in workload_options.items() if value is not None},
         tables={**tables, "image": pictured},
         top=top,
     )
+
+
+def factors(given: Sequence[str]) -> dict[str, list[str]]:
+    """``connection=one+per_statement`` -> its levels."""
+    found = {}
+    for text in given:
+        name, equals, levels = text.partition("=")
+        if not equals or not levels:
+            raise UsageError(f"--factor {text}: no levels", "write FACTOR=LEVEL+LEVEL")
+        found[name] = levels.split("+")
+    return found
 
 
 def run(

@@ -331,6 +331,8 @@ class Workload(Protocol):
     """What is asked of the server. A module ``workloads/NAME`` defines a class ``Workload`` made from its options."""
 
     name: str
+    primary: str
+    """The option that the short form sets: ``tpcc:5``."""
     options: Mapping[str, Option]
     writes: bool
     """Whether its statements change data: then an arm whose commits do not reach the device is void."""

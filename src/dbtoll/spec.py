@@ -197,18 +197,27 @@ def _toml(value: Any) -> str:
 
 
 def _step(text: str) -> Step:
+    name, given = parse_words(text, "environments")
+    return Step(name, given_values(given, registry.find("environments", name).options, f"environment {name!r}"))
+
+
+def parse_words(text: str, family: str) -> tuple[str, dict[str, str]]:
+    """``NAME:WORD,OPTION=VALUE,…`` -> the name, and the values as text; the word without ``=`` is the primary option's.
+
+    UsageError for a form or a name that does not exist; the values are not looked at.
+    """
     name, _, rest = text.partition(":")
-    environment = registry.find("environments", name.strip())
-    given: dict[str, Any] = {}
+    named = registry.find(family, name.strip())
+    given: dict[str, str] = {}
     for index, word in enumerate(filter(None, rest.split(","))):
         key, equals, value = word.partition("=")
         if equals:
             given[key.strip()] = value.strip()
-        elif index == 0 and environment.primary:
-            given[environment.primary] = word.strip()
+        elif index == 0 and named.primary:
+            given[named.primary] = word.strip()
         else:
             raise UsageError(f"{text!r}: {word!r} is not an option", "write NAME:OPTION=VALUE,OPTION=VALUE")
-    return Step(name.strip(), given_values(given, environment.options, f"environment {name!r}"))
+    return name.strip(), given
 
 
 def _converted(value: Any, option: Option) -> Any:

@@ -45,6 +45,7 @@ def test_its_options_are_a_table_that_a_specification_can_use(name: str) -> None
         assert isinstance(option, Option), key
         assert option.help
         assert not option.choices or option.default in option.choices
+    assert kind.primary in kind.options
     values = spec.option_values(NEEDED.get(name, {}), kind.options, f"workload {name!r}")
     assert kind(values).key() == made(name).key()
 

@@ -32,7 +32,7 @@ stack = "fake"
         (("compare", "fake", "--workload", "tpcz"), 64, ["tpcz", "tpch"]),
         (("compare", "fake", "--scale", "0.000001"), 64, ["scale"]),
         (("compare", "fake", "--budget", "soon"), 64, ["soon", "duration"]),
-        (("compare", "fake", "--temperature", "cold"), 64, ["exclusive"]),
+        (("compare", "fake", "--factor", "temperature=cold"), 64, ["exclusive"]),
         (("compare", "fake", "--max-overhead", "lots"), 64, ["lots"]),
         (("run", "nowhere.toml"), 65, ["nowhere.toml", "cannot be read"]),
         (("run", "nowhere", "--resume"), 66, ["nowhere"]),

@@ -142,7 +142,7 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
     before = carried()
     done = dbtoll(
         "compare", "docker", "--scale", "0.01", "--queries", "Q1+Q6+Q13", "--budget", "60s", "--target", "50%",
-        "--connection", "one+per_statement", "--protocol", "extended",
+        "-f", "connection=one+per_statement", "-f", "protocol=extended",
         "--runs-dir", str(tmp_path / "runs"), "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -170,7 +170,7 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
 def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
     done = dbtoll(
         "compare", "native", "--baseline", "native", "--scale", "0.01", "--queries", "Q1+Q6", "--budget", "40s",
-        "--temperature", "warm+cold", "--exclusive", "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
+        "--factor", "temperature=warm+cold", "--exclusive", "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]

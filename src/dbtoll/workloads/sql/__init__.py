@@ -24,6 +24,7 @@ class Workload:
     """interfaces.Workload for one directory."""
 
     name = "sql"
+    primary = "directory"
     writes = False
     options: Mapping[str, Option] = {
         "directory": Option("path", "", "with schema.sql, load.sql, load/, indexes.sql, statements/, expected/"),

@@ -15,6 +15,7 @@ class Workload(Transactions):
     """interfaces.Workload for a number of subscribers."""
 
     name = "tatp"
+    primary = "subscribers"
     folder = __name__
     mix: Mapping[str, float] = {
         "get_subscriber_data": 35,

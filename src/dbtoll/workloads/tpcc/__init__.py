@@ -20,6 +20,7 @@ class Workload(Transactions):
     """interfaces.Workload for a number of warehouses."""
 
     name = "tpcc"
+    primary = "warehouses"
     folder = __name__
     mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
     interactions = ("statement", "pipelined", "procedure")

@@ -38,6 +38,7 @@ class Workload:
     """interfaces.Workload for TPC-H at one scale."""
 
     name = "tpch"
+    primary = "scale"
     writes = False
     options: Mapping[str, Option] = {
         "scale": Option("number", 0.1, "scale factor, at least 0.01; 1 is about 1 GB of rows"),
