@@ -60,4 +60,5 @@ def test_the_description_is_what_the_agent_reads() -> None:
         "disks": [],
         "shm_bytes": 1 << 20,
         "open_files": 777,
+        "network": None,
     }
