@@ -61,6 +61,9 @@ DURABILITY = {"device": "1", "system": "2", "server": "0"}
 """innodb_flush_log_at_trx_commit (MariaDB documentation, InnoDB System Variables): at 2 a commit is written and flushed once a
 second, at 0 it is written once a second."""
 
+POOL_EXTENT_BYTES = 8 << 20
+"""By which the buffer pool grows (innodb_buffer_pool_extent on 64 bit)."""
+
 ISOLATION = {
     "read_committed": "READ COMMITTED",
     "repeatable_read": "REPEATABLE READ",
@@ -122,7 +125,9 @@ class Engine:
 
     def settings(self, resources: Resources) -> dict[str, str]:
         """The table wins over the profile."""
-        return _texts({**SAME_EVERYWHERE, **_profile(self._profile, resources), **self._given})
+        return _texts(
+            {**SAME_EVERYWHERE, **_address_space(resources), **_profile(self._profile, resources), **self._given}
+        )
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
@@ -130,6 +135,7 @@ class Engine:
         return _texts(
             {
                 **SAME_EVERYWHERE,
+                **_address_space(resources),
                 "innodb-buffer-pool-size": f"{memory_mib // 2}M",
                 "innodb-log-file-size": "512M",
                 "innodb-flush-log-at-trx-commit": "0",
@@ -319,6 +325,14 @@ def _profile(name: str, resources: Resources) -> dict[str, str]:
             "innodb-log-file-size": f"{max(128, memory_mib // 4)}M",
         }
     return {}
+
+
+def _address_space(resources: Resources) -> dict[str, str]:
+    """How far the buffer pool could grow: by default servers since 10.11.12 reserve addresses for 8 TiB, which a guest of User
+    Mode Linux does not have. Earlier ones know no such setting (``loose``)."""
+    return {
+        "loose-innodb-buffer-pool-size-max": f"{-(-resources.memory_bytes // POOL_EXTENT_BYTES) * POOL_EXTENT_BYTES}"
+    }
 
 
 def _texts(settings: Mapping[str, str | None]) -> dict[str, str]:
