@@ -328,8 +328,8 @@ def _profile(name: str, resources: Resources) -> dict[str, str]:
 
 
 def _address_space(resources: Resources) -> dict[str, str]:
-    """How far the buffer pool could grow: by default servers since 10.11.12 reserve addresses for 8 TiB, which a guest of User
-    Mode Linux does not have. Earlier ones know no such setting (``loose``)."""
+    """How far the buffer pool could grow. By default newer servers (seen: 10.11.19) reserve addresses for 8 TiB, which a guest of
+    User Mode Linux does not have; older ones know no such setting (``loose``)."""
     return {
         "loose-innodb-buffer-pool-size-max": f"{-(-resources.memory_bytes // POOL_EXTENT_BYTES) * POOL_EXTENT_BYTES}"
     }

@@ -239,8 +239,8 @@ def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
     """BIAS: by its address on the bridge, without what publishing a port adds: a rule of the firewall, or a proxy."""
     if options["network"] == "host":
         return Network(LOOPBACK)
-    addresses = [each["IPAddress"] for each in found["NetworkSettings"]["Networks"].values() if each["IPAddress"]]
-    return Network(addresses[0]) if addresses else None
+    joined = found["NetworkSettings"].get("Networks") or {}
+    return next((Network(each["IPAddress"]) for each in joined.values() if each["IPAddress"]), None)
 
 
 def _told(wish: Wish) -> Json:
