@@ -1,5 +1,6 @@
 //! Process 1 of a guest: the agent is the first program of the initial memory file system, makes a machine of the disks
-//! that it finds, and serves on the guest's line. No service manager, no network, no console in between.
+//! that it finds, and serves on the guest's line. No service manager, no console in between, and no network but for others'
+//! to reach a server in here.
 //!
 //! From the initial memory file system it makes what [`Guest`] says and executes itself in the image (`serve-and-leave`);
 //! there it serves until the line ends, and powers the guest off.
@@ -7,7 +8,7 @@
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,17 @@ struct Guest {
     disks: Vec<Disk>,
     shm_bytes: u64,
     open_files: u64,
+    /// How it is reached from outside; without one there is only its loopback.
+    network: Option<Network>,
+}
+
+/// An interface, and the address that it gets: it reaches whoever is on the same network, nobody beyond.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Network {
+    interface: String,
+    address: Ipv4Addr,
+    mask: Ipv4Addr,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,6 +89,7 @@ fn become_machine() -> Result<Infallible, Failure> {
     setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })
         .map_err(|error| Failure::io("setrlimit", error))?;
     raise_loopback()?;
+    guest.network.iter().try_for_each(join_network)?;
     let agent = if let Some(image) = &guest.image {
         enter_image(&guest, image)?;
         AGENT
@@ -161,6 +174,7 @@ fn find(device: &str) -> Result<PathBuf, Failure> {
         let found = match device.split_once(':') {
             Some(("serial", serial)) => labelled("/sys/block", "serial", serial),
             Some(("port", name)) => labelled("/sys/class/virtio-ports", "name", name),
+            Some(("interface", name)) => Some(Path::new("/sys/class/net").join(name)),
             _ => Some(PathBuf::from(device)),
         };
         if let Some(path) = found.filter(|path| path.exists()) {
@@ -181,19 +195,59 @@ fn labelled(class: &str, file: &str, wanted: &str) -> Option<PathBuf> {
     entries.find(says).map(|entry| Path::new("/dev").join(entry.file_name()))
 }
 
-/// Programs here may talk over 127.0.0.1; there is no other network. A kernel without IPv4 has no loopback either.
+/// Programs here may talk over 127.0.0.1. A kernel without IPv4 has no loopback either.
 fn raise_loopback() -> Result<(), Failure> {
     let Ok(socket) = UdpSocket::bind("0.0.0.0:0") else { return Ok(()) };
-    // SAFETY: all zero is a valid request; its name fits and ends with NUL; the kernel reads only name and flags.
+    raise(&socket, "lo")
+}
+
+/// Gives the interface its address and raises it (netdevice(7)).
+fn join_network(network: &Network) -> Result<(), Failure> {
+    let interface = network.interface.as_str();
+    find(&format!("interface:{interface}"))?;
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| Failure::io("a kernel without IPv4", error))?;
+    for (call, address) in [(libc::SIOCSIFADDR, network.address), (libc::SIOCSIFNETMASK, network.mask)] {
+        let what = format!("giving the interface {interface} the address {address}");
+        control(&socket, interface, call, &what, |request| {
+            request.ifr_ifru.ifru_addr.sa_family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default();
+            // A sockaddr_in: family, port, then the address in network order.
+            // SAFETY: every field of the union is plain bytes.
+            let data = unsafe { &mut request.ifr_ifru.ifru_addr.sa_data };
+            for (to, from) in data[2..].iter_mut().zip(address.octets()) {
+                *to = libc::c_char::from_ne_bytes([from]);
+            }
+        })?;
+    }
+    raise(&socket, interface)
+}
+
+fn raise(socket: &UdpSocket, interface: &str) -> Result<(), Failure> {
+    control(socket, interface, libc::SIOCSIFFLAGS, &format!("raising the interface {interface}"), |request| {
+        request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
+    })
+}
+
+/// One request about an interface, which `fill` completes.
+fn control(
+    socket: &UdpSocket,
+    interface: &str,
+    call: libc::Ioctl,
+    what: &str,
+    fill: impl FnOnce(&mut libc::ifreq),
+) -> Result<(), Failure> {
+    if interface.len() >= libc::IFNAMSIZ {
+        return Err(Failure::bad_request(format!("{interface}: the name of an interface has at most 15 bytes")));
+    }
+    // SAFETY: all zero is a valid request; its name fits and ends with NUL; the kernel only reads it.
     let result = unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-            *to = libc::c_char::from_ne_bytes([*from]);
+        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+            *to = libc::c_char::from_ne_bytes([from]);
         }
-        request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
-        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+        fill(&mut request);
+        libc::ioctl(socket.as_raw_fd(), call, &raw const request)
     };
-    if result < 0 { Err(Failure::io("raising the interface lo", io::Error::last_os_error())) } else { Ok(()) }
+    if result < 0 { Err(Failure::io(what, io::Error::last_os_error())) } else { Ok(()) }
 }
 
 /// Serves; then the guest has nothing more to do.

@@ -67,10 +67,14 @@ class Process(Protocol):
 
 
 class Server(Protocol):
-    """A running database server: ``pid`` of its first process on its machine, ``address`` for a driver there."""
+    """A running database server: ``pid`` of its first process on its machine, ``address`` for a driver there.
+
+    ``network``: where it listens for those outside, by its machine's own address; None where it was not asked to.
+    """
 
     address: Address
     pid: int | None
+    network: Address | None
 
 
 class Session(Protocol):
@@ -194,6 +198,24 @@ class CacheDropping(Protocol):
     def drop_caches(self) -> None: ...
 
 
+@runtime_checkable
+class Reachable(Protocol):
+    """Power of a machine that its parent can reach over a network: terminals can work outside of it.
+
+    Both raise Unavailable where it was opened without one.
+    """
+
+    parent: Machine
+
+    def listen_at(self) -> str:
+        """The address in here at which a server has to listen for that."""
+        ...
+
+    def reach(self, port: int) -> tuple[str, int]:
+        """Host and port by which the parent reaches that port in here."""
+        ...
+
+
 class Entry(Protocol):
     """One created resource in the journal."""
 
@@ -249,6 +271,15 @@ class Booting(Protocol):
 
 
 @runtime_checkable
+class Networked(Protocol):
+    """Power of an environment whose machines can be `Reachable`."""
+
+    def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that were given, with a network where they name none. UsageError where they forbid one."""
+        ...
+
+
+@runtime_checkable
 class Lasting(Protocol):
     """Power of an environment whose arms share something that is dear to start (a daemon, an imported image).
 
@@ -284,7 +315,10 @@ class Engine(Protocol):
         """An empty data directory, ready to start."""
         ...
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server: ...
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+        """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `Listening`."""
+        ...
+
     def stop(self, machine: Machine, server: Server) -> None:
         """Cleanly; returns when the last process of it has ended."""
         ...
@@ -317,6 +351,15 @@ class Committing(Protocol):
 
     def commit(self, session: Session) -> None:
         """One transaction, durable as the server's settings have it, that leaves nothing in the data."""
+        ...
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """Power of an engine whose servers can be reached over a network."""
+
+    def peer(self, session: Session) -> str | None:
+        """The network address from which the server sees this session come; None: by no network."""
         ...
 
 

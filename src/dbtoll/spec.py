@@ -15,6 +15,7 @@ from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
+from dbtoll.interfaces import Listening, Networked
 from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
 
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -29,6 +30,7 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "interaction": ("statement", "pipelined", "procedure"),
     "isolation": ("read_committed", "repeatable_read", "serializable"),
     "durability": ("device", "system", "server"),
+    "placement": ("inside", "outside"),
 }
 """The same for workloads of transactions (interfaces.Transacting)."""
 
@@ -37,6 +39,9 @@ NESTED = "//"
 
 COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
+
+INSIDE = 'placement = ["inside"] under [factors]'
+"""What helps where nobody outside can reach the server."""
 
 COPY_SUFFIX = " (A/A)"
 NAME_MAX = 200
@@ -294,16 +299,22 @@ class _Reader:
             raise self.error(
                 "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
             )
+        workload = self.choice("workload", "workloads", "tpch")
+        factors = self.factors(_factors_of(workload.name))
+        engine = self.choice("engine", "engines", "postgres")
+        if "outside" in factors.get("placement", ()):
+            self.check_listens(engine)
+            arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
         arms.sort(key=lambda arm: arm.name != baseline)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(
             question=self.take("", "question", _text, "How much does each arm lose?"),
             expected=self.take("", "expected", _text, ""),
-            engine=self.choice("engine", "engines", "postgres"),
-            workload=(workload := self.choice("workload", "workloads", "tpch")),
+            engine=engine,
+            workload=workload,
             arms=tuple(arms),
             baseline=baseline,
-            factors=self.factors(_factors_of(workload.name)),
+            factors=factors,
             resources=self.resources(),
             precision=self.precision(),
             pace=self.pace(),
@@ -338,6 +349,26 @@ class _Reader:
                 raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
             arms.append(Arm(name, stack, text=text))
         return arms
+
+    def reachable(self, arm: Arm, index: int) -> Arm:
+        """The arm with a network by which the machine around its last environment reaches it."""
+        *around, step = arm.stack
+        environment = registry.find("environments", step.environment)()
+        where = f"arm.{index}"
+        if not isinstance(environment, Networked):
+            raise self.error(where, "stack", f"{step.environment} cannot be reached from outside", INSIDE)
+        try:
+            stack = (*around, Step(step.environment, environment.networked(step.options)))
+        except UsageError as error:
+            raise self.error(where, "stack", f"{arm.name}: {error.message}", f"{error.mend}, or {INSIDE}") from None
+        return replace(arm, stack=stack, text=write_stack(stack))
+
+    def check_listens(self, engine: Choice) -> None:
+        """A server that nobody outside can reach."""
+        if not isinstance(registry.find("engines", engine.name)(engine.options), Listening):
+            raise self.error(
+                "factors", "placement", f"a server of {engine.name} cannot be reached from outside", INSIDE
+            )
 
     def stack(self, table: dict[str, Any], where: str) -> tuple[Step, ...]:
         given = table.get("stack")

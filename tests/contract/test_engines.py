@@ -71,10 +71,17 @@ def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     )
     assert engine.key(machine) == engine.key(machine) != ""
     engine.create(machine, DATA)
-    for settings in (engine.load_settings(resources), engine.settings(resources)):
-        server = engine.start(machine, DATA, settings)
+    network = "127.0.0.1" if isinstance(engine, interfaces.Listening) else None
+    for settings, at in ((engine.load_settings(resources), None), (engine.settings(resources), network)):
+        server = engine.start(machine, DATA, settings, network=at)
         assert server.pid is not None
+        assert (server.network is None) == (at is None)
+        if at is not None:
+            outside = machine.serial(server.network, connection="one")
+            assert engine.peer(outside) == at
+            outside.close()
         session = machine.serial(server.address, connection="one")
+        assert at is None or engine.peer(session) is None
         try:
             engine.finish_load(session)
             engine.quiet(session)

@@ -59,8 +59,10 @@ def kill_at_line(folder: Path, environment: str, line: int) -> None:
 
 
 def _own_options(environment: str, folder: Path) -> dict[str, Any]:
-    """So that nothing of this host's is used. The name is short: a socket's path has at most 107 bytes (unix(7))."""
-    return {"data_root": str(folder.parent / "d")} if environment == "docker" else {}
+    """So that nothing of this host's is used, and all is made that can be left. The name is short: a socket's path has at
+    most 107 bytes (unix(7)).
+    """
+    return {"docker": {"data_root": str(folder.parent / "d")}, "uml": {"network": "tap"}}.get(environment, {})
 
 
 def _started(

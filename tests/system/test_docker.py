@@ -12,7 +12,7 @@ import docker as sdk
 import pytest
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, docker_image, dockerd, enclose
+from dbtoll.environments import cgroups, docker, docker_image, dockerd, enclose, links
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
@@ -367,7 +367,7 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMach
         "cgroup": cgroups.remove,
         "stage": enclose.remove,
         "container": docker.remove,
-        "network": docker.remove_network,
+        "network": links.remove,
         "process": dockerd.remove,
         "litter": dockerd.remove_litter,
     }

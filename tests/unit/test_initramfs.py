@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 
-from dbtoll.environments.initramfs import CONSOLE, Disk, Guest, initramfs
+from dbtoll.environments.initramfs import CONSOLE, Disk, Guest, Interface, initramfs
 
 GUEST = Guest("port:dbtoll", Disk("serial:image", "/", writable=False), [], shm_bytes=1 << 20, open_files=777)
 
@@ -60,4 +61,8 @@ def test_the_description_is_what_the_agent_reads() -> None:
         "disks": [],
         "shm_bytes": 1 << 20,
         "open_files": 777,
+        "network": None,
     }
+    reached = replace(GUEST, network=Interface("eth0", "10.0.2.15", "255.255.255.0"))
+    described = json.loads(members(initramfs(b"a", reached, {}))["guest.json"][2])
+    assert described["network"] == {"interface": "eth0", "address": "10.0.2.15", "mask": "255.255.255.0"}

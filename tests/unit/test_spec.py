@@ -101,6 +101,62 @@ def test_an_error_names_file_line_and_mend(added: str, line: int, words: list[st
         assert word in said
 
 
+OUTSIDE = """
+[workload]
+name = "tatp"
+[factors]
+placement = ["inside", "outside"]
+[[arm]]
+name = "native"
+stack = "native"
+[[arm]]
+name = "other"
+stack = "{stack}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "text"),
+    [
+        ("docker:runsc", "docker:runsc,network=bridge"),
+        ("docker:network=host", "docker:network=host"),
+        ("qemu:tcg", "qemu:tcg,network=user"),
+        ("qemu:network=tap", "qemu:network=tap"),
+        ("uml", "uml:network=tap"),
+        ("qemu//docker", "qemu//docker:network=bridge"),
+    ],
+)
+def test_an_arm_whose_terminals_work_outside_gets_a_network(stack: str, text: str) -> None:
+    experiment = spec.parse(OUTSIDE.format(stack=stack), "x.toml")
+    assert experiment.factors["placement"] == ("inside", "outside")
+    assert (experiment.arms[2].name, experiment.arms[2].text) == ("other", text)
+    assert experiment.arms[1].text == experiment.arms[0].text == "native"
+    inside = spec.parse(OUTSIDE.format(stack=stack).replace(', "outside"', ""), "x.toml")
+    assert (inside.arms[2].text, inside.factors["placement"]) == (stack, ("inside",))
+
+
+@pytest.mark.parametrize(
+    ("stack", "engine", "line", "words"),
+    [
+        (
+            "docker:network=none",
+            "postgres",
+            11,
+            ["other: ", "network=none", "network=bridge", 'placement = ["inside"]'],
+        ),
+        ("uml:network=none", "postgres", 11, ["other: ", "network=none", "network=tap"]),
+        ("fake", "postgres", 11, ["fake cannot be reached"]),
+        ("docker", "null", 5, ["server of null cannot be reached", 'placement = ["inside"]']),
+    ],
+)
+def test_what_cannot_be_reached_from_outside_is_an_error(stack: str, engine: str, line: int, words: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(OUTSIDE.format(stack=stack) + f'[engine]\nname = "{engine}"\n', "x.toml")
+    assert caught.value.message.startswith(f"x.toml:{line}: "), caught.value.message
+    for word in words:
+        assert word in str(caught.value)
+
+
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"nothing\.toml: cannot be read"):
         spec.read(tmp_path / "nothing.toml")

@@ -11,10 +11,11 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from dbtoll.engines.ports import free_port
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
@@ -25,6 +26,7 @@ USER = "mysql"
 
 ADMIN = "root"
 DATABASE = "dbtoll"
+LOOPBACK = "127.0.0.1"
 RUN = "/dbtoll/run/mariadb"
 SOCKET = f"{RUN}/socket"
 
@@ -59,6 +61,9 @@ DURABILITY = {"device": "1", "system": "2", "server": "0"}
 """innodb_flush_log_at_trx_commit (MariaDB documentation, InnoDB System Variables): at 2 a commit is written and flushed once a
 second, at 0 it is written once a second."""
 
+POOL_EXTENT_BYTES = 8 << 20
+"""By which the buffer pool grows (innodb_buffer_pool_extent on 64 bit)."""
+
 ISOLATION = {
     "read_committed": "READ COMMITTED",
     "repeatable_read": "REPEATABLE READ",
@@ -84,6 +89,7 @@ class Server:
     address: Address
     pid: int | None
     process: Process
+    network: Address | None = None
 
     def log(self) -> bytes:
         """What it wrote so far, the last of it."""
@@ -100,7 +106,9 @@ class Engine:
     options: Mapping[str, Option] = {
         "profile": Option("text", "default", "server settings to begin with", PROFILES),
         "settings": Option("table", {}, "setting = value; wins over the profile"),
-        "listen": Option("text", "unix", "where the server listens: its socket, or TCP as well", ("unix", "tcp")),
+        "listen": Option(
+            "text", "unix", "where the server listens: its socket, or loopback TCP as well", ("unix", "tcp")
+        ),
         "port": Option("integer", 0, "the TCP port; 0 takes any"),
     }
 
@@ -117,14 +125,17 @@ class Engine:
 
     def settings(self, resources: Resources) -> dict[str, str]:
         """The table wins over the profile."""
-        return _texts({**_everywhere(resources), **_profile(self._profile, resources), **self._given})
+        return _texts(
+            {**SAME_EVERYWHERE, **_address_space(resources), **_profile(self._profile, resources), **self._given}
+        )
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
         memory_mib = resources.memory_bytes >> 20
         return _texts(
             {
-                **_everywhere(resources),
+                **SAME_EVERYWHERE,
+                **_address_space(resources),
                 "innodb-buffer-pool-size": f"{memory_mib // 2}M",
                 "innodb-log-file-size": "512M",
                 "innodb-flush-log-at-trx-commit": "0",
@@ -156,11 +167,12 @@ class Engine:
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach; over TCP it asks for a generated password."""
-        port = self._port or 20000 + secrets.randbelow(10000)
+        hosts = dict.fromkeys([*([LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        port = self._port or (free_port(machine) if hosts else 0)
         where: dict[str, str | None] = {"datadir": data, "socket": SOCKET, "pid-file": f"{RUN}/pid", "tmpdir": "/tmp"}
-        where |= {"bind-address": "0.0.0.0", "port": str(port)} if self._tcp else {"skip-networking": None}
+        where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": None}
         machine.run(["mkdir", "-p", RUN])
         machine.run(["chown", USER, RUN])
         machine.run(["chmod", "0700", RUN])
@@ -176,8 +188,9 @@ class Engine:
         try:
             self._wait_until_ready(machine, local, process)
             _ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-            if not self._tcp:
-                return Server(Address("mysql", ADMIN, DATABASE, unix=SOCKET), process.pid, process)
+            inside = replace(local, database=DATABASE)
+            if not hosts:
+                return Server(inside, process.pid, process)
             password = secrets.token_urlsafe(24)
             _ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
             _ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
@@ -186,8 +199,9 @@ class Engine:
                 process.signal(signal.SIGKILL)
                 process.wait(STOP_DEADLINE_S)
             raise
-        reached = Address("mysql", "dbtoll", DATABASE, tcp=("127.0.0.1", port), password=password)
-        return Server(reached, process.pid, process)
+        reached = Address("mysql", "dbtoll", DATABASE, tcp=(LOOPBACK, port), password=password)
+        outside = replace(reached, tcp=(network, port)) if network else None
+        return Server(reached if self._tcp else inside, process.pid, process, outside)
 
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Returns when it has ended with 0: then its last checkpoint is written."""
@@ -273,12 +287,19 @@ class Engine:
         settings = session.query(
             "SELECT variable_name, global_value FROM information_schema.system_variables"
             " WHERE global_value IS NOT NULL AND NOT global_value <=> default_value"
-            " AND variable_name NOT IN ('PID_FILE', 'SERVER_UID', 'TIMESTAMP', 'PORT', 'SERVER_ID', 'HOSTNAME')"
+            " AND variable_name NOT IN ('PID_FILE', 'SERVER_UID', 'TIMESTAMP', 'SERVER_ID', 'HOSTNAME')"
+            " AND variable_name NOT IN ('PORT', 'BIND_ADDRESS')"  # where it listens is among the facts of the paths to it
             " AND variable_name NOT LIKE '%LOG%FILE'"
             " ORDER BY variable_name"
         )
         ((version,),) = session.query("SELECT version()")
         return {"version": version, "settings": {str(name).lower(): value for name, value in settings}}
+
+    def peer(self, session: Session) -> str | None:
+        """See interfaces.Listening."""
+        ((user,),) = session.query("SELECT USER()")
+        host = (user or "").rpartition("@")[2]
+        return None if host == "localhost" else host  # a socket's; numbers are not resolved
 
     # --- interfaces.Durable ---
 
@@ -295,13 +316,6 @@ class Engine:
             raise EngineError(f"innodb_flush_log_at_trx_commit is {now}, not {DURABILITY[durability]}", "")
 
 
-def _everywhere(resources: Resources) -> dict[str, str | None]:
-    """With an end to what InnoDB reserves of its address space: by default 8 TiB (10.11.12), more than User Mode Linux has.
-    Versions without that setting are told that it does not matter."""
-    most = {"loose-innodb-buffer-pool-size-max": f"{resources.memory_bytes >> 20}M"}
-    return {**SAME_EVERYWHERE, **most}
-
-
 def _profile(name: str, resources: Resources) -> dict[str, str]:
     """``default``: the server's own. ``modern``: what its documentation advises for a server of this size."""
     memory_mib = resources.memory_bytes >> 20
@@ -311,6 +325,14 @@ def _profile(name: str, resources: Resources) -> dict[str, str]:
             "innodb-log-file-size": f"{max(128, memory_mib // 4)}M",
         }
     return {}
+
+
+def _address_space(resources: Resources) -> dict[str, str]:
+    """How far the buffer pool could grow. By default newer servers (seen: 10.11.19) reserve addresses for 8 TiB, which a guest of
+    User Mode Linux does not have; older ones know no such setting (``loose``)."""
+    return {
+        "loose-innodb-buffer-pool-size-max": f"{-(-resources.memory_bytes // POOL_EXTENT_BYTES) * POOL_EXTENT_BYTES}"
+    }
 
 
 def _texts(settings: Mapping[str, str | None]) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Server:
     address: Address
     pid: int | None
     process: Process
+    network: Address | None = None
 
 
 class Engine:
@@ -56,8 +57,10 @@ class Engine:
     def create(self, machine: Machine, data: str) -> None:
         """It has no data."""
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Returns when it answers."""
+        if network is not None:
+            raise EngineError("the null server listens at its socket only", 'placement = ["inside"] under [factors]')
         process = machine.spawn([AGENT, "null-server", "--unix", SOCKET])
         address = Address(wire="postgres", user="null", database="null", unix=SOCKET)
         deadline = time.monotonic() + START_DEADLINE_S

@@ -14,11 +14,12 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dbtoll.engines import postgres_settings
+from dbtoll.engines.ports import free_port
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
@@ -33,6 +34,8 @@ RUN = "/dbtoll/run/postgres"
 
 PORT = 5432
 """Only part of the socket's name, unless the server listens on TCP."""
+
+LOOPBACK = "127.0.0.1"
 
 CREATE_DEADLINE_S = 300.0
 """initdb takes 1 s here and was seen to take 18 s in an emulated guest."""
@@ -69,6 +72,7 @@ class Server:
     pid: int | None
     process: Process
     data: str
+    network: Address | None = None
 
     def log(self) -> bytes:
         """What it wrote so far, the last of it."""
@@ -158,13 +162,14 @@ class Engine:
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach (``trust`` there); over TCP it asks for a generated
         password."""
-        port = self._port or (20000 + secrets.randbelow(10000) if self._tcp else PORT)
+        hosts = dict.fromkeys([*([LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        port = self._port or (free_port(machine) if hosts else PORT)
         where = {
             "unix_socket_directories": RUN,
-            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "listen_addresses": ",".join(hosts),
             "port": str(port),
             "hba_file": f"{RUN}/pg_hba.conf",
             "ssl": "off",
@@ -178,7 +183,7 @@ class Engine:
         machine.put(f"{RUN}/postgresql.conf", postgres_settings.write({**settings, **where}), mode=0o600, user=USER)
         machine.put(
             f"{RUN}/pg_hba.conf",
-            b"local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n",
+            b"local all all trust\nhost all all %s scram-sha-256\n" % (b"all" if network else b"127.0.0.1/32"),
             mode=0o600,
             user=USER,
         )
@@ -193,7 +198,7 @@ class Engine:
         local = Address(wire="postgres", user=USER, database=DATABASE, unix=f"{RUN}/.s.PGSQL.{port}")
         try:
             self._wait_until_ready(machine, local, process)
-            if not self._tcp:
+            if not hosts:
                 return Server(local, process.pid, process, data)
             password = secrets.token_urlsafe(24)
             _ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
@@ -202,8 +207,9 @@ class Engine:
                 process.signal(signal.SIGQUIT)  # immediate shutdown: the postmaster takes its children along
                 process.wait(STOP_DEADLINE_S)
             raise
-        reached = Address(wire="postgres", user=USER, database=DATABASE, tcp=("127.0.0.1", port), password=password)
-        return Server(reached, process.pid, process, data)
+        reached = Address(wire="postgres", user=USER, database=DATABASE, tcp=(LOOPBACK, port), password=password)
+        outside = replace(reached, tcp=(network, port)) if network else None
+        return Server(reached if self._tcp else local, process.pid, process, data, outside)
 
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Fast shutdown. A postmaster ends with 0 only after its last child has ended and its last checkpoint is
@@ -281,6 +287,11 @@ class Engine:
         """A message of its own in the write-ahead log and nothing else (interfaces.Committing)."""
         session.query("SELECT pg_logical_emit_message(true, 'dbtoll', 'commit')")
 
+    def peer(self, session: Session) -> str | None:
+        """See interfaces.Listening."""
+        ((address,),) = session.query("SELECT host(inet_client_addr())")
+        return address
+
     def session(self, isolation: str, *, multiple: bool) -> list[str]:
         """See interfaces.Durable; every transaction of several statements begins with BEGIN."""
         level = isolation.replace("_", " ")
@@ -347,7 +358,8 @@ class Engine:
         are the arm's to say, or work in the background."""
         settings = session.query(
             "SELECT name, current_setting(name) FROM pg_settings WHERE setting IS DISTINCT FROM boot_val"
-            " AND source NOT IN ('client', 'session') ORDER BY name"
+            # Where it listens is the machine's, and among the facts of the paths to it.
+            " AND source NOT IN ('client', 'session') AND name <> 'listen_addresses' ORDER BY name"
         )
         ((version, encoding, collation, size),) = session.query(
             "SELECT version(), pg_encoding_to_char(encoding), datcollate, pg_database_size(oid)"

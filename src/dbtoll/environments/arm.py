@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.channel.client import Channel
@@ -12,13 +14,26 @@ from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Machine
 from dbtoll.model import Artifact, Json, Place
 
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How a machine is reached from its parent: at ``host``, its own address, by the same port; or, where the parent does not
+    see that address, at its own loopback by the port that ``forward`` makes of one in here."""
+
+    host: str
+    forward: Callable[[int], int] | None = None
+
 
 class ArmMachine(AgentMachine):
     """An agent in a control group, on the same kernel as ``parent``: it can sleep, and its page cache is its parent's.
 
     ``told``: facts that only the environment knows. ``shows_parent``: it sees the parent's own files, at the same
-    paths.
+    paths. ``network``: None for a machine that nobody reaches from outside (interfaces.Reachable).
     """
+
+    network: Network | None = None
 
     def __init__(
         self,
@@ -64,6 +79,20 @@ class ArmMachine(AgentMachine):
     def cpu_ns(self) -> int:
         """CPU time of all processes that ever were in here, ns; asked of the parent, so also of a sleeping machine."""
         return self._freezer.cpu_ns()
+
+    def listen_at(self) -> str:
+        """See interfaces.Reachable."""
+        return self._reached().host
+
+    def reach(self, port: int) -> tuple[str, int]:
+        """See interfaces.Reachable."""
+        network = self._reached()
+        return (network.host, port) if network.forward is None else (LOOPBACK, network.forward(port))
+
+    def _reached(self) -> Network:
+        if self.network is None:
+            raise Unavailable(f"{self.name} has no network by which it could be reached", "set its option network")
+        return self.network
 
     def facts(self) -> Json:
         """As of any machine, and what only the environment knows under ``environment``."""

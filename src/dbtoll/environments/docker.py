@@ -14,12 +14,12 @@ from weakref import WeakSet
 from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, dockerd
-from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
+from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.environments.docker_api import Api, AttachedStream, answers
 from dbtoll.environments.docker_container import Engine, Wish, container, furnish, plain_errors, remove_container
 from dbtoll.environments.docker_image import import_image, tag_of
 from dbtoll.environments.enclose import RUN, open_files
-from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
@@ -70,8 +70,8 @@ class Environment:
         "data_root": Option(
             "text", None, f"where dbtoll's own daemon keeps its images; else {dockerd.DATA_ROOT}, or memory in a guest"
         ),
-        # The driver talks inside the container, so no network lies in its way. `none` gives each arm a loopback of its
-        # own: two arms may listen on the same port, and nothing from outside comes in. The others are for comparison.
+        # A driver that works inside the container has no network in its way. `none` gives each arm a loopback of its own:
+        # nothing from outside comes in.
         "network": Option("text", "none", "network of the container", ("none", "host", "bridge")),
         "seccomp": Option("text", "default", "`default`, `unconfined`, or a profile's path on the machine"),
         "apparmor": Option("text", "default", "`default`, `unconfined`, or a loaded profile's name"),
@@ -82,6 +82,12 @@ class Environment:
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
+
+    def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A bridge, as containers have it by default (interfaces.Networked)."""
+        if options.get("network") == "none":
+            raise UsageError("a container with network=none cannot be reached from outside", "network=bridge or =host")
+        return {"network": "bridge", **options}
 
     def lacks(
         self,
@@ -126,11 +132,13 @@ class Environment:
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)
             on_close.callback(stream.close)
             client.start(made)
-            pid = client.inspect_container(made)["State"]["Pid"]
+            found = client.inspect_container(made)
+            pid = found["State"]["Pid"]
             freezer = cgroups.freezer_of(parent, layout, cgroups.path_of_process(parent, layout, pid, "freezer"))
             told, channel = _told(wish), Channel(stream, place.name)
             arm = DockerMachine(place, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
+            arm.network = _network_of(found, options)
             on_close.callback(arm.close)
             furnish(arm, wish)
             on_close.pop_all()
@@ -227,6 +235,14 @@ def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str
     engine.own.daemon.register(name, found, arguments)
 
 
+def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
+    """BIAS: by its address on the bridge, without what publishing a port adds: a rule of the firewall, or a proxy."""
+    if options["network"] == "host":
+        return Network(LOOPBACK)
+    joined = found["NetworkSettings"].get("Networks") or {}
+    return next((Network(each["IPAddress"]) for each in joined.values() if each["IPAddress"]), None)
+
+
 def _told(wish: Wish) -> Json:
     """What lies in between, for the facts."""
     parent, client, options = wish.parent, wish.engine.api.client, wish.options
@@ -289,9 +305,3 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
             layout = cgroups.find_layout(machine)
             cgroups.freezer_of(machine, layout, cgroups.path_of_process(machine, layout, pid, "freezer")).thaw()
         remove_container(api.client, identity["name"])
-
-
-def remove_network(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
-    """Remove the bridge ``identity["interface"]`` that a killed daemon left."""
-    if dockerd.exists(machine, f"/sys/class/net/{identity['interface']}"):
-        machine.run(["ip", "link", "delete", identity["interface"]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments import cgroups, dockerd, links
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker_api import Api, reason
 from dbtoll.environments.docker_image import tag_of
@@ -156,10 +155,9 @@ def _network(wish: Wish, journal: Journal) -> Iterator[str]:
         yield str(wish.options["network"])
         return
     name = f"dbtoll-{wish.place.name}"
-    # An interface's name has at most 15 letters (IFNAMSIZ).
-    interface = "dbtoll" + hashlib.sha256(wish.place.name.encode()).hexdigest()[:8]
+    interface = links.interface_name(wish.place)
     client = wish.engine.api.client
-    entry = journal.create("network", interface=interface)
+    entry = journal.create(links.KIND, interface=interface)
 
     def end() -> None:
         with contextlib.suppress(docker.errors.NotFound):

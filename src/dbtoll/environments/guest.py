@@ -15,12 +15,12 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.channel.nested import agent_stream
 from dbtoll.channel.relay import RelayStream
-from dbtoll.environments import cgroups
-from dbtoll.environments.arm import ArmMachine
+from dbtoll.environments import cgroups, links
+from dbtoll.environments.arm import ArmMachine, Network
 from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.enclose import STAGES, agent_path, open_files, remove
-from dbtoll.environments.initramfs import Disk, Guest, initramfs
-from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.environments.initramfs import Disk, Guest, Interface, initramfs
+from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Journal
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
@@ -87,15 +87,29 @@ class GuestMachine(ArmMachine):
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """How one guest is started. ``argv`` is made from the directory that holds the initial memory file system."""
+    """How one guest is started.
 
-    argv: Callable[[str], Sequence[str]]
+    ``argv`` is made from the directory that holds the initial memory file system, and from the name of the parent's tap
+    (None: it has none). ``own``: the interface by which it is reached otherwise. ``interface``: what the guest's kernel calls
+    the first one it has.
+    """
+
+    argv: Callable[[str, str | None], Sequence[str]]
     line: str
     image: GuestDisk | None
     disks: Sequence[GuestDisk]
     modules: Mapping[str, bytes]
     mounts: tuple[Json, ...] | None = None
     env: Mapping[str, str] | None = None
+    interface: str = "eth0"
+    own: Interface | None = None
+
+
+def networked(options: Mapping[str, Any], default: str) -> dict[str, Any]:
+    """For interfaces.Networked, with that network where none was named."""
+    if options.get("network") == "none":
+        raise UsageError("a guest with network=none cannot be reached from outside", f"network={default}")
+    return {"network": default, **options}
 
 
 def boot(
@@ -104,6 +118,8 @@ def boot(
     """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time."""
     limits = Limits(place.cpuset, place.resources.memory_bytes + options["overhead_memory"])
     with ExitStack() as on_close:
+        tap = links.tap(parent, place, journal, on_close) if options["network"] == "tap" else None
+        joined = wanted.own if tap is None else _at(wanted.interface, tap)
         group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
         on_close.callback(group.close)
         stage = _stage(parent, place, journal, on_close)
@@ -113,16 +129,24 @@ def boot(
             disks=[disk.inside for disk in wanted.disks],
             shm_bytes=place.resources.shm_bytes,
             open_files=open_files(parent, place.resources.open_files),
+            network=joined,
         )
         agent = parent.get(agent_path(parent), max_bytes=AGENT_MAX_BYTES)
         parent.put(f"{stage}/initramfs", initramfs(agent, guest, wanted.modules))
         within = Confinement(cgroups=group.directories, mounts=wanted.mounts, cpus=place.cpuset)
-        line = agent_stream(parent, list(wanted.argv(stage)), env=wanted.env, cwd=stage, within=within)
+        line = agent_stream(
+            parent, list(wanted.argv(stage, tap.interface if tap else None)), env=wanted.env, cwd=stage, within=within
+        )
         channel = Channel(line, place.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True)
         machine = GuestMachine(place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told)
         machine.console, machine.stage, machine.directories = line, stage, group.directories
+        machine.network = Network(joined.address) if joined else None
         return machine
     raise AssertionError  # an ExitStack swallows nothing
+
+
+def _at(interface: str, tap: links.Tap) -> Interface:
+    return Interface(interface, str(tap.guest.ip), str(tap.guest.netmask))
 
 
 def _stage(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> str:

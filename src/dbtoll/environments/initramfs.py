@@ -24,10 +24,20 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface of the guest, by the name that its kernel gives it, and the address that it gets."""
+
+    interface: str
+    address: str
+    mask: str
+
+
+@dataclass(frozen=True, slots=True)
 class Guest:
     """What the agent makes of the guest before it serves on ``line`` (agent/src/guest.rs).
 
-    ``line``: a device's path, or ``port:NAME``. ``image``: None leaves it in the memory file system.
+    ``line``: a device's path, or ``port:NAME``. ``image``: None leaves it in the memory file system. ``network``: None
+    leaves it alone with its loopback.
     """
 
     line: str
@@ -35,6 +45,7 @@ class Guest:
     disks: Sequence[Disk]
     shm_bytes: int
     open_files: int
+    network: Interface | None = None
 
 
 def initramfs(agent: bytes, guest: Guest, modules: Mapping[str, bytes]) -> bytes:

@@ -14,7 +14,7 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import Confinement
 from dbtoll.channel.nested import agent_stream
 from dbtoll.environments import cgroups
-from dbtoll.environments.arm import ArmMachine, Unwritten, through_agent
+from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.environments.cgroups import Limits
 from dbtoll.environments.enclose import AGENT, confine, open_files
 from dbtoll.errors import AgentFailure, DbtollError
@@ -35,6 +35,10 @@ class Environment:
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one); none by default"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
+
+    def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """It is on its parent's network (interfaces.Networked)."""
+        return dict(options)
 
     def lacks(
         self,
@@ -90,7 +94,9 @@ class Environment:
                 "cpu_quota": options["cpu_quota"],
                 "open_files": open_files(parent, place.resources.open_files),
             }
-            return ArmMachine(
+            arm = ArmMachine(
                 place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told, shows_parent=on_host
             )
+            arm.network = Network(LOOPBACK)
+            return arm
         raise AssertionError  # an ExitStack swallows nothing

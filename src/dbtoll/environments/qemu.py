@@ -1,18 +1,20 @@
 """``qemu``: a guest of QEMU, with hardware help (KVM) where a guest really boots with it, else emulated (TCG).
 
-The arm's image and data are virtio disks, its line is a virtio port, its control socket is QMP; it has no network.
+The arm's image and data are virtio disks, its line is a virtio port, its control socket is QMP; it has no network, unless
+terminals shall work outside of it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.arm import Unwritten, through_agent
+from dbtoll.environments.arm import LOOPBACK, Network, Unwritten, through_agent
 from dbtoll.environments.guest import (
     OPTIONS,
     Boot,
@@ -21,9 +23,11 @@ from dbtoll.environments.guest import (
     boot,
     find_program,
     guest_disks,
+    networked,
     probe_place,
     try_guest,
 )
+from dbtoll.environments.initramfs import Interface
 from dbtoll.environments.qmp import Qmp
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import FetchKernel, Journal, Machine
@@ -33,6 +37,9 @@ from dbtoll.model import Json, Lack, Option, Place
 PROGRAM = "qemu-system-x86_64"
 KERNEL = "debian-cloud"
 """What Place.kernel holds unless the option ``kernel`` says otherwise."""
+
+USER_NETWORK = Interface("eth0", "10.0.2.15", "255.255.255.0")
+"""qemu(1), ``-netdev user``: the address that it gives to its first guest, to which forwarded connections go."""
 
 PORT = "dbtoll"
 KVM = "/dev/kvm"
@@ -72,6 +79,12 @@ class Environment:
         "cache": Option("text", "none", "cache mode of the disks", tuple(CACHE_MODES)),
         "aio": Option("text", "threads", "how the monitor reads and writes disks", ("threads", "native", "io_uring")),
         "iothread": Option("flag", False, "a thread of its own for the disks"),
+        "network": Option(
+            "text",
+            "none",
+            "how its parent reaches it: not at all; by QEMU's own network, with a port of the parent's loopback; or by a tap",
+            ("none", "user", "tap"),
+        ),
         "hugepages": Option("text", None, "directory of a hugetlbfs on that machine, to take the guest's memory from"),
         "extra_args": Option("list", (), "further words for QEMU"),
     }
@@ -79,6 +92,10 @@ class Environment:
     def kernel(self, options: Mapping[str, Any]) -> str | None:
         """Debian's, unless the options name a file."""
         return None if options.get("kernel") else KERNEL
+
+    def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """See interfaces.Networked."""
+        return networked(options, "user")
 
     def lacks(
         self,
@@ -118,7 +135,7 @@ def _open(
     memory_bytes = place.resources.memory_bytes
     bus = "device" if _is_microvm(options) else "pci"
 
-    def argv(stage: str) -> list[str]:
+    def argv(stage: str, tap: str | None) -> list[str]:
         acceleration = options["accel"] + (",thread=multi,tb-size=128" if options["accel"] == "tcg" else "")
         words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         words += ["-machine", options["machine"], "-accel", acceleration, "-cpu", cpu, "-smp", str(vcpus)]
@@ -135,9 +152,11 @@ def _open(
             words += ["-object", "iothread,id=disks"]
         for disk in attached:
             words += _disk_words(disk, options, bus)
+        words += _network_words(options, tap, bus)
         return [*words, *options["extra_args"]]
 
-    wanted = Boot(argv, f"port:{PORT}", image, disks, modules)
+    own = USER_NETWORK if options["network"] == "user" else None
+    wanted = Boot(argv, f"port:{PORT}", image, disks, modules, own=own)
     told = {
         "name": "qemu",
         "program": program,
@@ -148,7 +167,9 @@ def _open(
         "kernel": options["kernel"] or KERNEL,
         **{
             name: options[name]
-            for name in ("accel", "machine", "cache", "aio", "iothread", "hugepages", "kernel_args", "extra_args")
+            for name in (
+                *("accel", "machine", "cache", "aio", "iothread", "network", "hugepages", "kernel_args", "extra_args"),
+            )
         },
     }
     machine = boot(parent, place, journal, options, wanted, told)
@@ -160,7 +181,43 @@ def _open(
     machine.on_close.callback(control.close)
     machine.asleep_first = lambda: control.execute("stop")
     machine.awake_last = lambda: control.execute("cont")
+    if own is not None:
+        machine.network = Network(own.address, Forwards(control).to)
     return machine
+
+
+class Forwards:
+    """Ports of the parent's loopback at which QEMU listens and from which it hands on to the guest's."""
+
+    def __init__(self, control: Qmp) -> None:
+        self._control = control
+        self._made: dict[int, int] = {}
+
+    def to(self, port: int) -> int:
+        """The parent's port, free when it was first asked for, that leads to the guest's ``port``."""
+        if port not in self._made:
+            self._ask(f"hostfwd_add net tcp:{LOOPBACK}:0-{USER_NETWORK.address}:{port}")
+            listed = self._ask("info usernet")
+            # Protocol, file descriptor, source address and port, destination address and port, lengths of queues.
+            line = rf"TCP\[HOST_FORWARD\]\s+\d+\s+{re.escape(LOOPBACK)}\s+(\d+)\s+{re.escape(USER_NETWORK.address)}\s+{port}\s"
+            found = re.search(line, listed)
+            if found is None:
+                raise DbtollError(f"QEMU does not forward to the guest's port {port}; it says: {listed}")
+            self._made[port] = int(found[1])
+        return self._made[port]
+
+    def _ask(self, line: str) -> str:
+        return str(self._control.execute("human-monitor-command", **{"command-line": line}))
+
+
+def _network_words(options: Mapping[str, Any], tap: str | None, bus: str) -> list[str]:
+    """BIAS: the user network's TCP is QEMU's own work, in the arm's bill; a tap's frames go through QEMU too (no vhost)."""
+    if options["network"] == "none":
+        return []
+    # Restricted: the guest sees nothing but what is forwarded to it.
+    backend = "user,id=net,restrict=on" if tap is None else f"tap,id=net,ifname={tap},script=no,downscript=no"
+    no_boot_code = ",romfile=" if bus == "pci" else ""
+    return ["-netdev", backend, "-device", f"virtio-net-{bus},netdev=net{no_boot_code}"]
 
 
 def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str) -> list[str]:
@@ -198,7 +255,8 @@ def _kernel(parent: AgentMachine, place: Place, options: Mapping[str, Any]) -> t
     transport = "virtio_mmio" if _is_microvm(options) else "virtio_pci"
     # BIAS: ext4 checks its metadata by crc32c, which without the processor's own instruction for it costs time.
     helpers = [name for name in ("crc32c_intel",) if name in needs]
-    wanted = [*helpers, transport, "virtio_console", "virtio_blk", "ext4", *options["modules"]]
+    net = [] if options["network"] == "none" else ["virtio_net"]
+    wanted = [*helpers, transport, "virtio_console", "virtio_blk", "ext4", *net, *options["modules"]]
     order = load_order(needs, wanted)
     return f"{directory}/vmlinuz", {
         name: parent.get(f"{directory}/modules/{name}.ko", max_bytes=16 << 20) for name in order

@@ -18,6 +18,7 @@ from dbtoll.environments.guest import (
     boot,
     find_program,
     guest_disks,
+    networked,
     probe_place,
     try_guest,
 )
@@ -41,12 +42,17 @@ class Environment:
         "sync": Option(
             "flag", True, "every write to a disk waits for the host's: the guest's own flushes do not reach it"
         ),
+        "network": Option("text", "none", "how its parent reaches it: not at all, or by a tap", ("none", "tap")),
         "kernel_args": Option("list", (), "further words for the kernel"),
     }
 
     def kernel(self, options: Mapping[str, Any]) -> str | None:
         """The program is the kernel."""
         return None
+
+    def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """See interfaces.Networked."""
+        return networked(options, "tap")
 
     def lacks(
         self,
@@ -72,7 +78,7 @@ class Environment:
         image, disks = guest_disks(parent, place, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
         version = parent.run([program, "--version"]).output.decode().strip()
 
-        def argv(stage: str) -> list[str]:
+        def argv(stage: str, tap: str | None) -> list[str]:
             attached = [image, *disks] if image else []
             return [
                 program,
@@ -85,6 +91,7 @@ class Environment:
                 "con0=null,fd:2",
                 f"uml_dir={stage}/",
                 "umid=guest",
+                *([f"vec0:transport=tap,ifname={tap}"] if tap else []),
                 "quiet",
                 *options["kernel_args"],
             ]
@@ -99,6 +106,7 @@ class Environment:
             modules={},
             mounts=({**memory, "size_bytes": memory_bytes + (64 << 20)},),
             env={"TMPDIR": "/dev/shm", "HOME": "/"},
+            interface="vec0",
         )
         told = {
             "name": self.name,
@@ -107,6 +115,7 @@ class Environment:
             "emulated": False,
             "disk_cache": "host page cache",
             "sync": options["sync"],
+            "network": options["network"],
             "kernel_args": list(options["kernel_args"]),
         }
         return boot(parent, place, journal, options, wanted, told)

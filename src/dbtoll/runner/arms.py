@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dbtoll import registry
+from dbtoll.errors import Unavailable
 from dbtoll.interfaces import (
     Booting,
     CacheDropping,
@@ -17,11 +18,12 @@ from dbtoll.interfaces import (
     Freezable,
     Journal,
     Machine,
+    Reachable,
     Server,
     Session,
     Terminals,
 )
-from dbtoll.model import Arm, Artifact, Experiment, Json, Place, Provision, Step
+from dbtoll.model import Address, Arm, Artifact, Experiment, Json, Place, Provision, Step
 from dbtoll.runner.journal import GoneWithIt
 
 DATA = "/dbtoll/data"
@@ -118,13 +120,17 @@ def place_name(run_id: str, arm: str, depth: int) -> str:
 
 @dataclass(slots=True)
 class RunningArm:
-    """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3)."""
+    """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
+
+    ``outside``: terminals will work outside of its machine too, so its server listens on a network.
+    """
 
     arm: Arm
     machine: Machine
     engine: Engine
     settings: Mapping[str, str]
     closing: ExitStack
+    outside: bool = False
     server: Server | None = None
     awake: bool = True
     failure: str | None = None
@@ -137,7 +143,8 @@ class RunningArm:
     _asleep_cpu_ns: int | None = None
 
     def start_server(self) -> None:
-        self.server = self.engine.start(self.machine, DATA, self.settings)
+        network = _reachable(self.machine).listen_at() if self.outside else None
+        self.server = self.engine.start(self.machine, DATA, self.settings, network=network)
 
     def stop_server(self) -> None:
         """Cleanly, with all sessions closed before."""
@@ -154,13 +161,31 @@ class RunningArm:
             self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
         return self._sessions[connection]
 
-    def terminals(self, driving: Json) -> Terminals:
-        """The terminals that are driven so; connected when first asked for."""
-        key = repr(driving)
+    def terminals(self, placement: str, driving: Json) -> Terminals:
+        """The terminals that are driven so, there; connected when first asked for."""
+        key = f"{placement} {driving!r}"
         if key not in self._terminals:
-            assert self.server is not None
-            self._terminals[key] = self.machine.terminals(self.server.address, driving)
+            self._terminals[key] = self.driver(placement).terminals(self.address(placement), driving)
         return self._terminals[key]
+
+    def driver(self, placement: str) -> Machine:
+        """The machine in which terminals of that placement work: this one (``inside``), or the one that it stands on.
+
+        BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an
+        outside driver leaves them to the server, which can outweigh what the network costs; with no others, and on the
+        machines within a guest, it works beside the server as an inside one does.
+        """
+        return _reachable(self.machine).parent if placement == "outside" else self.machine
+
+    def address(self, placement: str) -> Address:
+        """Of the server, as seen from there."""
+        assert self.server is not None
+        if placement == "inside":
+            return self.server.address
+        network = self.server.network
+        if network is None or network.tcp is None:
+            raise Unavailable(f"{self.arm.name}: its server was not asked to listen on a network")
+        return replace(network, tcp=_reachable(self.machine).reach(network.tcp[1]))
 
     def close_sessions(self) -> None:
         """Every connection of ours to the server."""
@@ -224,6 +249,12 @@ def stack_of(machine: Machine) -> list[Machine]:
         found.insert(0, around)
         around = getattr(around, "parent", None)
     return found
+
+
+def _reachable(machine: Machine) -> Reachable:
+    if not isinstance(machine, Reachable):
+        raise Unavailable(f"{machine.name} cannot be reached from outside", 'placement = ["inside"] under [factors]')
+    return machine
 
 
 def _sleepers(machine: Machine) -> list[Freezable]:

@@ -126,7 +126,9 @@ class Windows:
         session = (
             engine.session(levels["isolation"], multiple=self.workload.multiple) if isinstance(engine, Durable) else []
         )
-        terminals = running.terminals({**driving, "session": session, "imitation": not engine.answers})
+        terminals = running.terminals(
+            levels["placement"], {**driving, "session": session, "imitation": not engine.answers}
+        )
         _quiet(running)
         before = running.counters()
         ramp_up_ns, window_ns, rate = self.workload.pace()

@@ -12,7 +12,7 @@ from typing import Any
 
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, dockerd, enclose, mounted, setting
+from dbtoll.environments import cgroups, docker, dockerd, enclose, links, mounted, setting
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, remove_tree
@@ -34,7 +34,7 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             "cgroup": lambda identity: cgroups.remove(host, identity),
             "container": lambda identity: docker.remove(host, identity),
             "process": lambda identity: dockerd.remove(host, identity),
-            "network": lambda identity: docker.remove_network(host, identity),
+            links.KIND: lambda identity: links.remove(host, dict(identity)),
             "litter": lambda identity: dockerd.remove_litter(host, identity),
             "stage": lambda identity: enclose.remove(host, dict(identity)),
             "directory": lambda identity: dataset.remove_copy(host, str(identity["path"])),

@@ -23,7 +23,7 @@ from dbtoll.model import (
     Round,
     Statement,
 )
-from dbtoll.runner import gates
+from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.runner.driving import Driving, Statements, Windows
 from dbtoll.store import schema
@@ -152,11 +152,14 @@ class RoundRun:
         try:
             data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
             machine = open_stack(self.ground, experiment, arm, data, closing)
-            running = RunningArm(arm, machine, engine, self.inputs.settings, closing)
+            placements = experiment.factors.get("placement", ())
+            running = RunningArm(arm, machine, engine, self.inputs.settings, closing, outside="outside" in placements)
             if data is not None:
                 dataset.read_in(machine, DATA)
             running.start_server()
             facts = {**machine.facts(), **engine.facts(running.session())}
+            if placements:
+                facts["paths"] = found = paths.measured(running, placements)
             workload = experiment.workload.name
             durability = experiment.factors.get("durability", ())
             commit = gates.commit_reaches_device(
@@ -175,6 +178,8 @@ class RoundRun:
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
         self.write(commit)
+        if placements:
+            self.write(paths.gate(self.plan.index, arm.name, found))
 
     def answers_gate(self, arm: Arm) -> schema.GateRecord:
         """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
@@ -360,7 +365,7 @@ class RoundRun:
                         processes=inside.get("processes"),
                         background=background,
                         outside_cpu_ns=self.outside_cpu_ns(host),
-                        driver_cpu_ns=gates.agent_cpu_ns(running.machine),
+                        driver_cpu_ns=gates.agent_cpu_ns(running.driver(phase.levels.get("placement", "inside"))),
                         host_at_ns=host.get("at_ns"),
                     )
                 )

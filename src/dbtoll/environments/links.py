@@ -1,0 +1,81 @@
+"""Network interfaces that are made for one arm: their names, a point-to-point network with a guest, their removal."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from itertools import pairwise
+
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.environments.dockerd import exists, find_program
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces import Journal
+from dbtoll.model import Json, Place
+
+NETWORKS = IPv4Network("198.18.0.0/15")
+"""For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""
+
+PREFIX = 30
+"""Two addresses: the parent's and the guest's."""
+
+KIND = "network"
+"""Of the journal's entries: ``interface``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """An Ethernet cable between the parent, where its end is called ``interface``, and a guest."""
+
+    interface: str
+    guest: IPv4Interface
+
+
+def interface_name(place: Place) -> str:
+    """Of the interface that is made for this arm: at most 15 letters (IFNAMSIZ)."""
+    return "dbtoll" + hashlib.sha256(place.name.encode()).hexdigest()[:8]
+
+
+def tap(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> Tap:
+    """A tap device with the parent's address on it, until ``on_close``. Raises Unavailable where none can be made."""
+    if find_program(parent, "ip") is None:
+        raise Unavailable(f"{parent.name} has no program ip", "apt-get install -y --no-install-recommends iproute2")
+    name = interface_name(place)
+    entry = journal.create(KIND, interface=name)
+
+    def end() -> None:
+        remove(parent, {"interface": name})
+        entry.done()
+
+    on_close.callback(end)
+    made = parent.run(["ip", "tuntap", "add", "dev", name, "mode", "tap"], check=False)
+    if made.exit_code != 0:
+        said = made.error_output.decode(errors="replace").strip()
+        raise Unavailable(
+            f"{parent.name}: no tap device can be made: {said}",
+            "it takes root and the kernel's module tun (in a guest: its option modules=tun)",
+        )
+    host, guest = list(_free_network(parent).hosts())
+    parent.run(["ip", "address", "add", f"{host}/{PREFIX}", "dev", name])
+    parent.run(["ip", "link", "set", name, "up"])
+    return Tap(name, IPv4Interface(f"{guest}/{PREFIX}"))
+
+
+def _free_network(parent: AgentMachine) -> IPv4Network:
+    """At random one that no interface of the parent is on."""
+    words = parent.run(["ip", "-4", "-oneline", "address"]).output.decode().split()
+    taken = [IPv4Interface(after).network for word, after in pairwise(words) if word == "inet"]
+    step = 1 << (32 - PREFIX)
+    while True:
+        at = int(NETWORKS.network_address) + step * secrets.randbelow(NETWORKS.num_addresses // step)
+        chosen = IPv4Network((at, PREFIX))
+        if not any(chosen.overlaps(other) for other in taken):
+            return chosen
+
+
+def remove(machine: AgentMachine, identity: Json) -> None:
+    """Remove the interface ``identity["interface"]``, if it is there: a tap, or the bridge that a killed daemon left."""
+    if exists(machine, f"/sys/class/net/{identity['interface']}"):
+        machine.run(["ip", "link", "delete", identity["interface"]])

@@ -1,0 +1,62 @@
+"""The paths from a transaction workload's terminals to the server: which, proved by the server, and how long a round trip takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from dbtoll.errors import EngineError
+from dbtoll.interfaces import Listening
+from dbtoll.model import Address, Json, Pace, Statement
+from dbtoll.runner.arms import RunningArm
+from dbtoll.store.schema import GateRecord
+
+NAME = "path"
+
+ROUND_TRIPS = 200
+"""Some 10 ms on a socket, some 100 ms to an emulated guest."""
+
+SHORTEST = Statement("round_trip", "SELECT 1", "SELECT 1")
+
+PACE = Pace(statement_timeout_ns=10_000_000_000)
+
+
+def measured(running: RunningArm, placements: Sequence[str]) -> Json:
+    """By placement: ``address``, ``peer`` (the network address from which the server sees the driver come, None: by none)
+    and ``round_trip_ns``: the median of ROUND_TRIPS of the shortest statement, by the clock of the agent that drives.
+    """
+    return {placement: _path(running, placement) for placement in placements}
+
+
+def _path(running: RunningArm, placement: str) -> Json:
+    address = running.address(placement)
+    session = running.driver(placement).serial(address, connection="one")
+    try:
+        engine = running.engine
+        peer = engine.peer(session) if isinstance(engine, Listening) else None
+        reply = session.visit(
+            [SHORTEST], mode="simple", pace=PACE, answers={}, lead_in=False, dwell=False, least=ROUND_TRIPS
+        )
+    finally:
+        session.close()
+    if wrong := next((each for each in reply.executions if each.outcome != "ok"), None):
+        said = (wrong.error or {}).get("message", wrong.outcome)
+        raise EngineError(f"{running.arm.name}: no round trip {placement}: {said}", "look at the server's log")
+    taken = median(each.end_ns - each.start_ns for each in reply.executions)
+    return {"address": _text(address), "peer": peer, "round_trip_ns": round(taken)}
+
+
+def gate(round_index: int, arm: str, found: Mapping[str, Json]) -> GateRecord:
+    """Whether terminals outside come by a network, as the server sees it; passed where none of them works outside."""
+    told = [
+        f"{placement} by {path['address']}"
+        + (f", where the server sees {path['peer']}" if path["peer"] else "")
+        + f": {path['round_trip_ns'] / 1000:.0f} us for the shortest statement"
+        for placement, path in found.items()
+    ]
+    passed = all(path["peer"] is not None for placement, path in found.items() if placement == "outside")
+    return GateRecord(round=round_index, arm=arm, gate=NAME, passed=passed, finding="; ".join(told))
+
+
+def _text(address: Address) -> str:
+    return address.unix if address.unix is not None else "{}:{}".format(*(address.tcp or ("", "")))
