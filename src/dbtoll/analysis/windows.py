@@ -28,7 +28,7 @@ NEAR_NULL_RATE = 0.8
 _FRACTIONS = (
     0.001,
     0.01,
-    *(step / 20 for step in range(1, 20)),
+    *(step / 20 for step in range(1, 19)),
     *(1 - 10**-n * m for n in (2, 3, 4, 5) for m in (5, 2, 1)),
 )
 _FEWEST_BEYOND = 10

@@ -49,6 +49,18 @@ class PublishedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedThroughput:
+    """Figure 5 of muehlbauer2015 with this run's figures beside it, at one combination of levels."""
+
+    group: AtLevels
+    lines: Sequence[side_by_side.ThroughputLine]
+
+    def ours(self, arm: str | None) -> str:
+        """Its throughput in the unit of the group."""
+        return next((each.throughput for each in self.group.arms if each.arm == arm), words.NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionGroup:
     """What the page shows of the transactions at one combination of levels."""
 
@@ -94,6 +106,8 @@ def render(result: Result, run: Run) -> str:
         comparison_groups=groups,
         without_figures=_without_figures(result),
         published=list(_published(result, experiment.workload.name)),
+        published_throughput=list(_published_throughput(result, experiment.workload.name)),
+        engine=words.proper(experiment.engine.name),
         order=figures.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         plans=words.changed_plans(result),
@@ -257,6 +271,13 @@ def _published(result: Result, workload: str) -> Iterator[PublishedTable]:
             layout, lines = side_by_side.minhas2008(result, number, arm.name)
             if not any(c.is_aa for c in result.comparisons if c.arm == arm.name):
                 yield PublishedTable(number, layout.title, arm.name, lines)
+
+
+def _published_throughput(result: Result, workload: str) -> Iterator[PublishedThroughput]:
+    """Figure 5 of muehlbauer2015 beside ours, for each combination of levels."""
+    for group in transactions.groups(result):
+        if lines := side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels):
+            yield PublishedThroughput(group, lines)
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:

@@ -223,6 +223,68 @@ def markdown_arms(result: Result) -> str:
     return markdown_table(head, rows, right=[len(varied) + 3])
 
 
+def markdown_throughput(result: Result) -> str:
+    """Every arm and combination of levels: throughput, overhead and drop, what the driver took, whether it was steady."""
+    rows = [
+        [
+            each.arm,
+            group.title or words.NOTHING,
+            f"{each.throughput} {group.unit}",
+            each.overhead,
+            each.drop,
+            transactions.round_trips(each.windows),
+            transactions.driver_time(each.windows.driver),
+            transactions.driver_bound(each),
+            transactions.steadiness_word(each.windows),
+        ]
+        for group in transactions.groups(words.labelled(result))
+        for each in group.arms
+    ]
+    head = ["arm", "levels", "throughput", "overhead", "drop", "round trips", "driver CPU", "its bound", "in a window"]
+    return markdown_table(head, rows, right=range(2, 8))
+
+
+def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
+    """Figure 5 of muehlbauer2015 with ours below it: a column per environment, for each run its workload and engine.
+
+    ``runs``: a result, its workload and its engine. Empty if the figure has none of the workloads.
+    """
+    published: dict[str, dict[str, str]] = {}
+    ours: dict[str, list[tuple[str, str, dict[str, str]]]] = {}
+    for each, workload, engine in runs:
+        result = words.labelled(each)
+        for group in transactions.groups(result):
+            found = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
+            lines = {_figure5_head(line): line for line in found if line.environment != "bare"}
+            if not lines:
+                continue
+            drops = {head: words.percent(line.published_drop) for head, line in lines.items()}
+            published.setdefault(words.proper(workload), {}).update(drops)
+            own = ", ".join(part for part in (words.proper(engine), group.title, f"run {result.run}") if part)
+            for what in ("drop", "overhead"):
+                effects = {head: getattr(line, what) for head, line in lines.items()}
+                cells = {
+                    head: words.Interval(effect.estimate, effect.low, effect.high).text
+                    for head, effect in effects.items()
+                    if effect
+                }
+                ours.setdefault(words.proper(workload), []).append((own, what, cells))
+    columns = list(dict.fromkeys(head for drops in published.values() for head in drops))
+    rows = [
+        [workload, engine, what, *(cells.get(head, words.NOTHING) for head in columns)]
+        for workload, drops in published.items()
+        for engine, what, cells in [("HyPer, published", "drop", drops), *ours[workload]]
+    ]
+    return markdown_table(["workload", "engine", "", *columns], rows, right=range(3, 3 + len(columns))) if rows else ""
+
+
+def _figure5_head(line: side_by_side.ThroughputLine) -> str:
+    """``qemu (emulated), published: kvm``"""
+    if line.arm is None or line.environment is None:
+        return line.arm or f"published: {line.environment}"
+    return line.arm if line.arm == line.environment else f"{line.arm}, published: {line.environment}"
+
+
 def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
     """Table ``number`` (1, 4 or 5) of minhas2008 with the figures of ``arm`` beside the published columns.
 

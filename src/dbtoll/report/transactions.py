@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def driver_bound(arm: ArmWindows) -> str:
     """``≤ 0.3 %`` of its overhead; nothing for the baseline."""
     if arm.comparison is None or arm.windows.driver.bound is None:
         return words.NOTHING
-    return f"≤{words.THIN}{words.percent(arm.windows.driver.bound, 1, plus=False)}"
+    return f"≤{words.THIN}{words.percent(math.ceil(arm.windows.driver.bound * 1000) / 1000, 1, plus=False)}"
 
 
 def share(fraction: float | None) -> str:
