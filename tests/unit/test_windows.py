@@ -366,7 +366,7 @@ def test_gates_about_statements_are_not_asked(result: Result) -> None:
     for arm in result.arms:
         gates = {gate.name: gate.passed for gate in arm.gates}
         assert gates["consistent"] is True and gates["clock_rate"] is True
-        assert gates.keys().isdisjoint({"equal_answers", "same_plans", "warm_stays_warm"})
+        assert gates.keys().isdisjoint({"equal_answers", "same_plans", "warm_stays_warm", "driver_cpu_share"})
 
 
 def test_a_clock_that_runs_fast_is_found_in_windows_of_one_length(tmp_path: Path) -> None:
@@ -374,3 +374,8 @@ def test_a_clock_that_runs_fast_is_found_in_windows_of_one_length(tmp_path: Path
         gate for arm in analyzed(tmp_path, clock_rate=1.05).arms for gate in arm.gates if gate.name == "clock_rate"
     ]
     assert len(gates) == 3 and all(gate.passed is False and "1.049" in gate.finding for gate in gates)
+
+
+def test_a_line_of_bars_is_as_high_as_its_series() -> None:
+    assert transactions.bars([0, 4, 8], 8) == "\u2581\u2585\u2588"
+    assert len(transactions.bars([1.0] * 100, 1.0)) == 34 and transactions.bars([], 1.0) == ""

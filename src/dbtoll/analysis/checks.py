@@ -388,12 +388,17 @@ def foreign_load(evidence: Evidence) -> Finding:
     return _worst_share(evidence, "foreign_load", share, FOREIGN_BOUND, finding, unknown)
 
 
-def driver_cpu_share(evidence: Evidence) -> Finding:
+def driver_cpu_share(evidence: Evidence) -> Finding | None:
     """A label: how much of the arm's time the driver took, which runs beside the server on the same processors.
+
+    The driver of transactions works all the time: what that can have done is bounded for every arm (`windows`).
 
     BIAS: what the driver does between its time stamps and visits (comparing answers, counters) is in its CPU time and not
     in any figure, so the share is an upper bound of what it can have added to them.
     """
+
+    if _in_windows(evidence):
+        return None
 
     def share(begin: Counters, end: Counters) -> float | None:
         visited_ns = sum(
@@ -405,7 +410,7 @@ def driver_cpu_share(evidence: Evidence) -> Finding:
             return None
         return (end.driver_cpu_ns - begin.driver_cpu_ns) / visited_ns
 
-    finding = f"the driver had at most {{:.1%}} of the {'windows' if _in_windows(evidence) else 'visits'}' time"
+    finding = "the driver had at most {:.1%} of the visits' time"
     unknown = "the driver's CPU time was not counted, or the visits were too short to judge it"
     return _worst_share(evidence, "driver_cpu_share", share, DRIVER_BOUND, finding, unknown)
 
