@@ -1,6 +1,8 @@
-"""A run of experiments/minhas2008 as Markdown for docs/results/: its answers, and Tables 1, 4 and 5 beside the paper's.
+"""Runs of experiments as Markdown for docs/results/: their answers, and the papers' tables and figures beside ours.
 
-.dbtoll/venv/bin/python docs/make_tables.py RUN > docs/results/NAME.md
+.dbtoll/venv/bin/python docs/make_tables.py RUN [RUN ...] > docs/results/NAME.md
+
+Of minhas2008 Tables 1, 4 and 5, for each run by itself; of muehlbauer2015 Figure 5, for all runs of transactions together.
 """
 
 from __future__ import annotations
@@ -8,19 +10,33 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dbtoll.analysis.result import analyze
+from dbtoll.analysis.result import Result, analyze
 from dbtoll.analysis.side_by_side import MINHAS2008, is_measured
 from dbtoll.report import tables, words
-from dbtoll.store.reader import read_run
+from dbtoll.store.reader import Run, read_run
 
 
-def main(folder: Path) -> None:
+def main(folders: list[Path]) -> None:
     """See the head of this file."""
-    result, run = analyze(folder), read_run(folder)
+    read = [(analyze(folder), read_run(folder)) for folder in folders]
+    for result, run in read:
+        answers(result, run)
+    figure5 = tables.markdown_figure5(
+        (result, run.plan.experiment.workload.name, run.plan.experiment.engine.name) for result, run in read
+    )
+    if figure5:
+        print(
+            "\n## Figure 5 of muehlbauer2015: drop in throughput (1 - value / baseline); ours with overhead and intervals\n"
+        )
+        print(figure5)
+
+
+def answers(result: Result, run: Run) -> None:
+    """One run's."""
     labelled = words.labelled(result)
     host = run.facts["host"]
     print(f"# {result.question}\n")
-    print(f"Expected before the run: {result.expected}.\n")
+    print(f"Expected before the run: {result.expected or 'nothing was said'}.\n")
     for line in words.headlines(labelled):
         print(f"- {line.sentence}")
     for line in words.contrasts(labelled):
@@ -29,6 +45,8 @@ def main(folder: Path) -> None:
     print(f"Host: {host['system']}, kernel {host['kernel']},")
     print(f"{host['cpus']} processors ({host['cpu_model']}){', itself a guest' if host['is_guest'] else ''}.\n")
     print(tables.markdown_arms(result))
+    if result.windows:
+        print(tables.markdown_throughput(result))
     others = [
         arm.name for arm in run.plan.experiment.arms if arm.name != run.plan.experiment.baseline and not arm.copy_of
     ]
@@ -39,4 +57,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(folder) for folder in sys.argv[1:]])

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dbtoll import registry, spec, units
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable, UsageError
-from dbtoll.model import MAIN_METRICS, Arm, Experiment, Outcome
+from dbtoll.model import Arm, Experiment, Outcome
 from dbtoll.plan import Plan
 
 WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
@@ -157,7 +157,7 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
 
 def gate(result: Any, limit: float) -> tuple[int, str]:
     """Whether every arm's overhead over all statements is within ``limit`` (a fraction), by its interval."""
-    rows = [c for c in result.comparisons if c.estimand == "geomean" and c.metric in MAIN_METRICS and not c.is_aa]
+    rows = [c for c in result.comparisons if c.estimand == "geomean" and c.metric == result.main_metric and not c.is_aa]
     broken = [arm.name for arm in result.arms if arm.outcome != Outcome.OK]
     over = [c.arm for c in rows if c.low is not None and c.low > limit]
     unclear = [c.arm for c in rows if c.high is None or c.low is None or c.low <= limit < c.high]

@@ -154,3 +154,33 @@ def test_each_caution_is_said_once_and_by_what_it_did() -> None:
     ]
     assert [caution.sentence for caution in care.labels] == ["native and docker: at most 5 % of CPU time was stolen"]
     assert not words.cautions(result((arm(),)))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        ((27708.0, 17598.0, 43625.0), "28 000 (18 000 … 44 000)"),
+        ((1468.7, 1434.2, 1503.9), "1 469 (1 434 … 1 504)"),
+        ((0.5, 0.4, 0.61), "0.50 (0.40 … 0.61)"),
+        ((1468.7,), "1 470"),
+        ((0.01234,), "0.0123"),
+        ((0.0,), "0"),
+        ((5.0, 5.0, 5.0), "5 (5 … 5)"),
+    ],
+)
+def test_a_figure_has_the_digits_of_its_interval(bounds: tuple[float, ...], text: str) -> None:
+    assert said(words.figure(*bounds)) == text
+
+
+def test_causes_come_most_frequent_first() -> None:
+    assert words.causes({"deadlock": 2, "lock_timeout": 40}) == "42 (lock timeout 40, deadlock 2)"
+    assert words.causes({}) == "0"
+
+
+def test_metrics_of_transactions_have_names() -> None:
+    assert words.metric_text("response_p50") == "median response time"
+    assert words.metric_text("response_p95") == "response time, 95th percentile"
+    assert words.estimand_text("geomean", "throughput") == "all transactions"
+    assert words.estimand_text("geomean", "response_p99") == "geometric mean of all transactions"
+    assert words.estimand_text("query:payment", "response_p99") == "payment"
+    assert said(words.round_time(2e6)) == "2 ms" and said(words.round_time(3e8)) == "300 ms"

@@ -6,16 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from dbtoll.analysis.compare import GEOMEAN
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.shape import ArmResult, Comparison, Levels, NoiseFloor
+from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
 from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
 
+UNSERVED_BOUND = 0.01
+"""Share of the arrivals: as many as come in the last moments of a window are unserved in any open loop."""
 
-def warnings(run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison]) -> list[str]:
+
+def warnings(
+    run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison], windows: Sequence[WindowsResult] = ()
+) -> list[str]:
     """What a reader of the figures has to know and no arm's outcome, reason or gate already says, a sentence each."""
     measured = {arm.name for arm in arms if arm.rounds}
-    return [*_of_run(run), *_of_comparisons([c for c in comparisons if c.arm in measured])]
+    return [*_of_run(run), *_of_comparisons([c for c in comparisons if c.arm in measured]), *_of_windows(windows)]
 
 
 def _of_run(run: Run) -> Iterator[str]:
@@ -42,7 +47,8 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for comparison in comparisons:
         if comparison.estimand == GEOMEAN and comparison.left_out:
             where = f"{_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')}"
-            yield f"{comparison.arm} ({where}): over all queries but these: {'; '.join(comparison.left_out)}"
+            what = "queries" if comparison.metric in ("run_time", "connect_time") else "transactions"
+            yield f"{comparison.arm} ({where}): over all {what} but these: {'; '.join(comparison.left_out)}"
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
             yield (
@@ -50,6 +56,43 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
                 f"({_plain(floor.levels)}): {floor.low:+.1%} … {floor.high:+.1%}; every interval there is longer by "
                 "the far bound"
             )
+
+
+def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[str]:
+    if rates := {each.rate for each in windows if each.rate}:
+        yield (
+            f"{rates.pop():g} transactions arrive in a second whatever the arm does (an open loop): as long as an arm keeps up, "
+            "its throughput says nothing; what it loses is in the response times"
+        )
+    varied = {name for each in windows for name, level in each.levels.items() if level != windows[0].levels.get(name)}
+    for each in windows:
+        levels = {name: level for name, level in each.levels.items() if name in varied}
+        where = each.arm + (f" ({_plain(levels)})" if levels else "")
+        if each.steadiness.steady is False:
+            moved = " and ".join(_moves(each))
+            yield f"{where}: not steady: throughput {moved}; {each.steadiness.reason}"
+        if each.driver.bottleneck:
+            yield f"{where}: the driver was the bottleneck: {each.driver.bottleneck}; what the server can do is more"
+        arrived = (each.rate or 0.0) * each.windows * each.length_ns / 1e9
+        if each.unserved > UNSERVED_BOUND * arrived:
+            yield (
+                f"{where}: {each.unserved} arrivals, {each.unserved / arrived:.1%}, were not served when their window ended: the "
+                "rate is more than the arm can do, and its response times grow with the window"
+            )
+
+
+def _moves(each: WindowsResult) -> Iterator[str]:
+    """``rises by 12 % (8 … 15) within a window``; what is within chance is left out."""
+    trend, beginning = each.steadiness.trend, each.steadiness.beginning
+    if trend and (trend.low > 0 or trend.high < 0):
+        yield f"{'rises' if trend.estimate > 0 else 'falls'} by {_size(trend)} within a window"
+    if beginning and (beginning.low > 0 or beginning.high < 0):
+        yield f"is {_size(beginning)} {'higher' if beginning.estimate > 0 else 'lower'} in a window's first tenth than after it"
+
+
+def _size(effect: EffectResult) -> str:
+    low, high = sorted(abs(bound) for bound in (effect.low, effect.high))
+    return f"{abs(effect.estimate):.0%} ({low:.0%} … {high:.0%})"
 
 
 def _plain(levels: Levels) -> str:

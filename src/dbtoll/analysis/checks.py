@@ -181,8 +181,13 @@ def same_resources(evidence: Evidence) -> Finding:
     return Finding(evidence.arm, Gate("same_resources", False, finding, voids=bool(void)), tuple(different), void)
 
 
-def equal_answers(evidence: Evidence) -> Finding:
-    """Wrong answers take their query out of every comparison, and the arm gets no verdict over all queries."""
+def equal_answers(evidence: Evidence) -> Finding | None:
+    """Wrong answers take their query out of every comparison, and the arm gets no verdict over all queries.
+
+    Transactions have no reference answers: the state that they leave behind is checked (gate ``consistent``).
+    """
+    if _in_windows(evidence):
+        return None
     wrong: dict[str, int] = defaultdict(int)
     rounds = set()
     executions = 0
@@ -200,8 +205,10 @@ def equal_answers(evidence: Evidence) -> Finding:
     return Finding(evidence.arm, Gate("equal_answers", False, finding), tuple(sorted(rounds)))
 
 
-def same_plans(evidence: Evidence) -> Finding:
+def same_plans(evidence: Evidence) -> Finding | None:
     """A label: an overhead that comes with a changed plan is not the environment's own."""
+    if _in_windows(evidence):
+        return None
     compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
         return Finding(evidence.arm, Gate("same_plans", None, "no plan fingerprints were taken", voids=False))
@@ -213,6 +220,8 @@ def same_plans(evidence: Evidence) -> Finding:
 
 def warm_stays_warm(evidence: Evidence) -> Finding | None:
     """A label: a warm statement that read the disk was not quite warm."""
+    if _in_windows(evidence):
+        return None
     warm = [v for v in evidence.visits if v.levels.get("temperature", "warm") == "warm" and not v.first_touch]
     if not warm:
         return None
@@ -272,7 +281,8 @@ def clock_rate(evidence: Evidence) -> Finding:
     """Void: a guest's clock that runs faster or slower than the host's distorts every time in that round.
 
     The slope of host's time over arm's time, visit by visit: the overhead, which is the same for short and long visits,
-    is in the intercept. Only where its standard error is small enough to tell.
+    is in the intercept. Only where its standard error is small enough to tell. Windows are all of one length, so theirs is the
+    plain ratio, and the overhead is its error.
     """
     void = brackets(evidence).void_visits
     by_round: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -282,7 +292,7 @@ def clock_rate(evidence: Evidence) -> Finding:
     rates: dict[int, float] = {}
     failed = []
     for number, pairs in by_round.items():
-        slope, error = _slope(pairs)
+        slope, error = _ratio(pairs) if _in_windows(evidence) else _slope(pairs)
         if error < CLOCK_RATE_BOUND:
             rates[number] = 1 / slope
             if abs(slope - 1) - 3 * error > CLOCK_RATE_BOUND:
@@ -292,6 +302,12 @@ def clock_rate(evidence: Evidence) -> Finding:
     farthest = max(rates.values(), key=lambda rate: abs(rate - 1))
     gate = Gate("clock_rate", not failed, f"the arm's clock runs at {farthest:.4f} of the host's in its worst round")
     return Finding(evidence.arm, gate, tuple(failed), frozenset(failed))
+
+
+def _ratio(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """The second over the first, and how far the usual overhead can have moved it."""
+    inside, outside = (sum(pair[i] for pair in pairs) for i in (0, 1))
+    return outside / inside, len(pairs) * BRACKET_BOUND_NS / inside
 
 
 def _slope(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:
@@ -344,6 +360,8 @@ def background_work(evidence: Evidence) -> Finding:
             continue
         known = True
         for key in end.background:
+            if _in_windows(evidence) and not key.endswith("_count"):
+                continue  # transactions make pages dirty, and who writes them is a part of the work
             if (rise := _rise(begin.background, end.background, key)) and not key.startswith("temporary_"):
                 done[key] += rise
                 rounds.add(begin.round)
@@ -367,12 +385,17 @@ def foreign_load(evidence: Evidence) -> Finding:
     return _worst_share(evidence, "foreign_load", share, FOREIGN_BOUND, finding, unknown)
 
 
-def driver_cpu_share(evidence: Evidence) -> Finding:
+def driver_cpu_share(evidence: Evidence) -> Finding | None:
     """A label: how much of the arm's time the driver took, which runs beside the server on the same processors.
+
+    The driver of transactions works all the time: what that can have done is bounded for every arm (`windows`).
 
     BIAS: what the driver does between its time stamps and visits (comparing answers, counters) is in its CPU time and not
     in any figure, so the share is an upper bound of what it can have added to them.
     """
+
+    if _in_windows(evidence):
+        return None
 
     def share(begin: Counters, end: Counters) -> float | None:
         visited_ns = sum(
@@ -419,6 +442,11 @@ CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
     clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work,
 )  # fmt: skip
+
+
+def _in_windows(evidence: Evidence) -> bool:
+    """Whether the visits are measurement windows of transactions."""
+    return any(visit.window is not None for visit in evidence.visits)
 
 
 def _worst_share(

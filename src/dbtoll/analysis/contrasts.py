@@ -14,7 +14,7 @@ from dbtoll.analysis.shape import Contrast, Levels, fractions
 def find_all(measured: Measured) -> Iterator[Contrast]:
     """For each factor with several levels, each of them against the first, for every arm."""
     experiment = measured.run.plan.experiment
-    metric = main_metric(measured.visits)
+    metric = main_metric(measured.visits, experiment)
     for factor, levels_of_factor in experiment.factors.items():
         against = levels_of_factor[0]
         for levels in measured.levels:

@@ -121,6 +121,8 @@ def times(measured: Measured) -> list[Times]:
         first: dict[tuple[str, str], list[float]] = defaultdict(list)
         outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for visit in measured.of(levels):
+            if visit.window is not None:  # `windows` has those
+                continue
             key = (visit.arm, visit.query)
             value = main_value(visit)
             if value is not None and not math.isnan(value):

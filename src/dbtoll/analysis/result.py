@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 from dbtoll.analysis import caveats, contrasts, details, windows
-from dbtoll.analysis.compare import Effect, compare
+from dbtoll.analysis.compare import RATIO_OF_TOTALS, Effect, compare
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS, QUANTILES
+from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric
 from dbtoll.analysis.shape import (
     ArmResult,
     Comparison,
@@ -22,6 +22,7 @@ from dbtoll.analysis.shape import (
     Result,
     SeriesPoint,
     Times,
+    drop,
     fractions,
     from_json,
     json_schema,
@@ -54,6 +55,7 @@ def analyze_run(run: Run) -> Result:
     ]
     experiment = run.plan.experiment
     arms = tuple(details.arm(measured, arm) for arm in experiment.arms)
+    summaries = tuple(windows.find_all(measured))
     return Result(
         run=run.begin.run,
         schema_version=SCHEMA_VERSION,
@@ -63,7 +65,7 @@ def analyze_run(run: Run) -> Result:
         question=experiment.question,
         expected=experiment.expected,
         stopped=run.end.reason if run.end else "not finished",
-        warnings=tuple(caveats.warnings(run, arms, comparisons)),
+        warnings=tuple(caveats.warnings(run, arms, comparisons, summaries)),
         arms=arms,
         comparisons=tuple(comparisons),
         contrasts=tuple(contrasts.find_all(measured)),
@@ -71,9 +73,10 @@ def analyze_run(run: Run) -> Result:
         not_inside_the_interval=tuple(caveats.not_inside(measured)),
         series=tuple(details.series(measured)),
         times=tuple(details.times(measured)),
-        windows=tuple(windows.find_all(measured)),
+        windows=summaries,
         plans_changed=tuple(details.plans_changed(run)),
         facts=run.facts,
+        main_metric=main_metric(measured.visits, experiment),
     )
 
 
@@ -87,7 +90,12 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
         per_query=metric == "run_time" or metric in QUANTILES, other_plans=measured.other_plans,
     )  # fmt: skip
-    return [_comparison(measured, effect, levels, metric) for effect in effects]
+    return [
+        _comparison(measured, effect, levels, metric)
+        for effect in effects
+        # A sum of percentiles is a quantity of nothing.
+        if not (metric in QUANTILES and effect.estimand == RATIO_OF_TOTALS)
+    ]
 
 
 def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
@@ -118,4 +126,5 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
+        drop=drop(shown) if metric == "throughput" else None,
     )

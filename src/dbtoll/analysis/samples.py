@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import MAIN_METRICS
+from dbtoll.model import MAIN_METRICS, Experiment
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[Timing], "int | None"]
@@ -132,9 +132,14 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def main_metric(visits: Iterable[Visit]) -> str:
-    """Which of `MAIN_METRICS` these visits were made for."""
-    return "throughput" if any(visit.window is not None for visit in visits) else "run_time"
+def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
+    """What headlines, contrasts and the stopping rule are about: the run time of statements, the throughput of transactions.
+
+    Where these arrive by a schedule (an open loop), throughput is the schedule's: there it is the median response time.
+    """
+    if all(visit.window is None for visit in visits):
+        return "run_time"
+    return "response_p50" if experiment.workload.options.get("rate") else "throughput"
 
 
 def main_value(visit: Visit) -> float | None:

@@ -75,7 +75,12 @@ class Comparison:
     baseline: str
     is_aa: Annotated[bool, Meta(description="the arm is the baseline's second copy: what it shows is the noise floor")]
     levels: Annotated[Levels, Meta(description="level of every other factor")]
-    metric: Annotated[str, Meta(description="run_time, connect_time; run_time_1 … of each run on a new connection")]
+    metric: Annotated[
+        str,
+        Meta(
+            description="run_time, connect_time, run_time_1 … of each run on a new connection; throughput, response_p50 …"
+        ),
+    ]
     estimand: Annotated[str, Meta(description="geomean, geomean_same_plans, ratio_of_totals or query:NAME")]
     estimate: Fraction | None
     low: Fraction | None
@@ -91,6 +96,9 @@ class Comparison:
     left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
     components: ComponentsResult
     widened_by: Annotated[Fraction, Meta(description="added on both sides because A/A excludes 0")]
+    drop: Annotated[EffectResult | None, Meta(description="of throughput: the same effect as 1 - value / baseline")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +164,29 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """Of throughput: the geometric mean over rounds; no bounds where there are fewer than two."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """``fraction`` of the transactions took no longer than ``value_ns``."""
+
+    fraction: float
+    value_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionResult:
     """One kind of transaction in all steady windows of an arm. Response times are from the scheduled start, merged over windows.
 
     ``missed``: found nothing or something in its way, as its input is drawn to do; ``rolled_back``: as its input asks for.
     ``failed`` and ``retried`` by cause; ``unknown``: the connection was lost while the commit was under way.
+    ``quantiles``: as far into the tail as ten transactions lie beyond.
     """
 
     name: str
@@ -175,15 +201,49 @@ class TransactionResult:
     p95_ns: int | None
     p99_ns: int | None
     most_ns: int | None
+    quantiles: tuple[Quantile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """Whether throughput kept its level within windows: means over ``windows``, which are the unit of the intervals.
+
+    ``trend``: its rise from the begin of a window to its end, of the window's mean; ``beginning``: how much more is done in the
+    first tenth than in the rest. ``steady`` null: it cannot be told, ``reason`` says why; false: ``reason`` says what would help.
+    """
+
+    steady: bool | None
+    windows: int
+    trend: EffectResult | None
+    beginning: EffectResult | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverResult:
+    """What the driver took, by CPU time of its threads in the windows; medians over windows.
+
+    ``share``: of the windows' time, where 1 is a processor that did nothing else; ``share_of_threads``: of what its threads could
+    have had. ``null_us_per_transaction`` and ``share_of_null_rate``: beside a server that costs nothing (null: not calibrated).
+    ``bound``: how much of the arm's overhead can be the driver's. ``bottleneck``: why the driver held the arm up; null: it did not.
+    """
+
+    us_per_transaction: float | None
+    share: float
+    share_of_threads: float
+    null_us_per_transaction: float | None
+    share_of_null_rate: float | None
+    bound: Fraction | None
+    bottleneck: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsResult:
-    """The measurement windows of one arm at one combination of levels: medians over windows, sums of counts.
+    """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
-    ``per_s``: committed transactions that count for throughput; ``tpmc``: of TPC-C, new orders in a minute. ``series``: the
-    transactions a second in each interval, the mean over windows. ``driver_us_per_transaction``: CPU time of the driver's
-    threads; ``driver_share``: of the window, where 1 is a processor that did nothing else.
+    ``per_s``: committed transactions that count for throughput; ``tpmc``: of TPC-C, new orders in a minute. ``rate``: arrivals a
+    second that were scheduled, null in a closed loop; ``unserved``: of them, when their window ended. ``series``: transactions a
+    second in each interval, the mean over windows; ``first_series``: of the first windows after a start, which do not count.
     """
 
     arm: str
@@ -191,15 +251,17 @@ class WindowsResult:
     windows: int
     length_ns: int
     interval_ns: int
-    per_s: float | None
-    tpmc: float | None
-    round_trips_per_transaction: float | None
-    driver_us_per_transaction: float | None
-    driver_share: float | None
+    per_s: Rate | None
+    tpmc: Rate | None
+    rate: float | None
     unserved: int
+    round_trips_per_transaction: float | None
     connections_lost: int
     reconnects: int
+    driver: DriverResult
+    steadiness: Steadiness
     series: tuple[float, ...]
+    first_series: tuple[float, ...]
     transactions: tuple[TransactionResult, ...]
 
 
@@ -236,6 +298,7 @@ class Result:
     windows: Annotated[tuple[WindowsResult, ...], Meta(description="of transaction workloads; else empty")]
     plans_changed: tuple[PlanChange, ...]
     facts: Json
+    main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""
@@ -247,6 +310,13 @@ def fractions(interval: Interval | None) -> EffectResult | None:
     if interval is None:
         return None
     return EffectResult(*(math.expm1(min(value, 700.0)) for value in (interval.estimate, interval.low, interval.high)))
+
+
+def drop(effect: EffectResult | None) -> EffectResult | None:
+    """An overhead in throughput, baseline / value - 1, as the drop that papers print: 1 - value / baseline."""
+    if effect is None:
+        return None
+    return EffectResult(*(each / (1 + each) for each in (effect.estimate, effect.low, effect.high)))
 
 
 def to_json(result: Result) -> str:

@@ -1,11 +1,11 @@
-"""dbtoll's own run in the layout of the published tables: rows of Tables 1, 4 and 5 of minhas2008 with ours beside."""
+"""dbtoll's own run in the layout of the published tables: Tables 1, 4 and 5 of minhas2008, Figure 5 of muehlbauer2015."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dbtoll.analysis.published import table
-from dbtoll.analysis.shape import Comparison, EffectResult, Levels, Result
+from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, Result
 from dbtoll.errors import UsageError
 from dbtoll.model import Verdict
 
@@ -105,3 +105,80 @@ def _adjusted(comparison: Comparison) -> EffectResult | None:
     if comparison.estimate is None or comparison.low_holm is None or comparison.high_holm is None:
         return None
     return EffectResult(comparison.estimate, comparison.low_holm, comparison.high_holm)
+
+
+# --- Figure 5 of muehlbauer2015 ----------------------------------------------------------------------------------
+
+_FIGURE5 = "muehlbauer2015/oltp_throughput"
+_BARE = "bare"
+_COUNTERPARTS = {"docker": "docker", "qemu": "kvm", "libvirt": "kvm", "virtualbox": "virtualbox"}
+"""Our environment -> what the paper measured of that kind; a sandbox in place of Docker's runtime is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputLine:
+    """One environment. Published: transactions a second as printed, the drop computed from them; ours: with intervals.
+
+    ``environment``: as the paper calls it, None for an arm of which it has no kind; ``arm``: ours, None if we have none.
+    ``reason``: why we have no figure.
+    """
+
+    environment: str | None
+    arm: str | None
+    published_per_s: float | None
+    published_drop: float | None
+    overhead: EffectResult | None
+    drop: EffectResult | None
+    verdict: Verdict | None
+    reason: str | None
+
+
+def muehlbauer2015(result: Result, workload: str, levels: Levels) -> tuple[ThroughputLine, ...]:
+    """Figure 5 (HyPer) with the throughput of this run at ``levels``: bare first, the paper's environments, then ours alone.
+
+    Empty for a workload that the figure does not have (it has tpcc and tatp), and for an open loop: its is the schedule's.
+    """
+    if any(each.rate for each in result.windows):
+        return ()
+    printed = {
+        row["environment"]: float(row["transactions_per_s"]) for row in table(_FIGURE5) if row["benchmark"] == workload
+    }
+    if not printed:
+        return ()
+    comparisons = {c.arm: c for c in result.comparisons if c.metric == "throughput" and c.levels == levels}
+    baseline = next((c.baseline for c in comparisons.values()), None)
+    arms: dict[str | None, list[str | None]] = {environment: [] for environment in printed}
+    for arm in result.arms:
+        if arm.name == baseline:
+            arms[_BARE].append(arm.name)
+        elif arm.name in comparisons and not comparisons[arm.name].is_aa:
+            arms.setdefault(_counterpart(arm), []).append(arm.name)
+    return tuple(
+        _throughput_line(printed, environment, name, comparisons.get(name or ""))
+        for environment, names in arms.items()
+        for name in names or [None]
+    )
+
+
+def _counterpart(arm: ArmResult) -> str | None:
+    environment, _, options = arm.stack.split("//")[-1].partition(":")
+    return None if "runsc" in options else _COUNTERPARTS.get(environment)
+
+
+def _throughput_line(
+    printed: dict[str, float], environment: str | None, arm: str | None, comparison: Comparison | None
+) -> ThroughputLine:
+    published = printed.get(environment or "")
+    overhead = None
+    if comparison and comparison.estimate is not None and comparison.low is not None and comparison.high is not None:
+        overhead = EffectResult(comparison.estimate, comparison.low, comparison.high)
+    return ThroughputLine(
+        environment=environment,
+        arm=arm,
+        published_per_s=published,
+        published_drop=None if published is None or environment == _BARE else 1 - published / printed[_BARE],
+        overhead=overhead,
+        drop=comparison.drop if comparison else None,
+        verdict=comparison.verdict if comparison else None,
+        reason="not measured in this run" if arm is None else comparison.reason if comparison else None,
+    )

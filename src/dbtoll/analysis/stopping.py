@@ -124,7 +124,7 @@ def look(
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
     for key, chosen in by_levels.items():
-        times = collect(chosen, queries, arms, METRICS[main_metric(chosen)])
+        times = collect(chosen, queries, arms, METRICS[main_metric(chosen, experiment)])
         where = ", ".join(level for name, level in key if name in varied)
         if times is None:
             continue

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import quantile
-from dbtoll.analysis.shape import Levels, TransactionResult, WindowsResult
-from dbtoll.model import Json
+import numpy as np
 
-MINUTE_NS = 60_000_000_000
+from dbtoll.analysis import stats, steadiness
+from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.samples import quantile, time_per_transaction_ns
+from dbtoll.analysis.shape import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
+from dbtoll.model import Json
+from dbtoll.store.schema import Visit
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+
+BUSY_THREADS = 0.9
+"""Share of their time in which the driver's threads had a processor, from which on they held the server up."""
+NEAR_NULL_RATE = 0.8
+"""Share of what the driver does beside a server that costs nothing, from which on it held the server up."""
+
+_FRACTIONS = (
+    0.001,
+    0.01,
+    *(step / 20 for step in range(1, 19)),
+    *(1 - 10**-n * m for n in (2, 3, 4, 5) for m in (5, 2, 1)),
+)
+_FEWEST_BEYOND = 10
+"""Transactions that must lie beyond a quantile for it to be more than the luck of a few."""
 
 
 def find_all(measured: Measured) -> Iterator[WindowsResult]:
     """For each arm and combination of levels that has steady windows."""
-    for levels in measured.levels:
-        for arm in measured.arms:
-            windows = [
-                visit.window
-                for visit in measured.of(levels)
-                if visit.arm == arm and not visit.first_touch and visit.window is not None
-            ]
-            if windows:
-                yield _summary(arm, levels, windows)
-
-
-def committed(window: Json) -> int:
-    """Transactions that count for throughput."""
-    counted = window["counted"]
-    return sum(kind["committed"] for name, kind in window["transactions"].items() if counted in (None, name))
+    groups = [
+        (levels, arm, visits)
+        for levels in measured.levels
+        for arm in measured.arms
+        if (visits := [v for v in measured.of(levels) if v.arm == arm and v.window is not None])
+        and any(not visit.first_touch for visit in visits)
+    ]
+    costs = {(str(levels), arm): _Cost.of(_steady(visits)) for levels, arm, visits in groups}
+    experiment = measured.run.plan.experiment
+    for levels, arm, visits in groups:
+        baseline = costs.get((str(levels), experiment.baseline))
+        driver = _driver(measured, levels, costs[str(levels), arm], baseline)
+        yield _summary(measured, levels, visits, driver, tests=2 * len(groups))
 
 
 def done(window: Json) -> int:
@@ -38,42 +57,146 @@ def done(window: Json) -> int:
     return sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in window["transactions"].values())
 
 
-def _summary(arm: str, levels: Levels, windows: Sequence[Json]) -> WindowsResult:
+def merged(kinds: Sequence[Mapping[str, Json]]) -> list[tuple[int, int]]:
+    """The response times of one kind of transaction in several windows: upper end of a bucket in ns, and count, in order."""
+    counts: Counter[int] = Counter()
+    for kind in kinds:
+        counts.update(dict(kind["response_ns"]["buckets"]))
+    return sorted(counts.items())
+
+
+def _steady(visits: Sequence[Visit]) -> list[Json]:
+    return [visit.window for visit in visits if visit.window is not None and not visit.first_touch]
+
+
+def _summary(
+    measured: Measured, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
+) -> WindowsResult:
+    experiment = measured.run.plan.experiment
+    windows = _steady(visits)
     first = windows[0]
-    per_ns = median(committed(window) / window["length_ns"] for window in windows)
+    per_s = _rate(measured, [visit for visit in visits if not visit.first_touch])
     ended = [window for window in windows if done(window)]
     return WindowsResult(
-        arm=arm,
+        arm=visits[0].arm,
         levels=levels,
         windows=len(windows),
         length_ns=first["length_ns"],
         interval_ns=first["interval_ns"],
-        per_s=per_ns * 1e9,
-        tpmc=per_ns * MINUTE_NS if first["counted"] == "new_order" else None,
-        round_trips_per_transaction=_median(window["round_trips"] / done(window) for window in ended),
-        driver_us_per_transaction=_median(window["driver_cpu_ns"] / done(window) / 1e3 for window in ended),
-        driver_share=_median(window["driver_cpu_ns"] / window["length_ns"] for window in windows),
+        per_s=per_s,
+        tpmc=_times(per_s, MINUTE_NS / SECOND_NS) if first["counted"] == "new_order" else None,
+        rate=experiment.workload.options.get("rate") or None,
         unserved=sum(window["unserved"] for window in windows),
+        round_trips_per_transaction=_median([window["round_trips"] / done(window) for window in ended]),
         connections_lost=sum(window["connections_lost"] for window in windows),
         reconnects=sum(window["reconnects"] for window in windows),
-        series=tuple(
-            fmean(counts) * 1e9 / first["interval_ns"]
-            for counts in zip(*(window["series"] for window in windows), strict=False)
+        driver=driver,
+        steadiness=steadiness.judge(
+            windows, (1 - experiment.precision.confidence) / tests, experiment.precision.margin
         ),
+        series=_series(windows),
+        first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_touch]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
     )
 
 
+def _rate(measured: Measured, visits: Sequence[Visit]) -> Rate | None:
+    """By the estimand of the overhead: in each round the midmean over its windows of the log time per transaction."""
+    precision = measured.run.plan.experiment.precision
+    by_round: dict[int, list[float]] = {}
+    for visit in visits:
+        by_round.setdefault(visit.round, []).append(time_per_transaction_ns(visit) or math.nan)
+    logs = [float(stats.midmean(np.log(np.array(times)), 0)) for times in by_round.values()]
+    known = np.array([value for value in logs if not math.isnan(value)])
+    if not len(known):
+        return None
+    found = stats.interval(known, 1 - precision.confidence, precision.rounds_min)
+    bounds = (found.high, found.low) if found else (None, None)
+    low, high = (None if bound is None else SECOND_NS * math.exp(-bound) for bound in bounds)
+    return Rate(SECOND_NS * math.exp(-float(known.mean())), low, high)
+
+
+def _times(rate: Rate | None, factor: float) -> Rate | None:
+    if rate is None:
+        return None
+    low, high = (None if bound is None else bound * factor for bound in (rate.low, rate.high))
+    return Rate(rate.estimate * factor, low, high)
+
+
+def _series(windows: Sequence[Json]) -> tuple[float, ...]:
+    """Whole intervals only."""
+    return tuple(
+        fmean(counts) * SECOND_NS / windows[0]["interval_ns"]
+        for counts in zip(*(steadiness.whole_intervals(window) for window in windows), strict=False)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a transaction took, of all that ended well; medians over windows."""
+
+    driver_us: float | None
+    driver_share: float
+    per_s: float
+
+    @classmethod
+    def of(cls, windows: Sequence[Json]) -> _Cost:
+        return cls(
+            driver_us=_median([window["driver_cpu_ns"] / done(window) / 1e3 for window in windows if done(window)]),
+            driver_share=median(window["driver_cpu_ns"] / window["length_ns"] for window in windows),
+            per_s=median(done(window) * SECOND_NS / window["length_ns"] for window in windows),
+        )
+
+
+def _driver(measured: Measured, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
+    experiment = measured.run.plan.experiment
+    threads = experiment.workload.options.get("threads", 1)
+    calibrated = measured.run.facts.get("driver") or {}
+    null_us, null_per_s = (
+        (calibrated.get(name) or {}).get(levels.get("interaction"))
+        for name in ("null_us_per_transaction", "null_per_s")
+    )
+    share_of_threads = own.driver_share / threads
+    share_of_null_rate = own.per_s / null_per_s if null_per_s else None
+    return DriverResult(
+        us_per_transaction=own.driver_us,
+        share=own.driver_share,
+        share_of_threads=share_of_threads,
+        null_us_per_transaction=null_us,
+        share_of_null_rate=share_of_null_rate,
+        bound=None if baseline is None else _bound(own, baseline, min(threads, experiment.resources.cpus)),
+        bottleneck=_bottleneck(share_of_threads, share_of_null_rate),
+    )
+
+
+def _bound(own: _Cost, baseline: _Cost, lanes: int) -> float | None:
+    """What the driver takes more (or less) here, of the baseline's time for a transaction.
+
+    BIAS: the driver runs on the arm's processors. A microsecond more of it cannot delay a transaction by more than that, and
+    what ``lanes`` (threads of the driver, or processors if fewer) do at the same time delays the throughput by that part.
+    """
+    if own.driver_us is None or baseline.driver_us is None or not baseline.per_s:
+        return None
+    return abs(own.driver_us - baseline.driver_us) * 1e-6 * baseline.per_s / lanes
+
+
+def _bottleneck(share_of_threads: float, share_of_null_rate: float | None) -> str | None:
+    if share_of_threads >= BUSY_THREADS:
+        return f"its threads were busy for {share_of_threads:.0%} of the windows"
+    if share_of_null_rate is not None and share_of_null_rate >= NEAR_NULL_RATE:
+        return f"it did {share_of_null_rate:.0%} of what it can do beside a server that costs nothing"
+    return None
+
+
 def _transaction(name: str, windows: Sequence[Json]) -> TransactionResult:
     kinds = [window["transactions"][name] for window in windows]
-    merged: Counter[int] = Counter()
     failed: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     for kind in kinds:
-        merged.update(dict(kind["response_ns"]["buckets"]))
         failed.update(kind["failed"])
         retried.update(kind["retried"])
-    buckets = sorted(merged.items())
+    buckets = merged(kinds)
+    total = sum(count for _, count in buckets)
     return TransactionResult(
         name=name,
         committed=sum(kind["committed"] for kind in kinds),
@@ -87,9 +210,14 @@ def _transaction(name: str, windows: Sequence[Json]) -> TransactionResult:
         p95_ns=quantile(buckets, 0.95),
         p99_ns=quantile(buckets, 0.99),
         most_ns=buckets[-1][0] if buckets else None,
+        quantiles=tuple(
+            Quantile(round(fraction, 6), value)
+            for fraction in _FRACTIONS
+            if min(fraction, 1 - fraction) * total >= _FEWEST_BEYOND
+            if (value := quantile(buckets, fraction)) is not None
+        ),
     )
 
 
-def _median(values: Iterator[float]) -> float | None:
-    known = list(values)
-    return median(known) if known else None
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None

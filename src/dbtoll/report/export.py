@@ -15,10 +15,12 @@ import duckdb
 import msgspec
 
 from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.windows import merged
 from dbtoll.report import words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.model import Json
     from dbtoll.store.reader import Run
     from dbtoll.store.schema import Timing, Visit
 
@@ -53,6 +55,27 @@ _EXECUTION = {
     "result_bytes": "BIGINT",
     "outcome": "VARCHAR",
 }
+_WINDOW = {
+    "block": "BIGINT",
+    "order": "BIGINT",
+    "first_touch": "BOOLEAN",
+    "void": "BOOLEAN",
+    "problem": "VARCHAR",
+}
+_TOTALS = {
+    "length_ns": "BIGINT",
+    "round_trips": "BIGINT",
+    "statements": "BIGINT",
+    "sent_bytes": "BIGINT",
+    "received_bytes": "BIGINT",
+    "driver_cpu_ns": "BIGINT",
+    "unserved": "BIGINT",
+    "connections_lost": "BIGINT",
+    "reconnects": "BIGINT",
+}
+_OUTCOME = {"transaction": "VARCHAR", "outcome": "VARCHAR", "cause": "VARCHAR", "count": "BIGINT"}
+_INTERVAL = {"from_ns": "BIGINT", "interval_ns": "BIGINT", "transactions": "BIGINT"}
+_BUCKET = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BIGINT", "count": "BIGINT"}
 _COMPARISON = {
     "metric": "VARCHAR",
     "estimand": "VARCHAR",
@@ -73,6 +96,9 @@ _COMPARISON = {
     "between_rounds": "DOUBLE",
     "within_rounds": "DOUBLE",
     "widened_by": "DOUBLE",
+    "drop_estimate": "DOUBLE",
+    "drop_low": "DOUBLE",
+    "drop_high": "DOUBLE",
 }
 
 
@@ -81,7 +107,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
 
     Samples: a row per execution, also of attempts that do not count (``complete`` is false) and of visits that a check
     took out (``void``); a visit without any execution has one row, its ``problem`` says why. Results: a row per
-    comparison, effects as fractions.
+    comparison, effects as fractions. A run of transactions has no samples but four tables of its windows (docs/SCHEMA.md).
     """
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
@@ -90,10 +116,85 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     samples = {**_BEFORE_LEVELS, **_ARM, **levels, **_VISIT, **_EXECUTION}
     results = {"run": "VARCHAR", **_ARM, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **_COMPARISON}
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
+    written = _write(target, "results", results, _results(result, factors))
+    if all(visit.window is None for visit, *_ in run.all_visits()):
+        return [*_write(target, "samples", samples, _samples(run, factors, emulated)), *written]
+    window = {**_BEFORE_LEVELS, **_ARM, **levels, **_WINDOW}
+    times = {"run": "VARCHAR", "round": "BIGINT", **_ARM, **levels, **_BUCKET}
+    found = list(_windows(run, factors, emulated))
     return [
-        *_write(target, "samples", samples, _samples(run, factors, emulated)),
-        *_write(target, "results", results, _results(result, factors)),
+        *written,
+        *_write(target, "windows", {**window, **_TOTALS}, (at | _totals(counts) for at, counts in found)),
+        *_write(
+            target, "outcomes", {**window, **_OUTCOME}, (at | row for at, counts in found for row in _outcomes(counts))
+        ),
+        *_write(
+            target,
+            "throughput",
+            {**window, **_INTERVAL},
+            (at | row for at, counts in found for row in _intervals(counts)),
+        ),
+        *_write(target, "response_times", times, _response_times(run, factors, emulated)),
     ]
+
+
+def _windows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[dict[str, Any], Json]]:
+    """What tells a window from all others, and what was counted in it."""
+    kept = {id(visit) for visit in Measured(run).visits}
+    for visit, attempt, complete in run.all_visits():
+        yield (
+            {
+                "run": run.begin.run,
+                "round": visit.round,
+                "attempt": attempt,
+                "complete": complete,
+                **_of_arm(visit.arm, emulated=visit.arm in emulated),
+                **{factor: visit.levels.get(factor) for factor in factors},
+                **{name: getattr(visit, name) for name in _WINDOW if name != "void"},
+                "void": complete and id(visit) not in kept,
+            },
+            visit.window or {},
+        )
+
+
+def _totals(window: Json) -> dict[str, Any]:
+    return {name: window.get(name) for name in _TOTALS}
+
+
+def _outcomes(window: Json) -> Iterator[dict[str, Any]]:
+    """What did not happen has no row, but for ``committed``."""
+    for name, kind in window.get("transactions", {}).items():
+        for outcome in ("committed", "rolled_back", "missed", "lost", "unknown"):
+            if kind[outcome] or outcome == "committed":
+                yield {"transaction": name, "outcome": outcome, "count": kind[outcome]}
+        for outcome in ("failed", "retried"):
+            for cause, count in kind[outcome].items():
+                yield {"transaction": name, "outcome": outcome, "cause": cause, "count": count}
+
+
+def _intervals(window: Json) -> Iterator[dict[str, Any]]:
+    for index, count in enumerate(window.get("series", ())):
+        yield {"from_ns": index * window["interval_ns"], "interval_ns": window["interval_ns"], "transactions": count}
+
+
+def _response_times(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Of the windows that count, merged in each round."""
+    together: dict[tuple[int, str, tuple[str | None, ...]], list[Json]] = {}
+    for visit in Measured(run).visits:
+        if visit.window is not None and not visit.first_touch:
+            key = (visit.round, visit.arm, tuple(visit.levels.get(factor) for factor in factors))
+            together.setdefault(key, []).append(visit.window["transactions"])
+    for (number, arm, levels), windows in together.items():
+        at = {
+            "run": run.begin.run,
+            "round": number,
+            **_of_arm(arm, emulated=arm in emulated),
+            **dict(zip(factors, levels, strict=True)),
+            "windows": len(windows),
+        }
+        for name in windows[0]:
+            for value_ns, count in merged([kinds[name] for kinds in windows]):
+                yield {**at, "transaction": name, "value_ns": value_ns, "count": count}
 
 
 def _samples(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -162,6 +263,9 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
         "left_out": "; ".join(c.left_out) or None,
         "between_rounds": c.components.between_rounds,
         "within_rounds": c.components.within_rounds,
+        "drop_estimate": c.drop.estimate if c.drop else None,
+        "drop_low": c.drop.low if c.drop else None,
+        "drop_high": c.drop.high if c.drop else None,
     }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from dbtoll.report import words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result, SeriesPoint
+    from dbtoll.report.transactions import AtLevels
 
 _LOG_FROM = math.log(2.0)
 """An axis that must hold a doubling or a halving is logarithmic: a linear one squeezes everything else against zero."""
@@ -91,7 +93,8 @@ def _log_factors(low: float, high: float) -> list[float]:
         factors = [
             m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d * (1 + 1e-9) and m * 10.0**d <= high
         ]
-        if len(factors) <= _TICKS_MAX:
+        nearest = min((b / a for a, b in pairwise(factors)), default=math.inf)
+        if len(factors) <= _TICKS_MAX and math.log(nearest) * _TICKS_MAX >= math.log(high / low):
             return factors
     return factors[:: math.ceil(len(factors) / _TICKS_MAX)]
 
@@ -301,3 +304,140 @@ def _time_ticks(end_s: float) -> list[Tick]:
     steps_s = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
     step = next((s for s in steps_s if end_s / s <= _TICKS_MAX - 1), 86400 * math.ceil(end_s / 86400 / _TICKS_MAX))
     return [Tick(round(100 * t / end_s, 2), words.span(t) if t else "0") for t in range(0, math.floor(end_s) + 1, step)]
+
+
+# --- response times ----------------------------------------------------------------------------------------------
+
+_TAIL_TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One arm's in a box of 1000 x 1000. ``kind``: its number among the arms, which is its colour and dash."""
+
+    arm: str
+    kind: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePanel:
+    """One transaction: from left to right the response time, upwards the share that took no longer."""
+
+    title: str
+    curves: list[Curve]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Response times of all transactions and arms at one combination of levels, on the same axes.
+
+    Both are logarithmic: each step up leaves a tenth of the transactions, so that the tail has as much room as all
+    others. ``share_ticks`` in per cent of the height, from the top.
+    """
+
+    panels: list[CurvePanel]
+    time_ticks: list[Tick]
+    share_ticks: list[Tick]
+
+
+def curves(group: AtLevels, arms: Sequence[str]) -> Curves | None:
+    """``arms``: of the whole result, so that an arm has the same colour at all levels. None without any response time."""
+    points = [
+        (name, each.arm, [(q.value_ns, -math.log10(1 - q.fraction)) for q in kind.quantiles])
+        for name in group.transactions
+        for each, kind in group.of(name)
+    ]
+    times = [ns for *_, own in points for ns, _ in own]
+    if not times:
+        return None
+    low, high = math.log(min(times) / 1.1), math.log(max(times) * 1.1)
+    top = max(tail for *_, own in points for _, tail in own) * 1.03
+
+    def place(ns: float) -> float:
+        return (math.log(ns) - low) / (high - low)
+
+    panels = [
+        CurvePanel(
+            words.transaction_text(name),
+            [
+                Curve(
+                    arm,
+                    arms.index(arm),
+                    "M" + "L".join(f"{1000 * place(ns):.0f} {1000 - 1000 * tail / top:.0f}" for ns, tail in own),
+                )
+                for transaction, arm, own in points
+                if transaction == name and own
+            ],
+        )
+        for name in group.transactions
+    ]
+    marks = _time_marks(math.exp(low), math.exp(high))
+    return Curves(
+        panels=[panel for panel in panels if panel.curves],
+        time_ticks=[Tick(round(100 * place(ns), 2), words.round_time(ns)) for ns in marks],
+        share_ticks=[
+            Tick(round(100 - 100 * tail / top, 2), f"{share * 100:g}{words.THIN}%")
+            for share in _TAIL_TICKS
+            if (tail := -math.log10(1 - share)) < top
+        ],
+    )
+
+
+def _time_marks(low_ns: float, high_ns: float) -> list[float]:
+    """Round times on a logarithmic axis: as many as fit on a narrow panel."""
+    decades = range(math.floor(math.log10(low_ns)), math.ceil(math.log10(high_ns)) + 1)
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
+        marks = [m * 10.0**d for d in decades for m in mantissas if low_ns <= m * 10.0**d <= high_ns]
+        if len(marks) < _TICKS_MAX:
+            return marks
+    return marks[:: math.ceil(len(marks) / (_TICKS_MAX - 1))]
+
+
+# --- throughput over time ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OverTimePanel:
+    """One arm's throughput within a window, in a box of 1000 x 1000; ``first``: in the first window after a start."""
+
+    arm: str
+    path: str
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The same axes for all arms; ``most``: transactions a second at the top, above all curves, where its label has room."""
+
+    panels: list[OverTimePanel]
+    most: float
+    time_ticks: list[Tick]
+
+
+def over_time(group: AtLevels) -> OverTime | None:
+    """None if nothing was measured."""
+    highest = max(
+        (max((*arm.windows.series, *arm.windows.first_series), default=0.0) for arm in group.arms), default=0.0
+    )
+    if highest <= 0:
+        return None
+    most = _ceiling(1.2 * highest)
+    panels = [
+        OverTimePanel(arm.arm, _line(arm.windows.series, most), _line(arm.windows.first_series, most))
+        for arm in group.arms
+    ]
+    return OverTime(panels, most, _time_ticks(group.arms[0].windows.length_ns / 1e9))
+
+
+def _ceiling(value: float) -> float:
+    """The next number of two digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+def _line(series: Sequence[float], most: float) -> str:
+    """A point in the middle of each interval."""
+    places = (1000 * (index + 0.5) / len(series) for index in range(len(series)))
+    points = [f"{x:.0f} {1000 - 1000 * value / most:.0f}" for x, value in zip(places, series, strict=True)]
+    return "M" + "L".join(points) if points else ""

@@ -13,10 +13,11 @@ from jinja2.utils import htmlsafe_json_dumps
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
 from dbtoll.model import Json, Outcome
-from dbtoll.report import figures, words
+from dbtoll.report import figures, transactions, words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result, Times
+    from dbtoll.report.transactions import AtLevels
     from dbtoll.store.reader import Run
 
 
@@ -47,6 +48,30 @@ class PublishedTable:
     lines: Sequence[side_by_side.Line]
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedThroughput:
+    """Figure 5 of muehlbauer2015 with this run's figures beside it, at one combination of levels."""
+
+    group: AtLevels
+    lines: Sequence[side_by_side.ThroughputLine]
+
+    def ours(self, arm: str | None) -> str:
+        """Its throughput in the unit of the group."""
+        return next((each.throughput for each in self.group.arms if each.arm == arm), words.NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionGroup:
+    """What the page shows of the transactions at one combination of levels."""
+
+    group: AtLevels
+    curves: figures.Curves | None
+    over_time: figures.OverTime | None
+    arms: list[tuple[str, int]]
+    """Each with its number among all arms of the result: its colour."""
+    steadiness: list[str]
+
+
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
     whole, result = result.to_json(), words.labelled(result)
@@ -55,6 +80,7 @@ def render(result: Result, run: Run) -> str:
     groups = list(_groups(result, varied))
     queries = list(dict.fromkeys(words.query_of(c.estimand) for c in result.comparisons if words.query_of(c.estimand)))
     spec = (run.folder / "spec.toml").read_text(encoding="utf-8", errors="replace")
+    groups_of_transactions = list(_transaction_groups(result))
     template = _environment().get_template("report.html.j2")
     return template.render(
         result=result,
@@ -68,15 +94,20 @@ def render(result: Result, run: Run) -> str:
         context=list(_context(run)),
         answers=_answers(words.headlines(result)),
         care=words.cautions(result),
-        meaning=words.meaning(next((c.metric for c in result.comparisons), "run_time"), _baseline(result, run)),
+        meaning=words.meaning(result.main_metric, _baseline(result, run)),
         rounds=max((c.rounds for c in result.comparisons), default=0),
         confidence=words.percent(result.confidence, 0, plus=False),
         arm_forests=list(_arm_forests(result, varied)),
+        transaction_groups=groups_of_transactions,
+        of="transactions" if groups_of_transactions else "queries",
+        ramp_up=words.time_of(experiment.workload.options.get("ramp_up")) if groups_of_transactions else "",
         query_forests=list(_query_forests(result, varied)),
         query_count=len(queries),
         comparison_groups=groups,
         without_figures=_without_figures(result),
         published=list(_published(result, experiment.workload.name)),
+        published_throughput=list(_published_throughput(result, experiment.workload.name)),
+        engine=words.proper(experiment.engine.name),
         order=figures.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         plans=words.changed_plans(result),
@@ -96,6 +127,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         bounds_of=lambda low, high: words.Interval(None, low, high).bounds or words.NOTHING,
+        causes=words.causes,
         count=words.count,
         css=_css,
         estimand_text=words.estimand_text,
@@ -117,7 +149,10 @@ def _environment() -> Environment:
         plural=words.plural,
         published_percent=words.published_percent,
         published_s=words.published_s,
+        round_figure=words.figure,
         time_of=words.time_of,
+        transaction_text=words.transaction_text,
+        transactions=transactions,
         verdict_text=words.verdict_text,
     )
     return environment
@@ -146,6 +181,18 @@ def _answers(headlines: Iterable[words.Headline]) -> list[tuple[str, list[words.
     for headline in headlines:
         by_arm.setdefault(headline.arm, []).append(headline)
     return [(lines[0].name, lines) for lines in by_arm.values()]
+
+
+def _transaction_groups(result: Result) -> Iterator[TransactionGroup]:
+    arms = [arm.name for arm in result.arms]
+    for group in transactions.groups(result):
+        yield TransactionGroup(
+            group=group,
+            curves=figures.curves(group, arms),
+            over_time=figures.over_time(group),
+            arms=[(each.arm, arms.index(each.arm)) for each in group.arms],
+            steadiness=[transactions.steadiness_text(each.windows) for each in group.arms],
+        )
 
 
 def _css(kind: str) -> str:
@@ -181,7 +228,7 @@ def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[figures.Fore
     for c in sorted(result.comparisons, key=lambda c: c.is_aa):
         if words.query_of(c.estimand) is None and c.arm not in silent:
             title = _capital(f"{words.metric_text(c.metric)} against {c.baseline}")
-            levels, estimand = words.levels_text(c.levels, varied), words.estimand_text(c.estimand)
+            levels, estimand = words.levels_text(c.levels, varied), words.estimand_text(c.estimand, c.metric)
             figure, group = (f"{title}: {estimand}", levels) if varied else (title, estimand)
             rows.setdefault(figure, []).append((group, c))
     for title, grouped in rows.items():
@@ -192,15 +239,23 @@ def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[figures.Fore
 
 def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[figures.Forest]]:
     """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query."""
+    # Those of transactions are of several metrics, each of which has to be named.
+    metrics = bool(result.windows)
     panels: dict[tuple[str, str], dict[str, list[figures.Entry]]] = {}
     for c in sorted(result.comparisons, key=lambda c: (c.is_aa, words.natural_key(c.estimand))):
         if (query := words.query_of(c.estimand)) and c.arm not in _without_figures(result):
             levels = words.levels_text(c.levels, varied)
-            panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((query, "", c))
-    for (levels, _), by_arm in panels.items():
+            label = words.transaction_text(query) if metrics else query
+            panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((label, "", c))
+    for (levels, metric), by_arm in panels.items():
         axis = figures.shared_axis(map(figures.effects_of, by_arm.values()), result.margin)
         yield [
-            figures.forest(", ".join(part for part in (arm, levels) if part), entries, result, axis)
+            figures.forest(
+                ", ".join(part for part in (arm, levels, words.metric_text(metric) if metrics else "") if part),
+                entries,
+                result,
+                axis,
+            )
             for arm, entries in by_arm.items()
         ]
 
@@ -216,6 +271,13 @@ def _published(result: Result, workload: str) -> Iterator[PublishedTable]:
             layout, lines = side_by_side.minhas2008(result, number, arm.name)
             if not any(c.is_aa for c in result.comparisons if c.arm == arm.name):
                 yield PublishedTable(number, layout.title, arm.name, lines)
+
+
+def _published_throughput(result: Result, workload: str) -> Iterator[PublishedThroughput]:
+    """Figure 5 of muehlbauer2015 beside ours, for each combination of levels."""
+    for group in transactions.groups(result):
+        if lines := side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels):
+            yield PublishedThroughput(group, lines)
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dbtoll.analysis import side_by_side
 from dbtoll.model import Outcome, Verdict
-from dbtoll.report import words
+from dbtoll.report import transactions, words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.report.transactions import AtLevels
 
 _STYLES = {
     Verdict.LOSES: "red",
@@ -63,11 +64,12 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
         parts.append(_text(f"expected: {result.expected}", "dim"))
     parts.append(Text())
     parts += [_headline(h) for h in words.headlines(result)]
-    parts += [Text(), *_arms_tables(result)]
+    groups = transactions.groups(result)
+    parts += [Text(), *(_transactions(groups) if groups else _arms_tables(result))]
     care = words.cautions(result)
     for title, lines in (
         ("What a factor's level costs", words.contrasts(result)),
-        ("Worst and best queries", list(_extremes(result))),
+        ("Worst and best queries", [] if groups else list(_extremes(result))),
         ("Plans that changed", words.changed_plans(result)),
         ("Read with care", [caution.sentence for caution in care.left_out]),
         ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
@@ -107,9 +109,7 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             parts = [words.levels_text(c.levels, varied), words.metric_text(c.metric) if several_metrics else ""]
             groups.setdefault(", ".join(part for part in parts if part), []).append(c)
     for where, comparisons in groups.items():
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
-        for head in ("arm", "geometric mean", "total", "verdict"):
-            table.add_column(head, overflow="fold")
+        table = _table("arm", "geometric mean", "total", "verdict")
         for c in comparisons:
             total = totals.get((c.arm, c.metric, str(c.levels)))
             verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
@@ -122,6 +122,53 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
         if where:
             yield _text(where, "bold")
         yield from (table, Text())
+
+
+def _table(*heads: str, right: Iterable[int] = ()) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+    for index, head in enumerate(heads):
+        table.add_column(head, overflow="fold", justify="right" if index in right else "left")
+    return table
+
+
+def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
+    """For each combination of levels: throughput, what the driver took, response times, throughput over time, outcomes."""
+    for group in groups:
+        if group.title:
+            yield from (_text(f"{group.title[:1].upper()}{group.title[1:]}", "bold"), Text())
+        table = _table("arm", group.unit, "overhead", "drop")
+        table.columns[1].no_wrap = True
+        cost = _table("arm", "round trips", "driver's CPU", "null server", "of a CPU", "bound", right=range(1, 6))
+        for arm in group.arms:
+            table.add_row(*map(_text, (arm.arm, arm.throughput, arm.overhead, arm.drop)))
+            driver = arm.windows.driver
+            cost.add_row(
+                _text(arm.arm),
+                _text(transactions.round_trips(arm.windows)),
+                *map(_text, (transactions.driver_time(driver), transactions.null_time(driver))),
+                *map(_text, (transactions.share(driver.share), transactions.driver_bound(arm))),
+            )
+        yield from (table, Text(), _text("What the driver took for a transaction", "bold"), cost, Text())
+        times = _table("response time", "arm", "median", "95th", "99th", "longest", right=range(2, 6))
+        for name in group.transactions:
+            for index, (arm, kind) in enumerate(group.of(name)):
+                said = (kind.p50_ns, kind.p95_ns, kind.p99_ns, kind.most_ns)
+                times.add_row(
+                    _text("" if index else words.transaction_text(name)),
+                    _text(arm.arm),
+                    *(_text(words.time_of(t)) for t in said),
+                )
+        yield from (times, Text(), _text("Throughput within a window", "bold"))
+        most = max((max(arm.windows.series, default=0.0) for arm in group.arms), default=0.0)
+        for arm in group.arms:
+            yield _item(f"{arm.arm}: {transactions.steadiness_text(arm.windows)}")
+            yield _item(transactions.bars(arm.windows.series, most))
+        yield from (
+            Text(),
+            _text("What became of the transactions", "bold"),
+            *map(_item, transactions.outcome_lines(group)),
+            Text(),
+        )
 
 
 def _extremes(result: Result) -> Iterator[str]:
@@ -166,7 +213,7 @@ def markdown_arms(result: Result) -> str:
             c.arm,
             *(words.levels_text(c.levels, [factor]) for factor in varied),
             words.metric_text(c.metric),
-            words.estimand_text(c.estimand),
+            words.estimand_text(c.estimand, c.metric),
             _interval(c).text,
             "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
         ]
@@ -174,6 +221,68 @@ def markdown_arms(result: Result) -> str:
         if words.query_of(c.estimand) is None
     ]
     return markdown_table(head, rows, right=[len(varied) + 3])
+
+
+def markdown_throughput(result: Result) -> str:
+    """Every arm and combination of levels: throughput, overhead and drop, what the driver took, whether it was steady."""
+    rows = [
+        [
+            each.arm,
+            group.title or words.NOTHING,
+            f"{each.throughput} {group.unit}",
+            each.overhead,
+            each.drop,
+            transactions.round_trips(each.windows),
+            transactions.driver_time(each.windows.driver),
+            transactions.driver_bound(each),
+            transactions.steadiness_word(each.windows),
+        ]
+        for group in transactions.groups(words.labelled(result))
+        for each in group.arms
+    ]
+    head = ["arm", "levels", "throughput", "overhead", "drop", "round trips", "driver CPU", "its bound", "in a window"]
+    return markdown_table(head, rows, right=range(2, 8))
+
+
+def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
+    """Figure 5 of muehlbauer2015 with ours below it: a column per environment, for each run its workload and engine.
+
+    ``runs``: a result, its workload and its engine. Empty if the figure has none of the workloads.
+    """
+    published: dict[str, dict[str, str]] = {}
+    ours: dict[str, list[tuple[str, str, dict[str, str]]]] = {}
+    for each, workload, engine in runs:
+        result = words.labelled(each)
+        for group in transactions.groups(result):
+            found = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
+            lines = {_figure5_head(line): line for line in found if line.environment != "bare"}
+            if not lines:
+                continue
+            drops = {head: words.percent(line.published_drop) for head, line in lines.items()}
+            published.setdefault(words.proper(workload), {}).update(drops)
+            own = ", ".join(part for part in (words.proper(engine), group.title, f"run {result.run}") if part)
+            for what in ("drop", "overhead"):
+                effects = {head: getattr(line, what) for head, line in lines.items()}
+                cells = {
+                    head: words.Interval(effect.estimate, effect.low, effect.high).text
+                    for head, effect in effects.items()
+                    if effect
+                }
+                ours.setdefault(words.proper(workload), []).append((own, what, cells))
+    columns = list(dict.fromkeys(head for drops in published.values() for head in drops))
+    rows = [
+        [workload, engine, what, *(cells.get(head, words.NOTHING) for head in columns)]
+        for workload, drops in published.items()
+        for engine, what, cells in [("HyPer, published", "drop", drops), *ours[workload]]
+    ]
+    return markdown_table(["workload", "engine", "", *columns], rows, right=range(3, 3 + len(columns))) if rows else ""
+
+
+def _figure5_head(line: side_by_side.ThroughputLine) -> str:
+    """``qemu (emulated), published: kvm``"""
+    if line.arm is None or line.environment is None:
+        return line.arm or f"published: {line.environment}"
+    return line.arm if line.arm == line.environment else f"{line.arm}, published: {line.environment}"
 
 
 def markdown_side_by_side(result: Result, number: int, arm: str) -> str:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dbtoll.model import MAIN_METRICS, Outcome, Verdict
+from dbtoll.model import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,6 +113,21 @@ def p_value(p: float | None) -> str:
     return "<\N{NARROW NO-BREAK SPACE}0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def figure(value: float, low: float | None = None, high: float | None = None) -> str:
+    """``27 700 (27 100 … 28 300)``: any quantity, by the same rule of digits; three significant ones without bounds."""
+    if low is None or high is None:
+        return _rounded(value, 2 - math.floor(math.log10(abs(value))) if value else 0)
+    half = (high - low) / 2
+    digits = min(_DECIMALS_MAX, 1 - math.floor(math.log10(half))) if half > 0 and math.isfinite(half) else 0
+    text, *bounds = (_rounded(each, digits) for each in (value, low, high))
+    return f"{text} ({bounds[0]} … {bounds[1]})"
+
+
+def _rounded(value: float, digits: int) -> str:
+    """``digits`` after the point; before it, where they are negative."""
+    return count(round(value, digits)) if digits <= 0 else number(value, digits)
+
+
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
@@ -125,6 +140,12 @@ def time_of(ns: float | None) -> str:
     value = ns / scale
     decimals = max(0, 2 - math.floor(math.log10(abs(value) * 1.0005))) if value else 0
     return f"{count(value) if decimals == 0 else number(value, decimals)}{THIN}{unit}"
+
+
+def round_time(ns: float) -> str:
+    """A round one, on an axis: ``2 ms``."""
+    scale, unit = next((u for u in _TIME_UNITS if ns / u[0] >= 0.9995), _TIME_UNITS[-1])
+    return f"{ns / scale:g}{THIN}{unit}"
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -226,6 +247,7 @@ def labelled(result: Result) -> Result:
         contrasts=tuple(replace(each, arm=label(each.arm)) for each in result.contrasts),
         series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
+        windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
         plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
     )
 
@@ -296,9 +318,12 @@ _ESTIMANDS = {
 }
 
 
-def estimand_text(estimand: str) -> str:
-    """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"."""
-    return _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
+def estimand_text(estimand: str, metric: str = "run_time") -> str:
+    """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"; of transactions all of them together."""
+    if estimand == "geomean" and metric == "throughput":
+        return "all transactions"
+    text = _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
+    return text.replace("queries", "transactions") if metric.startswith("response_p") else text
 
 
 def query_of(estimand: str) -> str | None:
@@ -311,7 +336,8 @@ def metric_text(metric: str) -> str:
     if metric.startswith("run_time_"):
         return f"run {metric.removeprefix('run_time_')} on a new connection"
     if metric.startswith("response_p"):
-        return f"response time, {metric.removeprefix('response_p')}th percentile"
+        percentile = metric.removeprefix("response_p")
+        return "median response time" if percentile == "50" else f"response time, {percentile}th percentile"
     return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
 
 
@@ -331,6 +357,18 @@ _GATES = {
 def gate_text(gate: str) -> str:
     """A check's name for people."""
     return _GATES.get(gate, gate.replace("_", " "))
+
+
+def transaction_text(name: str) -> str:
+    """``new_order`` is "new order"."""
+    return name.replace("_", " ")
+
+
+def causes(counts: Mapping[str, int]) -> str:
+    """``29 (conflict 27, deadlock 2)``, the most frequent first; ``0`` if there are none."""
+    named = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{cause.replace('_', ' ')} {count(many)}" for cause, many in named)
+    return f"{count(sum(counts.values()))} ({listed})" if listed else "0"
 
 
 def is_throughput(metric: str) -> bool:
@@ -374,6 +412,8 @@ def _times_as(effect: Interval, metric: str) -> str:
 
 def meaning(metric: str, baseline: str) -> str:
     """What an overhead says, for the line under the headlines."""
+    if metric.startswith("response_p"):
+        return f"+10{THIN}% means that the {metric_text(metric)} is 10{THIN}% longer than in {baseline}."
     if is_throughput(metric):
         return f"+10{THIN}% means that {baseline} does 10{THIN}% more in the same time."
     return f"+10{THIN}% means that the same work takes 10{THIN}% longer than in {baseline}."
@@ -467,7 +507,10 @@ def headlines(result: Result) -> list[Headline]:
         said += [
             _headline_of(arm, c, result, varied)
             for c in result.comparisons
-            if c.arm == arm.name and arm.outcome == Outcome.OK and c.estimand == "geomean" and c.metric in MAIN_METRICS
+            if c.arm == arm.name
+            and arm.outcome == Outcome.OK
+            and c.estimand == "geomean"
+            and c.metric == result.main_metric
         ]
     return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
 

@@ -1,0 +1,76 @@
+"""Whether throughput kept its level within the measurement windows of an arm (METHOD, "Transactions")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dbtoll.analysis import stats
+from dbtoll.analysis.shape import EffectResult, Steadiness
+from dbtoll.analysis.stats import FEWEST_DRAWS, Floats
+from dbtoll.model import Json
+
+FEWEST_INTERVALS = 20
+"""Of a window: fewer hold no beginning apart from the rest."""
+BEGINNING = 0.1
+"""Share of a window that is its beginning: what a ramp-up that was too short leaves over is in it."""
+
+STEADY_BOUND = 0.10
+"""A trend within a window that is worth knowing of: two arms whose trends differ by that are compared half of it wrong."""
+
+
+def whole_intervals(window: Json) -> list[int]:
+    """Transactions in each interval of a window; the last one, if the window's end cuts it, is left out."""
+    return list(window["series"][: window["length_ns"] // window["interval_ns"]])
+
+
+def judge(windows: Sequence[Json], alpha: float, margin: float) -> Steadiness:
+    """By the windows of one arm; ``alpha``: level of each of the two tests, ``margin``: less does not matter (a fraction).
+
+    The windows are the unit: what is alike within one (a checkpoint, a stall of the machine) makes no interval shorter.
+    """
+    series = [np.array(counts, dtype=float) for window in windows if any(counts := whole_intervals(window))]
+    if len(series) < FEWEST_DRAWS:
+        return Steadiness(
+            None, len(series), None, None, f"{len(series)} windows are too few to tell, {FEWEST_DRAWS} are needed"
+        )
+    if min(map(len, series)) < FEWEST_INTERVALS:
+        return Steadiness(None, len(series), None, None, f"a window has fewer than {FEWEST_INTERVALS} intervals")
+    trend = _mean(np.array([_rise(counts) for counts in series]), alpha)
+    beginning = _mean(np.array([_lead(counts) for counts in series]), alpha)
+    moves = [each for each in (trend, beginning) if (each.low > 0 or each.high < 0) and abs(each.estimate) > margin]
+    if moves:
+        return Steadiness(False, len(series), trend, beginning, _advice(trend, beginning, moves))
+    if max(-trend.low, trend.high) <= STEADY_BOUND:
+        return Steadiness(True, len(series), trend, beginning, None)
+    return Steadiness(
+        None, len(series), trend, beginning, "no trend beyond chance, but more windows would be needed to exclude one"
+    )
+
+
+def _advice(trend: EffectResult, beginning: EffectResult, moves: Sequence[EffectResult]) -> str:
+    still_rising = beginning.estimate < 0 if beginning in moves else trend.estimate > 0
+    if still_rising:
+        return "a longer ramp_up would help"
+    return "it begins above its level: a longer ramp_up and a longer window would help"
+
+
+def _rise(counts: Floats) -> float:
+    """Along the least-squares line through a window, from its begin to its end, of its mean."""
+    time = np.arange(len(counts)) - (len(counts) - 1) / 2
+    slope = float(time @ counts / (time @ time))
+    return slope * len(counts) / float(counts.mean())
+
+
+def _lead(counts: Floats) -> float:
+    """How much more is done in the beginning than in the rest, of the window's mean."""
+    begun = round(BEGINNING * len(counts))
+    return float((counts[:begun].mean() - counts[begun:].mean()) / counts.mean())
+
+
+def _mean(values: Floats, alpha: float) -> EffectResult:
+    found = stats.interval(values, alpha, len(values))
+    if found is None:
+        raise ValueError("fewer than two windows")
+    return EffectResult(found.estimate, found.low, found.high)

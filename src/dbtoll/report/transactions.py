@@ -1,0 +1,188 @@
+"""What the report says of transactions: throughput, response times, what became of them, the driver; for page and terminal."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.report import words
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.analysis.shape import DriverResult, TransactionResult, WindowsResult
+
+_BARS = "▁▂▃▄▅▆▇█"
+_BARS_WIDTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ArmWindows:
+    """One arm in a group: its windows, and its comparison of throughput (None for the baseline)."""
+
+    windows: WindowsResult
+    comparison: Comparison | None
+
+    @property
+    def arm(self) -> str:
+        return self.windows.arm
+
+    @property
+    def throughput(self) -> str:
+        """In the group's unit."""
+        rate = self.windows.tpmc or self.windows.per_s
+        return words.figure(rate.estimate, rate.low, rate.high) if rate else words.NOTHING
+
+    @property
+    def overhead(self) -> str:
+        """In time per transaction."""
+        c = self.comparison
+        return words.Interval(c.estimate, c.low, c.high).text if c else "baseline"
+
+    @property
+    def drop(self) -> str:
+        """In throughput, as papers print it."""
+        drop = self.comparison.drop if self.comparison else None
+        return words.Interval(drop.estimate, drop.low, drop.high).text if drop else words.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class AtLevels:
+    """The arms at one combination of levels. ``unit``: of throughput."""
+
+    title: str
+    unit: str
+    arms: list[ArmWindows]
+
+    @property
+    def transactions(self) -> list[str]:
+        """Their names, in the workload's order."""
+        return [each.name for each in self.arms[0].windows.transactions]
+
+    def of(self, transaction: str) -> list[tuple[ArmWindows, TransactionResult]]:
+        """What the arms say of one transaction."""
+        return [(arm, each) for arm in self.arms for each in arm.windows.transactions if each.name == transaction]
+
+    @property
+    def shows_rolled_back(self) -> bool:
+        return any(each.rolled_back for arm in self.arms for each in arm.windows.transactions)
+
+    @property
+    def shows_missed(self) -> bool:
+        return any(each.missed for arm in self.arms for each in arm.windows.transactions)
+
+    @property
+    def shows_lost(self) -> bool:
+        return any(each.lost or each.unknown for arm in self.arms for each in arm.windows.transactions)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it is known what the driver does beside a server that costs nothing."""
+        return any(arm.windows.driver.null_us_per_transaction is not None for arm in self.arms)
+
+
+def groups(result: Result) -> list[AtLevels]:
+    """For each combination of levels; empty where the workload is of statements."""
+    varied = words.varied_factors(each.levels for each in result.windows)
+    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if c.metric == "throughput"}
+    by_levels: dict[str, list[WindowsResult]] = {}
+    for each in result.windows:
+        by_levels.setdefault(words.levels_text(each.levels, varied), []).append(each)
+    return [
+        AtLevels(
+            title=title,
+            unit="tpmC" if windows[0].tpmc else "transactions/s",
+            arms=[ArmWindows(each, throughput.get((each.arm, str(each.levels)))) for each in windows],
+        )
+        for title, windows in by_levels.items()
+    ]
+
+
+def steadiness_text(windows: WindowsResult) -> str:
+    """``steady: +0.3 % (−0.8 … 1.4) from a window's start to its end``; what was not judged says why."""
+    found = windows.steadiness
+    if found.trend is None:
+        return f"not known whether it is steady: {found.reason}"
+    trend = words.Interval(found.trend.estimate, found.trend.low, found.trend.high)
+    over = "from a window's start to its end"
+    if found.steady is None:
+        return f"cannot tell whether it is steady: {trend.text} {over}"
+    return f"steady: {trend.text} {over}" if found.steady else f"not steady: {trend.text} {over}; {found.reason}"
+
+
+def steadiness_word(windows: WindowsResult) -> str:
+    """For a table."""
+    return {True: "steady", False: "not steady", None: "cannot tell"}[windows.steadiness.steady]
+
+
+def lost_text(windows: WindowsResult) -> str:
+    """What happened beside the transactions: arrivals that nobody served, connections; empty if nothing."""
+    said = []
+    if windows.unserved:
+        said.append(f"{words.count(windows.unserved)} arrivals not served when their window ended")
+    if windows.connections_lost:
+        said.append(f"{words.plural(windows.connections_lost, 'connection')} lost")
+    if windows.reconnects:
+        said.append(f"{words.plural(windows.reconnects, 'connection')} made anew")
+    return ", ".join(said)
+
+
+def round_trips(windows: WindowsResult) -> str:
+    """Of a transaction, on the mean of a window."""
+    known = windows.round_trips_per_transaction
+    return words.NOTHING if known is None else words.number(known, 2)
+
+
+def driver_time(driver: DriverResult) -> str:
+    """CPU time per transaction."""
+    return words.time_of(None if driver.us_per_transaction is None else driver.us_per_transaction * 1e3)
+
+
+def null_time(driver: DriverResult) -> str:
+    """The same beside a server that costs nothing."""
+    return words.time_of(None if driver.null_us_per_transaction is None else driver.null_us_per_transaction * 1e3)
+
+
+def driver_bound(arm: ArmWindows) -> str:
+    """``≤ 0.3 %`` of its overhead; nothing for the baseline."""
+    if arm.comparison is None or arm.windows.driver.bound is None:
+        return words.NOTHING
+    return f"≤{words.THIN}{words.percent(math.ceil(arm.windows.driver.bound * 1000) / 1000, 1, plus=False)}"
+
+
+def share(fraction: float | None) -> str:
+    """``21 %``"""
+    return words.percent(fraction, 1 if fraction is not None and fraction < 0.1 else 0, plus=False)
+
+
+def bars(series: Sequence[float], most: float) -> str:
+    """A line of text that is as high as the series, from 0 to ``most``."""
+    if not series or most <= 0:
+        return ""
+    step = max(1, -(-len(series) // _BARS_WIDTH))
+    means = [sum(part) / len(part) for start in range(0, len(series), step) if (part := series[start : start + step])]
+    return "".join(_BARS[min(len(_BARS) - 1, int(len(_BARS) * mean / most))] for mean in means)
+
+
+def outcome_lines(group: AtLevels) -> Iterator[str]:
+    """For each arm what became of its transactions, all kinds together: what did not simply commit."""
+    for arm in group.arms:
+        kinds = arm.windows.transactions
+        failed, retried = (
+            sum((Counter(getattr(kind, what)) for kind in kinds), Counter()) for what in ("failed", "retried")
+        )
+        said = [f"committed {words.count(sum(kind.committed for kind in kinds))}"]
+        for name, text in (
+            ("rolled_back", "rolled back by design"),
+            ("missed", "missed by design"),
+            ("lost", "lost with their connection"),
+            ("unknown", "unknown, the connection was lost in the commit"),
+        ):
+            if many := sum(getattr(kind, name) for kind in kinds):
+                said.append(f"{text} {words.count(many)}")
+        said += [f"failed {words.causes(failed)}", f"retried {words.causes(retried)}"]
+        if other := lost_text(arm.windows):
+            said.append(other)
+        yield f"{arm.arm}: {'; '.join(said)}"

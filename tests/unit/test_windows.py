@@ -1,0 +1,381 @@
+"""What is said of transactions: throughput, steadiness, the driver, the page, the terminal and the exports, on planted runs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dbtoll.analysis import result as results
+from dbtoll.analysis import steadiness
+from dbtoll.analysis.result import Result
+from dbtoll.analysis.samples import quantile
+from dbtoll.analysis.shape import WindowsResult
+from dbtoll.analysis.side_by_side import muehlbauer2015
+from dbtoll.model import Verdict
+from dbtoll.report import export, figures, page, tables, transactions, words
+from dbtoll.store.reader import Run, read_run
+from tests.support.make_run import COPY, DOCKER, NATIVE
+from tests.support.make_windows import INTERVALS, make_windows, rising, slow_start
+from tests.unit.test_report import Page, plain
+
+CALIBRATION = {
+    "null_us_per_transaction": {"statement": 18.0, "procedure": 3.0},
+    "null_per_s": {"statement": 50_000.0, "procedure": 300_000.0},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_windows(
+        tmp_path_factory.mktemp("windows") / "run",
+        interactions=("statement", "procedure"),
+        noise=0.01,
+        driver_us={NATIVE: 20.0, COPY: 20.0, DOCKER: 30.0},
+        driver=CALIBRATION,
+        causes={"failed": {"deadlock": 2}, "retried": {"conflict": 5, "deadlock": 1}},
+        changes={"connections_lost": 1, "reconnects": 1},
+    )
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return read_run(folder)
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> Result:
+    return results.analyze(folder)
+
+
+def analyzed(folder: Path, **planted: Any) -> Result:
+    return results.analyze(make_windows(folder / "run", **planted))
+
+
+def of(result: Result, arm: str, interaction: str = "statement") -> WindowsResult:
+    return next(w for w in result.windows if w.arm == arm and w.levels["interaction"] == interaction)
+
+
+# --- throughput ------------------------------------------------------------------------------------------------------
+
+
+def test_the_planted_overhead_and_drop_are_found(result: Result) -> None:
+    found = [c for c in result.comparisons if c.metric == "throughput" and c.arm == DOCKER]
+    assert len(found) == 2
+    for c in found:
+        assert c.low is not None and c.high is not None and c.low < 0.10 < c.high and c.verdict == Verdict.LOSES
+        assert c.drop is not None and c.drop.low < 1 - 1 / 1.10 < c.drop.high
+        assert c.drop.estimate == pytest.approx(1 - 1 / (1 + (c.estimate or 0)))
+    assert all(c.drop is None for c in result.comparisons if c.metric != "throughput")
+    assert {c.estimand for c in result.comparisons if c.metric.startswith("response")} >= {"geomean", "query:payment"}
+    assert all(c.estimand != "ratio_of_totals" for c in result.comparisons)
+    assert result.main_metric == "throughput" and result.times == ()
+
+
+def test_throughput_is_absolute_too(result: Result) -> None:
+    native, docker = of(result, NATIVE), of(result, DOCKER)
+    for windows, per_s in ((native, 1000), (docker, 1000 / 1.1)):
+        assert windows.windows == 8 and windows.per_s and windows.tpmc and windows.per_s.low and windows.per_s.high
+        assert windows.per_s.low < 0.45 * per_s < windows.per_s.high  # 45 new orders in 100 transactions
+        assert windows.tpmc.estimate == pytest.approx(60 * windows.per_s.estimate)
+        assert np.mean(windows.series) == pytest.approx(per_s, rel=0.02)
+        assert np.mean(windows.first_series) == pytest.approx(0.8 * per_s, rel=0.02)
+    assert native.round_trips_per_transaction == 28 and of(result, NATIVE, "procedure").round_trips_per_transaction == 1
+
+
+def test_one_round_has_no_interval(tmp_path: Path) -> None:
+    windows = of(analyzed(tmp_path, rounds=1), NATIVE)
+    assert windows.per_s and windows.per_s.low is None and windows.per_s.high is None
+    assert windows.steadiness.steady is None and windows.driver.null_us_per_transaction is None
+
+
+def test_response_times_are_merged_and_have_a_tail(result: Result) -> None:
+    payment = next(kind for kind in of(result, NATIVE).transactions if kind.name == "payment")
+    assert (payment.p50_ns, payment.p95_ns, payment.most_ns) == (2_000_000, 4_000_000, 20_000_000)
+    assert payment.retried == {} and payment.committed > 12000
+    fractions = [each.fraction for each in payment.quantiles]
+    assert fractions == sorted(set(fractions)) and 0.999 in fractions
+    assert all((1 - fraction) * payment.committed >= 10 for fraction in fractions)
+    merged = [[2_000_000, 50], [4_000_000, 49], [20_000_000, 1]]
+    assert [quantile(merged, fraction) for fraction in (0.5, 0.99, 0.995)] == [2_000_000, 4_000_000, 20_000_000]
+
+
+# --- steady state ----------------------------------------------------------------------------------------------------
+
+
+def series(rng: random.Random, shape: Any, windows: int, intervals: int = INTERVALS, mean: float = 50) -> list[Any]:
+    """Windows with the noise of counting."""
+    level = [mean * shape((index + 0.5) / intervals) for index in range(intervals)]
+    counts = [[max(0, round(rng.gauss(each, each**0.5))) for each in level] for _ in range(windows)]
+    return [{"series": each, "length_ns": intervals * 1000, "interval_ns": 1000} for each in counts]
+
+
+def test_what_is_flat_is_steady() -> None:
+    found = steadiness.judge(series(random.Random(1), lambda _: 1.0, 12), 0.025, 0.02)
+    assert found.steady is True and found.reason is None and found.windows == 12
+    assert found.trend and found.trend.low < 0 < found.trend.high < 0.1
+
+
+@pytest.mark.parametrize(("by", "says"), [(0.12, "ramp_up would help"), (-0.12, "begins above its level")])
+def test_a_trend_is_found_with_its_size(by: float, says: str) -> None:
+    found = steadiness.judge(series(random.Random(2), rising(by), 12), 0.025, 0.02)
+    assert found.steady is False and found.trend and found.trend.low < by < found.trend.high
+    assert found.reason and says in found.reason
+
+
+def test_a_slow_start_is_found_as_what_it_is() -> None:
+    found = steadiness.judge(series(random.Random(3), slow_start(0.3), 12), 0.025, 0.02)
+    assert found.steady is False and found.beginning and found.beginning.low < -0.3 / 0.97 < found.beginning.high
+    assert found.reason == "a longer ramp_up would help"
+
+
+def test_a_trend_below_the_margin_does_not_matter() -> None:
+    assert steadiness.judge(series(random.Random(4), rising(0.01), 12, mean=100_000), 0.025, 0.02).steady is True
+
+
+@pytest.mark.parametrize(
+    ("windows", "why"),
+    [
+        (series(random.Random(5), rising(0.5), 4), "4 windows are too few to tell, 5 are needed"),
+        (series(random.Random(5), rising(0.5), 8, intervals=10), "a window has fewer than 20 intervals"),
+        ([], "0 windows are too few to tell, 5 are needed"),
+    ],
+)
+def test_what_is_short_is_not_judged(windows: list[Any], why: str) -> None:
+    found = steadiness.judge(windows, 0.025, 0.02)
+    assert (found.steady, found.reason, found.trend) == (None, why, None)
+
+
+def test_noise_that_could_hide_a_trend_is_not_called_steady() -> None:
+    found = steadiness.judge(series(random.Random(6), lambda _: 1.0, 5, mean=1), 0.025, 0.02)
+    assert found.steady is None and found.trend and found.reason and "more windows" in found.reason
+
+
+def test_honest_windows_seldom_raise_an_alarm() -> None:
+    rng = random.Random(7)
+    alarms = sum(steadiness.judge(series(rng, lambda _: 1.0, 8), 0.025, 0.0).steady is False for _ in range(400))
+    assert alarms <= 35  # two tests at 2.5 % each: 20 of 400 are expected at most, sd 4.4
+
+
+def test_windows_are_the_unit() -> None:
+    """What all intervals of a window share makes no interval shorter: windows whose slopes differ are as many draws."""
+    rng = random.Random(8)
+    mixed = [each for by in (-0.5, -0.3, -0.1, 0.1, 0.3, 0.5) for each in series(rng, rising(by), 1, mean=10_000)]
+    found = steadiness.judge(mixed, 0.025, 0.02)
+    assert found.trend and found.trend.high - found.trend.low > 0.5 and found.steady is None
+
+
+def test_the_end_that_cuts_an_interval_is_left_out() -> None:
+    assert steadiness.whole_intervals({"series": [5, 5, 1], "length_ns": 2500, "interval_ns": 1000}) == [5, 5]
+
+
+def test_an_arm_that_is_not_steady_is_named(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, per_s=100_000.0, shapes={DOCKER: rising(0.12)})
+    said = [warning for warning in result.warnings if "not steady" in warning]
+    assert len(said) == 1 and said[0].startswith(
+        "docker: not steady: throughput rises by 12% (12% … 12%) within a window"
+    )
+    assert said[0].endswith("a longer ramp_up would help")
+    assert of(result, NATIVE).steadiness.steady is True and of(result, DOCKER).steadiness.steady is False
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+def test_the_drivers_part_of_an_overhead_is_bounded(result: Result) -> None:
+    docker, native = of(result, DOCKER).driver, of(result, NATIVE).driver
+    assert docker.us_per_transaction == pytest.approx(30, rel=1e-3) and native.us_per_transaction == pytest.approx(
+        20, rel=1e-3
+    )
+    assert native.bound == 0
+    assert docker.bound == pytest.approx(10e-6 * 1000, rel=0.02)  # 10 us more in a millisecond of the baseline
+    assert docker.share == docker.share_of_threads == pytest.approx(30e-6 * 1000 / 1.1, rel=0.02)
+    assert (docker.null_us_per_transaction, docker.bottleneck) == (18.0, None)
+    assert native.share_of_null_rate == pytest.approx(1000 / 50_000, rel=0.02)
+
+
+def test_threads_share_the_bound_as_far_as_processors_go(tmp_path: Path) -> None:
+    one = analyzed(tmp_path / "1", driver_us={DOCKER: 30.0})
+    four = analyzed(tmp_path / "4", driver_us={DOCKER: 30.0}, options={"threads": 4, "terminals": 4})
+    assert of(one, DOCKER).driver.bound == pytest.approx(of(four, DOCKER).driver.bound)  # every arm has one processor
+    assert of(four, DOCKER).driver.share_of_threads == pytest.approx(of(one, DOCKER).driver.share_of_threads / 4)
+
+
+@pytest.mark.parametrize(
+    ("planted", "why"),
+    [
+        (
+            {"driver_us": dict.fromkeys((NATIVE, COPY, DOCKER), 950.0), "docker_effect": 0.0},
+            "busy for 95% of the windows",
+        ),
+        (
+            {
+                "driver": {"null_us_per_transaction": {"statement": 20}, "null_per_s": {"statement": 1100}},
+                "docker_effect": 0.0,
+            },
+            "91% of what it can do beside a server that costs nothing",
+        ),
+    ],
+)
+def test_a_driver_that_was_the_bottleneck_is_said_to_be(tmp_path: Path, planted: Any, why: str) -> None:
+    result = analyzed(tmp_path, **planted)
+    for arm in (NATIVE, COPY, DOCKER):
+        assert why in (of(result, arm).driver.bottleneck or "")
+        assert any(w.startswith(f"{arm}: the driver was the bottleneck") and why in w for w in result.warnings)
+    seen = Page(page.render(result, read_run(tmp_path / "run")))
+    assert "the driver was the bottleneck" in seen.text.split("Throughput against native")[0]
+
+
+# --- open loop -------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_loop_is_about_response_times(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"unserved": 100}, docker_effect=0.0)
+    assert result.main_metric == "response_p50" and of(result, DOCKER).rate == 1000 and of(result, DOCKER).tpmc is None
+    assert of(result, DOCKER).unserved == 800
+    assert any("1000 transactions arrive in a second" in warning for warning in result.warnings)
+    assert sum("800 arrivals, 2.5%, were not served" in warning for warning in result.warnings) == 3
+    assert muehlbauer2015(result, "tatp", of(result, DOCKER).levels) == ()
+    seen = Page(page.render(result, read_run(tmp_path / "run")))
+    assert "800 arrivals not served when their window ended" in seen.text
+    assert "+10 % means that the median response time is 10 % longer than in native" in seen.text
+
+
+def test_few_unserved_arrivals_are_usual(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"unserved": 2})
+    assert not any("not served" in warning for warning in result.warnings)
+
+
+# --- the page, the terminal, the tables ------------------------------------------------------------------------------
+
+
+def test_the_page_speaks_of_transactions(result: Result, run: Run) -> None:
+    seen = Page(page.render(result, run))
+    assert {"throughput", "arms", "responses", "within", "outcomes", "driver", "queries", "published", "drift"} <= set(
+        seen.ids
+    )
+    assert "times" not in seen.ids
+    head = seen.text.split("How to repeat it")[0]
+    for word in ("Query by query", "All queries", "per query", "of all queries"):
+        assert word not in head
+    for group in transactions.groups(result):
+        assert group.unit == "tpmC" and len(group.arms) == 3
+        for arm in group.arms:
+            for text in (arm.throughput, arm.overhead, arm.drop, transactions.driver_bound(arm)):
+                assert plain(text) in seen.text
+    assert "Median response time against native" in seen.text and "response time, 99th percentile" in seen.text
+    assert "48 (conflict 40, deadlock 8)" in seen.text and "16 (deadlock 16)" in seen.text
+    assert "8 connections lost, 8 connections made anew" in seen.text and "No transaction was lost" in seen.text
+    assert "derived from TPC-C" in seen.text and "132 397" in seen.text and "+18.6 %" in seen.text
+    assert "ramp-up" in seen.text and "1.00 s uncounted" in seen.text
+
+
+def test_curves_rise_and_time_runs_to_the_right(result: Result) -> None:
+    group = transactions.groups(result)[0]
+    curves = figures.curves(group, [NATIVE, COPY, DOCKER])
+    assert curves and [panel.title for panel in curves.panels][:2] == ["new order", "payment"]
+    for panel in curves.panels:
+        assert [curve.kind for curve in panel.curves] == [0, 1, 2]
+        for curve in panel.curves:
+            points = [tuple(map(int, point.split())) for point in curve.path[1:].split("L")]
+            assert points == sorted(points, key=lambda point: (point[0], -point[1]))
+            assert all(0 <= x <= 1000 and 0 <= y <= 1000 for x, y in points)
+    assert 2 <= len(curves.time_ticks) <= 6 and [tick.label.split("\u202f")[0] for tick in curves.share_ticks][:2] == [
+        "50",
+        "90",
+    ]
+    over = figures.over_time(group)
+    assert over and len(over.panels) == 3 and over.panels[0].path.count("L") == INTERVALS - 1 and over.panels[0].first
+
+
+def test_the_terminal_has_no_empty_column(result: Result) -> None:
+    console = Console(width=100, highlight=False)
+    with console.capture() as captured:
+        console.print(tables.terminal(result))
+    said = captured.get()
+    text = plain(said)
+    assert max(map(len, said.splitlines())) <= 100
+    for word in ("total", "geometric mean", "Worst and best", "quer"):
+        assert word not in text
+    for arm in transactions.groups(result)[0].arms:
+        assert plain(arm.throughput) in text and plain(arm.drop) in text
+    assert "retried 48 (conflict 40, deadlock 8)" in text and "failed 16 (deadlock 16)" in text
+    assert "steady: " in text and "new order" in text and "28.00" in text
+
+
+def test_figure_5_has_published_and_measured_drops(result: Result) -> None:
+    lines = muehlbauer2015(result, "tpcc", of(result, NATIVE).levels)
+    assert [(line.environment, line.arm) for line in lines] == [
+        ("bare", NATIVE), ("docker", DOCKER), ("kvm", None), ("virtualbox", None)
+    ]  # fmt: skip
+    docker = lines[1]
+    assert docker.published_drop == pytest.approx(1 - 133850 / 132397) and docker.drop and docker.overhead
+    assert docker.drop.estimate == pytest.approx(0.0909, abs=0.01) and lines[2].reason == "not measured in this run"
+    made = tables.markdown_figure5(
+        [(result, "tpcc", "postgres"), (result, "tatp", "postgres"), (result, "tpch", "postgres")]
+    )
+    rows = [plain(line) for line in made.splitlines()]
+    assert rows[0] == "| workload | engine | | docker | published: kvm | published: virtualbox |"
+    assert rows[2] == "| TPC-C | HyPer, published | drop | \u22121.1 % | +4.2 % | +18.6 % |"
+    assert rows[7].startswith("| TATP | HyPer, published | drop | +2.0 % |") and len(rows) == 2 + 2 * 5
+    interval = words.Interval(docker.drop.estimate, docker.drop.low, docker.drop.high).text
+    assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | drop | {interval} | – | – |") in rows
+
+
+def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: Run) -> None:
+    written = export.write(folder, result, run)
+    assert [path.name for path in written if path.suffix == ".csv"] == [
+        "results.csv", "windows.csv", "outcomes.csv", "throughput.csv", "response_times.csv"
+    ]  # fmt: skip
+    with duckdb.connect(":memory:") as database:
+
+        def ask(sql: str) -> Any:
+            return database.execute(sql.replace("TABLE", f"'{folder}/tables/")).fetchone()
+
+        assert ask("select count(*), sum(connections_lost) from TABLEwindows.parquet'") == (8 * 3 * 2 * 2, 96)
+        kind = next(kind for kind in of(result, DOCKER).transactions if kind.name == "new_order")
+        steady = "arm = 'docker' and interaction = 'statement' and transaction = 'new_order'"
+        assert ask(f"select sum(count), max(value_ns) from TABLEresponse_times.parquet' where {steady}") == (
+            sum(count for _, count in [(0, kind.committed)]), kind.most_ns
+        )  # fmt: skip
+        assert ask(
+            f"select sum(count) from TABLEoutcomes.csv' where {steady} and not first_touch and outcome = 'retried'"
+            " and cause = 'conflict'"
+        ) == (40,)
+        assert ask("select count(*), max(from_ns) from TABLEthroughput.csv' where round = 0 and \"order\" = 0") == (
+            INTERVALS, (INTERVALS - 1) * 40_000_000
+        )  # fmt: skip
+        assert ask("select count(drop_estimate) from TABLEresults.csv' where metric = 'throughput'") == (4,)
+
+
+def test_arms_keep_their_label(result: Result) -> None:
+    emulated = words.labelled(results.from_json(results.to_json(result).replace('"emulated":false', '"emulated":true')))
+    assert {w.arm for w in emulated.windows} == {f"{arm} (emulated)" for arm in (NATIVE, COPY, DOCKER)}
+    assert len(transactions.groups(emulated)[0].arms) == 3
+
+
+# --- gates -----------------------------------------------------------------------------------------------------------
+
+
+def test_gates_about_statements_are_not_asked(result: Result) -> None:
+    for arm in result.arms:
+        gates = {gate.name: gate.passed for gate in arm.gates}
+        assert gates["consistent"] is True and gates["clock_rate"] is True
+        assert gates.keys().isdisjoint({"equal_answers", "same_plans", "warm_stays_warm", "driver_cpu_share"})
+
+
+def test_a_clock_that_runs_fast_is_found_in_windows_of_one_length(tmp_path: Path) -> None:
+    gates = [
+        gate for arm in analyzed(tmp_path, clock_rate=1.05).arms for gate in arm.gates if gate.name == "clock_rate"
+    ]
+    assert len(gates) == 3 and all(gate.passed is False and "1.049" in gate.finding for gate in gates)
+
+
+def test_a_line_of_bars_is_as_high_as_its_series() -> None:
+    assert transactions.bars([0, 4, 8], 8) == "\u2581\u2585\u2588"
+    assert len(transactions.bars([1.0] * 100, 1.0)) == 34 and transactions.bars([], 1.0) == ""
