@@ -304,6 +304,16 @@ class Address:
     tcp: tuple[str, int] | None = None
     password: str | None = None
 
+    def parameters(self) -> Json:
+        """Server and login as the agent's methods take them (docs/PROTOCOL.md, ``serial``)."""
+        return {
+            "wire": self.wire,
+            "address": {"unix": self.unix} if self.unix is not None else {"tcp": list(self.tcp or ())},
+            "user": self.user,
+            "password": self.password,
+            "database": self.database,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:

@@ -10,22 +10,11 @@ from dbtoll.channel.client import MAIN, Channel
 from dbtoll.channel.frames import json_payload
 from dbtoll.errors import ChannelError, EngineError
 from dbtoll.interfaces import Stamped
-from dbtoll.model import Address, Json
+from dbtoll.model import Json
 
 LINE_MAX_BYTES: Final = 64 << 20
 SLACK_S: Final = 120.0
 """Added to how long a command may take by itself."""
-
-
-def address_of(address: Address) -> Json:
-    """Server and login as the agent's methods take them."""
-    return {
-        "wire": address.wire,
-        "address": {"unix": address.unix} if address.unix is not None else {"tcp": list(address.tcp or ())},
-        "user": address.user,
-        "password": address.password,
-        "database": address.database,
-    }
 
 
 class JsonLines:

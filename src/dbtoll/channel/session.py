@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.lines import SLACK_S, JsonLines, address_of
+from dbtoll.channel.lines import SLACK_S, JsonLines
 from dbtoll.model import Address, AnswerReference, Execution, Json, Pace, Statement, VisitReply
 
 LEAD_IN_SQL: Final = "SELECT 1"
@@ -25,7 +25,7 @@ class SerialSession:
 
     def __init__(self, channel: Channel, address: Address, connection: str, *, lead_in_sql: str = LEAD_IN_SQL) -> None:
         self.lead_in_sql = lead_in_sql
-        self._lines = JsonLines(channel, "serial", {**address_of(address), "connection": connection})
+        self._lines = JsonLines(channel, "serial", {**address.parameters(), "connection": connection})
 
     def visit(
         self,

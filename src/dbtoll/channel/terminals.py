@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.lines import SLACK_S, JsonLines, address_of
+from dbtoll.channel.lines import SLACK_S, JsonLines
 from dbtoll.model import Address, Json, WindowReply
 
 CONNECT_DEADLINE_S: Final = 600.0
@@ -21,7 +21,7 @@ class AgentTerminals:
 
     def __init__(self, channel: Channel, address: Address, driving: Json) -> None:
         self._patience_s = driving["patience_ns"] / 1e9
-        self._lines = JsonLines(channel, "oltp", {**address_of(address), **driving})
+        self._lines = JsonLines(channel, "oltp", {**address.parameters(), **driving})
         self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:

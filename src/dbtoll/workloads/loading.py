@@ -71,14 +71,3 @@ def by_tenths(progress: Callable[[str], None]) -> Callable[[Json], None]:
             progress(f"{table}: {rows} of {of_rows} rows")
 
     return hear
-
-
-def login_of(address: Address) -> Json:
-    """Server and login as the agent's loaders take them."""
-    return {
-        "wire": address.wire,
-        "address": {"unix": address.unix} if address.unix is not None else {"tcp": list(address.tcp or ())},
-        "user": address.user,
-        "password": address.password,
-        "database": address.database,
-    }

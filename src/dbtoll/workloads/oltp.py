@@ -15,7 +15,7 @@ from dbtoll.errors import EngineError, UsageError
 from dbtoll.interfaces import Machine, Server, Session
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
-from dbtoll.workloads.loading import by_tenths, login_of, run_in_order, run_side_by_side
+from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
 
 CONNECTIONS = 2
 """How many connections load and index at the same time."""
@@ -157,7 +157,7 @@ class Transactions(ABC):
             for stem in early:
                 self._build(machine, address, engine, stem, done, progress)
             progress("rows")
-            parameters = {**login_of(address), "workload": self.size(), "connections": CONNECTIONS}
+            parameters = {**address.parameters(), "workload": self.size(), "connections": CONNECTIONS}
             loaded = machine.call(
                 "oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress)
             )

@@ -18,7 +18,7 @@ from dbtoll.errors import UsageError
 from dbtoll.interfaces import Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
-from dbtoll.workloads.loading import by_tenths, login_of, run_in_order, run_side_by_side
+from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
 from dbtoll.workloads.tpch import parameters, queries
 
 DATA = "dbgen-3"
@@ -100,7 +100,7 @@ class Workload:
         return machine.call(
             "tpch_load",
             {
-                **login_of(address),
+                **address.parameters(),
                 "scale": self.scale,
                 "connections": CONNECTIONS,
                 "freeze": True,
