@@ -448,9 +448,12 @@ CHECKS = (
 
 
 def _windows_of(evidence: Evidence, begin: Counters) -> int:
-    """How many windows an arm had in a phase, the first after its start included."""
+    """How many windows an arm had between the counters of a phase."""
     return sum(
-        visit.window is not None and visit.round == begin.round and visit.levels == begin.levels
+        visit.window is not None
+        and not visit.first_touch
+        and visit.round == begin.round
+        and visit.levels == begin.levels
         for visit in evidence.visits
     )
 
