@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from dbtoll.analysis import checks, steadiness
 from dbtoll.analysis import result as results
-from dbtoll.analysis import steadiness
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.samples import quantile
-from dbtoll.analysis.shape import WindowsResult
+from dbtoll.analysis.shape import WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
+from dbtoll.analysis.stats import Interval
 from dbtoll.model import Verdict
 from dbtoll.report import export, figures, page, tables, transactions, words
 from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import Counters, Visit
 from tests.support.make_run import COPY, DOCKER, NATIVE
 from tests.support.make_windows import INTERVALS, make_windows, rising, slow_start
 from tests.unit.test_report import Page, plain
@@ -379,3 +381,33 @@ def test_a_clock_that_runs_fast_is_found_in_windows_of_one_length(tmp_path: Path
 def test_a_line_of_bars_is_as_high_as_its_series() -> None:
     assert transactions.bars([0, 4, 8], 8) == "\u2581\u2585\u2588"
     assert len(transactions.bars([1.0] * 100, 1.0)) == 34 and transactions.bars([], 1.0) == ""
+
+
+def test_a_window_without_a_commit_leaves_no_figure(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, per_s=0.0, rounds=5)
+    assert of(result, DOCKER).per_s is None and of(result, DOCKER).driver.us_per_transaction is None
+    found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, "throughput"))
+    assert found.estimate is None and found.drop is None and "no round that counts" in (found.reason or "")
+    assert "no figure" in Page(page.render(result, read_run(tmp_path / "run"))).text
+
+
+def test_a_drop_is_finite_however_wide_the_interval() -> None:
+    assert drop(None) is None
+    found = drop(Interval(0.0, -800.0, 800.0, 1.0))
+    assert found and found.estimate == 0 and found.high == 1 and found.low < -1e300
+
+
+def test_a_checkpoint_before_each_window_is_not_the_servers_own(tmp_path: Path) -> None:
+    run = read_run(make_windows(tmp_path / "run", rounds=1))
+    visits = tuple(run.records(Visit))
+    at = {"round": 0, "arm": NATIVE, "levels": visits[0].levels}
+
+    def found(requested: int) -> bool | None:
+        ends = [{"checkpoints_requested_count": count, "checkpoint_buffers": 9 * count} for count in (3, 3 + requested)]
+        counters = tuple(
+            Counters(**at, when=when, background=b) for when, b in zip(("begin", "end"), ends, strict=True)
+        )
+        own = tuple(visit for visit in visits if visit.arm == NATIVE)
+        return checks.background_work(checks.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
+
+    assert found(1) is True and found(2) is False

@@ -126,5 +126,5 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
-        drop=drop(shown) if metric == "throughput" else None,
+        drop=drop(effect.shown) if metric == "throughput" else None,
     )

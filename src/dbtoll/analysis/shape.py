@@ -208,7 +208,7 @@ class TransactionResult:
 class Steadiness:
     """Whether throughput kept its level within windows: means over ``windows``, which are the unit of the intervals.
 
-    ``trend``: its rise from the begin of a window to its end, of the window's mean; ``beginning``: how much more is done in the
+    ``trend``: its rise from the start of a window to its end, of the window's mean; ``beginning``: how much more is done in the
     first tenth than in the rest. ``steady`` null: it cannot be told, ``reason`` says why; false: ``reason`` says what would help.
     """
 
@@ -312,11 +312,13 @@ def fractions(interval: Interval | None) -> EffectResult | None:
     return EffectResult(*(math.expm1(min(value, 700.0)) for value in (interval.estimate, interval.low, interval.high)))
 
 
-def drop(effect: EffectResult | None) -> EffectResult | None:
-    """An overhead in throughput, baseline / value - 1, as the drop that papers print: 1 - value / baseline."""
-    if effect is None:
+def drop(interval: Interval | None) -> EffectResult | None:
+    """From the log scale of the overhead in throughput: the drop that papers print, 1 - value / baseline."""
+    if interval is None:
         return None
-    return EffectResult(*(each / (1 + each) for each in (effect.estimate, effect.low, effect.high)))
+    return EffectResult(
+        *(-math.expm1(min(-value, 700.0)) for value in (interval.estimate, interval.low, interval.high))
+    )
 
 
 def to_json(result: Result) -> str:

@@ -57,7 +57,7 @@ def _advice(trend: EffectResult, beginning: EffectResult, moves: Sequence[Effect
 
 
 def _rise(counts: Floats) -> float:
-    """Along the least-squares line through a window, from its begin to its end, of its mean."""
+    """Along the least-squares line through a window, from its start to its end, of its mean."""
     time = np.arange(len(counts)) - (len(counts) - 1) / 2
     slope = float(time @ counts / (time @ time))
     return slope * len(counts) / float(counts.mean())

@@ -44,7 +44,7 @@ def find_all(measured: Measured) -> Iterator[WindowsResult]:
         if (visits := [v for v in measured.of(levels) if v.arm == arm and v.window is not None])
         and any(not visit.first_touch for visit in visits)
     ]
-    costs = {(str(levels), arm): _Cost.of(_steady(visits)) for levels, arm, visits in groups}
+    costs = {(str(levels), arm): _Cost.of(_counted(visits)) for levels, arm, visits in groups}
     experiment = measured.run.plan.experiment
     for levels, arm, visits in groups:
         baseline = costs.get((str(levels), experiment.baseline))
@@ -65,7 +65,7 @@ def merged(kinds: Sequence[Mapping[str, Json]]) -> list[tuple[int, int]]:
     return sorted(counts.items())
 
 
-def _steady(visits: Sequence[Visit]) -> list[Json]:
+def _counted(visits: Sequence[Visit]) -> list[Json]:
     return [visit.window for visit in visits if visit.window is not None and not visit.first_touch]
 
 
@@ -73,7 +73,7 @@ def _summary(
     measured: Measured, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
-    windows = _steady(visits)
+    windows = _counted(visits)
     first = windows[0]
     per_s = _rate(measured, [visit for visit in visits if not visit.first_touch])
     ended = [window for window in windows if done(window)]
@@ -106,14 +106,13 @@ def _rate(measured: Measured, visits: Sequence[Visit]) -> Rate | None:
     by_round: dict[int, list[float]] = {}
     for visit in visits:
         by_round.setdefault(visit.round, []).append(time_per_transaction_ns(visit) or math.nan)
-    logs = [float(stats.midmean(np.log(np.array(times)), 0)) for times in by_round.values()]
-    known = np.array([value for value in logs if not math.isnan(value)])
-    if not len(known):
-        return None
-    found = stats.interval(known, 1 - precision.confidence, precision.rounds_min)
+    logs = np.array([stats.midmean(np.log(np.array(times)), 0) for times in by_round.values()])
+    if any(math.isnan(time) for times in by_round.values() for time in times):
+        return None  # a window in which nothing was committed has no time per transaction
+    found = stats.interval(logs, 1 - precision.confidence, precision.rounds_min)
     bounds = (found.high, found.low) if found else (None, None)
     low, high = (None if bound is None else SECOND_NS * math.exp(-bound) for bound in bounds)
-    return Rate(SECOND_NS * math.exp(-float(known.mean())), low, high)
+    return Rate(SECOND_NS * math.exp(-float(logs.mean())), low, high)
 
 
 def _times(rate: Rate | None, factor: float) -> Rate | None:
