@@ -397,17 +397,20 @@ def test_a_drop_is_finite_however_wide_the_interval() -> None:
     assert found and found.estimate == 0 and found.high == 1 and found.low < -1e300
 
 
-def test_a_checkpoint_before_each_window_is_not_the_servers_own(tmp_path: Path) -> None:
+def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoint_is(tmp_path: Path) -> None:
     run = read_run(make_windows(tmp_path / "run", rounds=1))
     visits = tuple(run.records(Visit))
     at = {"round": 0, "arm": NATIVE, "levels": visits[0].levels}
 
     def found(requested: int) -> bool | None:
-        ends = [{"checkpoints_requested_count": count, "checkpoint_buffers": 9 * count} for count in (3, 3 + requested)]
+        ends = [
+            {"checkpoints_requested_count": 3 + rise, "checkpoint_buffers": 9 + 4 * rise} for rise in (0, requested)
+        ]
+        ends[1]["checkpoint_buffers"] += 100
         counters = tuple(
             Counters(**at, when=when, background=b) for when, b in zip(("begin", "end"), ends, strict=True)
         )
         own = tuple(visit for visit in visits if visit.arm == NATIVE)
         return checks.background_work(checks.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
 
-    assert found(1) is True and found(2) is False
+    assert found(0) is True and found(1) is False
