@@ -157,3 +157,13 @@ def test_taps_are_networks_of_their_own_and_go(local: AgentMachine, tmp_path: Pa
             pytest.skip(lack.message)
     assert not names & interfaces()
     assert leftovers(tmp_path) == []
+
+
+def test_an_outside_session_that_comes_by_no_network_is_found() -> None:
+    found = {
+        "inside": {"address": "/socket", "peer": None, "round_trip_ns": 15_000},
+        "outside": {"address": "127.0.0.1:2345", "peer": "127.0.0.1", "round_trip_ns": 50_000},
+    }
+    assert paths.gate(0, "a", found).passed is True
+    gate = paths.gate(0, "a", {**found, "outside": {**found["outside"], "peer": None}})
+    assert gate.passed is False and gate.voids

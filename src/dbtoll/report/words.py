@@ -345,6 +345,8 @@ _GATES = {
     "same_server": "the same server and settings",
     "same_resources": "the same processors, memory and kernel",
     "commit_reaches_device": "a commit reaches the device",
+    "consistent": "the data and the mix of transactions are as specified",
+    "path": "outside terminals come by a network",
     "driver_cpu_share": "the driver's share of the time",
     "pressure": "waiting for processors, memory and disks",
     "host_brackets": "the host's clock and the arm's",
