@@ -145,7 +145,8 @@ class GoTpc(Peer):
         return Command(argv, cwd=str(job.folder))
 
     def read(self, output: str) -> Count:
-        summaries = re.findall(r"\[Summary\] [A-Z_]+ - Takes\(s\): ([\d.]+), Count: (\d+)", output)
+        # NEW_ORDER_ERR and its like are what failed.
+        summaries = re.findall(r"\[Summary\] [A-Z_]+(?<!_ERR) - Takes\(s\): ([\d.]+), Count: (\d+)", output)
         count = sum(int(number) for _, number in summaries)
         seconds = max((float(took) for took, _ in summaries), default=0.0)
         if not count or not seconds:
