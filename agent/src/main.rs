@@ -7,12 +7,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use dbtoll_agent::address::Address;
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
-use dbtoll_agent::wire::null;
+use dbtoll_agent::wire::{bare, null};
 use dbtoll_agent::{children, device, guest, launch, tpch};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
+    | echo-server ADDRESS | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
     | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
 
 fn main() -> ExitCode {
@@ -35,6 +38,10 @@ fn main() -> ExitCode {
         ["serve", "--device", path] => serve_device(path),
         ["serve-and-leave", "--device", path] => guest::leave_after(|| serve_device(path)),
         ["null-server", "--unix", path] => null_server(path),
+        ["echo-server", kind, place] => {
+            address(kind, place).and_then(|at| bare::answer(&at).map_err(|failure| failure.message))
+        }
+        ["exchange", kind, place, connections, seconds] => exchange(kind, place, connections, seconds),
         ["tpch", ref options @ ..] => tpch::command::run(options),
         ["version" | "--version"] => {
             let (build, protocol) = (env!("CARGO_PKG_VERSION"), dbtoll_agent::proto::VERSION);
@@ -64,6 +71,27 @@ fn serve_standard_streams() -> Result<(), String> {
 fn null_server(path: &str) -> Result<(), String> {
     let served = listen(path).and_then(|listener| null::run(&listener, Path::new(path)));
     served.map_err(|error| format!("{path}: {error}"))
+}
+
+fn address(kind: &str, place: &str) -> Result<Address, String> {
+    match (kind, place.rsplit_once(':')) {
+        ("--unix", _) => Ok(Address::Unix(place.to_owned())),
+        ("--tcp", Some((host, port))) => {
+            port.parse().map(|port| Address::Tcp(host.to_owned(), port)).map_err(|_| USAGE.to_owned())
+        }
+        _ => Err(USAGE.to_owned()),
+    }
+}
+
+/// Prints what was exchanged, as JSON.
+fn exchange(kind: &str, place: &str, connections: &str, seconds: &str) -> Result<(), String> {
+    let duration = seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let (Ok(connections), Some(duration)) = (connections.parse(), duration) else {
+        return Err(USAGE.to_owned());
+    };
+    let exchanged = bare::ask(&address(kind, place)?, connections, duration).map_err(|failure| failure.message)?;
+    println!("{}", serde_json::to_string(&exchanged).map_err(|error| error.to_string())?);
+    Ok(())
 }
 
 fn serve_device(path: &str) -> Result<(), String> {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,31 @@ def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared
     assert isinstance(figures["agree"], bool)
     visits = found["facts"]["visits"]["native"]
     assert {len(curve) for curve in visits["execution_us"].values()} == {visits["first"] + 10}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="driver and server need a processor each")
+def test_the_driver_is_measured_against_the_null_server_and_the_bare_exchange() -> None:
+    found = certificate("null-server", repetitions=2, window="300ms", many=100)
+    figures = found["figures"]
+    assert figures["round_trips_per_transaction"] == pytest.approx(1.2, abs=0.05)  # by TATP's mix
+    assert 0 < figures["bare_exchange_us"] < figures["driver_us_per_transaction"]
+    assert figures["limit"] in {"driver", "server"}
+    assert figures["agent_mib_1000"] > 1
+    assert all(each["transactions"] > 0 and each["server_cpu_ns"] > 0 for each in found["facts"]["windows"])
+
+
+def test_the_driver_is_measured_on_postgres_beside_whatever_else_is_here() -> None:
+    others = {"go_tpc": "/nowhere", "sysbench": "/nowhere"}
+    found = certificate("driver", warehouses=1, window="1s", repetitions=1, **others)
+    figures = found["figures"]
+    assert set(figures["peers"]) == ({"pgbench"} if shutil.which("pgbench") else set())
+    assert {"benchbase", "go-tpc", "sysbench-tpcc"} <= set(figures["not_found"])
+    trips, seen = figures["round_trips_per_transaction"], found["facts"]["round_trips_seen"]
+    assert trips["procedure"] == pytest.approx(1, abs=0.05)  # a procedure that fails is rolled back, and tried again
+    assert trips["pipelined"] < 3
+    assert trips["statement"] > 20
+    for interaction, count in trips.items():  # the relay counts those of connecting, too, and other inputs are drawn
+        assert seen[interaction] == pytest.approx(count, rel=0.15)
+        (turn,) = found["facts"]["turns"][interaction]
+        assert 0.3 < turn["orders"] / turn["transactions"] < 0.55  # the deck's share of new orders is 10 in 23
+    assert figures["load_s_per_warehouse"] > 0

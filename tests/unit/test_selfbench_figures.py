@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import socket
+import threading
 
 import numpy as np
 import pytest
 
+from dbtoll.errors import DbtollError
 from dbtoll.model import Arm, Experiment, Pace, Step
-from dbtoll.selfbench import aa, agreement, here, switch
+from dbtoll.selfbench import aa, agreement, driver, here, null_server, peers, switch, turns
 from dbtoll.store.schema import Timing, Visit
 
 LEVELS = {"temperature": "warm", "connection": "one", "protocol": "simple"}
@@ -130,3 +133,151 @@ def test_simulated_environments_are_no_part_of_a_machine() -> None:
     assert "fake" not in stacks
     assert "fake" not in missing
     assert Arm("native", (Step("native"),)).name == here.BASELINE
+
+
+# --- null-server ---
+
+
+def window(rate: int, driver_us: float, server_us: float, bare_us: float = 2.0) -> null_server.Window:
+    """One second at that rate, each transaction with 1.5 round trips."""
+    cpu = [round(each * rate * 1e3) for each in (driver_us, server_us)]
+    return null_server.Window(rate, rate * 3 // 2, 10**9, cpu[0], cpu[1], bare_us)
+
+
+def test_the_driver_is_held_against_the_bare_exchange_beside_it() -> None:
+    slow_and_quick = [window(100_000, 6.0, 3.0, bare_us=4.0), window(200_000, 3.0, 2.0), window(200_000, 3.0, 2.0)]
+    figures = null_server.figures(slow_and_quick)
+    assert figures["transactions_per_s"] == 200_000
+    assert figures["transactions_per_s_range"] == [100_000, 200_000]
+    assert figures["driver_us_per_round_trip"] == pytest.approx(2.0)
+    assert figures["ratio_to_bare"] == pytest.approx(1.0)  # 1, 1, 1: in the slow window both were slow
+    assert figures["transactions_per_driver_s"] == pytest.approx(1e6 / 3)
+
+
+def test_the_busier_side_is_the_limit() -> None:
+    assert null_server.figures([window(100_000, 9.0, 5.0)])["limit"] == "driver"
+    figures = null_server.figures([window(100_000, 5.0, 9.9)])
+    assert (figures["limit"], figures["server_cpu_share"]) == ("server", pytest.approx(0.99))
+
+
+# --- driver ---
+
+
+def done(transactions: int, us: float, orders: int | None, round_trips: int | None = None) -> driver.Done:
+    """Ten seconds of work."""
+    return driver.Done(transactions, transactions / 10, round(us * transactions * 1e3), orders, round_trips)
+
+
+def test_orders_in_a_minute_are_the_servers_and_round_trips_its_own_where_it_counts_them() -> None:
+    told = driver.summary([done(1000, 50, 450, 2500), done(1000, 70, 470, 2500), done(1000, 60, 460, 2500)], 99.0)
+    assert told == {
+        "client_us_per_transaction": 60,
+        "round_trips_per_transaction": 2.5,
+        "client_us_per_round_trip": 24,
+        "transactions_per_s": 100,
+        "tpmC": 60 * 46,
+    }
+    foreign = driver.summary([done(1000, 60, None)], 7.0)
+    assert foreign["round_trips_per_transaction"] == 7.0
+    assert "tpmC" not in foreign
+
+
+OWN = {
+    "statement": driver.summary([done(10_000, 300, 4500, 200_000)], 0),
+    "pipelined": driver.summary([done(40_000, 50, 18_000, 100_000)], 0),
+    "procedure": driver.summary([done(50_000, 20, 22_000, 50_000)], 0),
+}
+
+
+def test_the_cheapest_the_fastest_and_the_best_peer_may_be_three_and_pgbench_is_none_of_them() -> None:
+    peers = {
+        "benchbase": driver.summary([done(20_000, 400, 9000)], 20.0),
+        "go-tpc": driver.summary([done(30_000, 600, 13_000)], 40.0),
+        "pgbench": driver.summary([done(90_000, 90, None)], 7.0),
+    }
+    loaded = {"dbtoll": 1.0, "benchbase": 7.0, "go-tpc": 5.0, "pgbench": 0.1}
+    figures, bounds = driver.compared({**OWN, **peers}, 10.0, loaded)
+    assert figures["pipelined_over_cheapest"] == pytest.approx(50 / 400)
+    assert figures["round_trip_over_cheapest"] == pytest.approx(15 / 15)
+    assert figures["load_over_fastest"] == pytest.approx(0.2)
+    assert figures["throughput_over_best"] == pytest.approx(4 / 3)
+    assert figures["statement_over_bare"] == pytest.approx(1.5)
+    assert set(figures["peers"]) == set(peers)
+    assert all(bound.holds(figures[name]) for name, bound in bounds.items())
+
+
+def test_without_peers_the_absolute_bounds_are_left() -> None:
+    figures, bounds = driver.compared(OWN, 10.0, {"dbtoll": 2.0})
+    assert figures["peers"] == {}
+    assert {name for name, bound in bounds.items() if not bound.holds(figures[name])} == {"load_s_per_warehouse"}
+
+
+def test_peers_that_are_not_there_are_named() -> None:
+    options = {name: option.default for name, option in driver.OPTIONS.items()}
+    nowhere = {"go_tpc": "/nowhere/go-tpc", "sysbench": "/nowhere/sysbench", "pgbench": "/nowhere/pgbench"}
+    peers, missing = driver.found(options | nowhere)
+    assert peers == []
+    assert set(missing) == {"benchbase", "go-tpc", "sysbench-tpcc", "pgbench"}
+    assert "/nowhere/go-tpc" in missing["go-tpc"]
+
+
+# --- peers ---
+
+BENCHBASE = """
+Results(state=EXIT, nanoSeconds=10, measuredRequests=90) = 45.5 requests/sec (throughput), 44.0 requests/sec (goodput)
+Completed Transactions:
+a.NewOrder/01     [  60] ******
+a.Payment/02      [  40] ****
+
+Aborted Transactions:
+a.NewOrder/01     [   2] *
+
+Unexpected SQL Errors:
+a.NewOrder/01     [   7] *
+"""
+GO_TPC = """
+[Summary] NEW_ORDER - Takes(s): 4.0, Count: 60, TPM: 900.0
+[Summary] NEW_ORDER_ERR - Takes(s): 4.0, Count: 3, TPM: 45.0
+[Summary] PAYMENT - Takes(s): 4.0, Count: 40, TPM: 600.0
+"""
+SYSBENCH = "    transactions:                        100   (25.00 per sec.)\n    ignored errors:   1  (0.2 per sec.)"
+PGBENCH = "number of transactions actually processed: 100\ntps = 25.000000 (without initial connection time)"
+
+
+@pytest.mark.parametrize(
+    ("peer", "output", "count"),
+    [
+        (peers.BenchBase("", "java"), BENCHBASE, peers.Count(102, 45.5)),
+        (peers.GoTpc("go-tpc"), GO_TPC, peers.Count(100, 25.0)),
+        (peers.SysbenchTpcc("sysbench", ""), SYSBENCH, peers.Count(100, 25.0)),
+        (peers.Pgbench("pgbench"), PGBENCH, peers.Count(100, 25.0)),
+    ],
+)
+def test_what_a_peer_did_is_read_from_what_it_prints(peer: peers.Peer, output: str, count: peers.Count) -> None:
+    assert peer.read(output) == count
+    with pytest.raises(DbtollError, match=peer.name):
+        peer.read("Exception in thread main")
+
+
+# --- turns ---
+
+
+def test_a_round_trip_is_a_turn_of_the_client_however_many_pieces_it_has() -> None:
+    def answer(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            while len(client.recv(4, socket.MSG_WAITALL)) == 4:
+                client.sendall(b"answer")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer, args=(listener,))
+        server.start()
+        with turns.counting(listener.getsockname()) as counted:
+            with socket.create_connection(("127.0.0.1", counted.port)) as client:
+                for _ in range(3):
+                    client.sendall(b"as")
+                    client.sendall(b"k?")
+                    assert client.recv(6, socket.MSG_WAITALL) == b"answer"
+            server.join(10)
+            assert not server.is_alive()  # the relay has passed the end on
+        assert counted.count == 3

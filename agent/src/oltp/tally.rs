@@ -38,7 +38,7 @@ pub struct Kind {
     pub unknown: u64,
     /// From the scheduled start.
     pub response: Histogram<u64>,
-    /// From the actual start.
+    /// From the actual start; of a closed loop only when the window is settled (`Tally::serve_as_answered`).
     pub service: Histogram<u64>,
 }
 
@@ -130,6 +130,13 @@ impl Tally {
     #[must_use]
     pub fn new(kinds: usize, intervals: usize) -> Self {
         Self { kinds: vec![Kind::default(); kinds], series: vec![0; intervals], ..Self::default() }
+    }
+
+    /// In a closed loop every transaction starts when it is scheduled.
+    pub fn serve_as_answered(&mut self) {
+        for kind in &mut self.kinds {
+            kind.service.clone_from(&kind.response);
+        }
     }
 
     pub fn add(&mut self, other: &Self) {

@@ -143,7 +143,9 @@ impl Terminal {
             }
             if outcome.is_ok() && window.holds(scheduled_ns) {
                 kind.response.saturating_record(end_ns - scheduled_ns);
-                kind.service.saturating_record(end_ns - start_ns);
+                if !is_closed {
+                    kind.service.saturating_record(end_ns - start_ns);
+                }
             }
         }
         match outcome {

@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::time::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use super::tally::Tally;
 use crate::clock::{now_ns, thread_cpu_ns};
@@ -22,8 +24,9 @@ use crate::talk::transport::{Readiness, Slot};
 /// How often it is looked whether a server has gone silent.
 const TICK_NS: u64 = 100_000_000;
 const EVENTS: usize = 256;
-/// Token of the descriptor by which the thread is told of orders.
+/// Tokens of the descriptors by which the thread is told of orders and of the time.
 const ORDERS: u64 = u64::MAX;
+const ALARM: u64 = u64::MAX - 1;
 
 /// One window, the same for all threads.
 #[derive(Debug, Clone, Copy)]
@@ -176,14 +179,45 @@ pub fn run(
         Seat { terminal: make(number, slot, Rc::clone(&shared)), readiness, heard_ns: now_ns() }
     });
     let seats = seats.collect();
-    let mut thread = Thread { shared, seats, patience_ns: plan.patience_ns, kinds: plan.kinds, cpu_from_ns: None };
+    let alarm = Alarm::new(&shared.poll)?;
+    let mut thread =
+        Thread { shared, seats, alarm, patience_ns: plan.patience_ns, kinds: plan.kinds, cpu_from_ns: None };
     thread.poll_all();
     thread.work(publish, &woken, orders, answers)
+}
+
+/// Ends a wait at a due time. Set only when that changes: cheaper than a timeout of each wait, which is also whole milliseconds.
+struct Alarm {
+    timer: OwnedFd,
+    due_ns: u64,
+}
+
+impl Alarm {
+    fn new(poll: &OwnedFd) -> Result<Self, Failure> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(|error| Failure::io("timerfd_create", error))?;
+        epoll::add(poll, &timer, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)
+            .map_err(|error| Failure::io("epoll_ctl", error))?;
+        Ok(Self { timer, due_ns: 0 })
+    }
+
+    /// `due_ns`: not 0.
+    fn set(&mut self, due_ns: u64, at_ns: u64) -> Result<(), Failure> {
+        if due_ns == self.due_ns && due_ns > at_ns {
+            return Ok(());
+        }
+        self.due_ns = due_ns;
+        let once = Itimerspec { it_interval: timespec(0), it_value: timespec(due_ns) };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)
+            .map(drop)
+            .map_err(|error| Failure::io("timerfd_settime", error))
+    }
 }
 
 struct Thread<'a> {
     shared: Rc<Shared>,
     seats: Vec<Seat<'a>>,
+    alarm: Alarm,
     patience_ns: u64,
     kinds: usize,
     /// CPU time of this thread when the measured part began.
@@ -218,8 +252,8 @@ impl Thread<'_> {
                 }
             }
             events.clear();
-            let timeout = timespec(self.next_ns(at_ns, looked_ns, owes).saturating_sub(at_ns));
-            match epoll::wait(&*self.shared.poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            self.alarm.set(self.next_ns(at_ns, looked_ns, owes), at_ns)?;
+            match epoll::wait(&*self.shared.poll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(Failure::io("epoll_wait", error)),
             }
@@ -236,7 +270,7 @@ impl Thread<'_> {
                         Ok(Order::End) | Err(TryRecvError::Disconnected) => return Ok(()),
                         Err(TryRecvError::Empty) => {}
                     }
-                } else {
+                } else if data.u64() != ALARM {
                     self.hear(usize::try_from(data.u64()).unwrap_or(usize::MAX), flags);
                 }
             }
@@ -331,11 +365,15 @@ impl Thread<'_> {
     }
 
     fn settle(&mut self) -> Answer {
-        self.shared.window.set(None);
-        match self.shared.refused.borrow_mut().take() {
-            Some(failure) => Err(failure),
-            None => Ok(std::mem::take(&mut *self.shared.tally.borrow_mut())),
+        let is_closed = self.shared.window.take().is_some_and(|window| window.mean_gap_ns.is_none());
+        if let Some(failure) = self.shared.refused.borrow_mut().take() {
+            return Err(failure);
         }
+        let mut tally = std::mem::take(&mut *self.shared.tally.borrow_mut());
+        if is_closed {
+            tally.serve_as_answered();
+        }
+        Ok(tally)
     }
 
     fn next_ns(&self, at_ns: u64, looked_ns: u64, owes: bool) -> u64 {
@@ -359,13 +397,7 @@ impl Thread<'_> {
 
     fn hear(&mut self, terminal: usize, flags: EventFlags) {
         let Some(seat) = self.seats.get_mut(terminal) else { return };
-        let gone = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
-        if flags.intersects(EventFlags::IN | gone) {
-            seat.readiness.readable.set(true);
-        }
-        if flags.intersects(EventFlags::OUT | gone) {
-            seat.readiness.writable.set(true);
-        }
+        seat.readiness.hear(flags);
         seat.heard_ns = self.shared.now_ns.get();
         self.poll(terminal);
     }
@@ -397,6 +429,6 @@ impl Thread<'_> {
 
 fn timespec(ns: u64) -> Timespec {
     const SECOND_NS: u64 = 1_000_000_000;
-    #[expect(clippy::cast_possible_wrap, reason = "at most some seconds")]
+    #[expect(clippy::cast_possible_wrap, reason = "seconds since the machine started")]
     Timespec { tv_sec: (ns / SECOND_NS) as i64, tv_nsec: (ns % SECOND_NS) as i64 }
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use rustix::event::epoll::{self, CreateFlags, EventFlags};
+use rustix::event::epoll::{self, CreateFlags};
 use rustix::time::Timespec;
 
 use crate::failure::Failure;
@@ -45,14 +45,7 @@ impl Alone {
             }
             let readiness = &self.slot.readiness;
             for event in &events {
-                let flags = event.flags;
-                let gone = EventFlags::HUP | EventFlags::ERR;
-                if flags.intersects(EventFlags::IN | gone) {
-                    readiness.readable.set(true);
-                }
-                if flags.intersects(EventFlags::OUT | gone) {
-                    readiness.writable.set(true);
-                }
+                readiness.hear(event.flags);
             }
             if !goes_on() {
                 readiness.expired.set(true);

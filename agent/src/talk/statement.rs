@@ -1,7 +1,5 @@
 //! Statements that are prepared once on each connection, and the values that are bound to them.
 
-use std::io::Write;
-
 use crate::wire::Dialect;
 
 /// How a parameter is sent.
@@ -26,9 +24,12 @@ pub enum Value<'a> {
 /// Appends hundredths as a decimal number.
 pub fn push_cents(out: &mut Vec<u8>, cents: i64) {
     let (whole, rest) = (cents.unsigned_abs() / 100, cents.unsigned_abs() % 100);
-    let sign = if cents < 0 { "-" } else { "" };
-    // Writing into memory cannot fail.
-    let _ = write!(out, "{sign}{whole}.{rest:02}");
+    if cents < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
+    let digit = |number: u64| b'0' + u8::try_from(number).unwrap_or(0);
+    out.extend_from_slice(&[b'.', digit(rest / 10), digit(rest % 10)]);
 }
 
 /// One prepared statement, the same for all terminals. Its number in the workload's list is its name.

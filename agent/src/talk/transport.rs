@@ -18,16 +18,36 @@ use crate::wire::blocking::Trouble;
 const READ_BYTES: usize = 16 * 1024;
 /// Longest answer to one pipeline that is kept.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// Told once: `Readiness` remembers it. Otherwise the kernel would look at each socket again before it lets the thread sleep.
+const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// What the thread knows of a connection's socket: set by the thread, looked at by the conversation.
 #[derive(Debug, Default)]
 pub struct Readiness {
     pub readable: Cell<bool>,
     pub writable: Cell<bool>,
+    /// The server has closed its side: the end comes after what is still to be read, and is not told again.
+    pub gone: Cell<bool>,
     /// Whether the conversation waits for the server.
     pub waiting: Cell<bool>,
     /// It has waited too long: it gives up.
     pub expired: Cell<bool>,
+}
+
+impl Readiness {
+    /// What the poll tells of the socket.
+    pub fn hear(&self, flags: EventFlags) {
+        let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP);
+        if gone {
+            self.gone.set(true);
+        }
+        if gone || flags.contains(EventFlags::IN) {
+            self.readable.set(true);
+        }
+        if gone || flags.contains(EventFlags::OUT) {
+            self.writable.set(true);
+        }
+    }
 }
 
 /// A place in a thread's poll.
@@ -72,12 +92,12 @@ pub struct Transport {
 impl Transport {
     /// A connected socket in the slot's poll.
     pub async fn open(address: &Address, slot: Slot) -> Result<Self, Trouble> {
-        let Readiness { readable, writable, waiting, expired } = &*slot.readiness;
-        for flag in [readable, writable, waiting, expired] {
+        let Readiness { readable, writable, gone, waiting, expired } = &*slot.readiness;
+        for flag in [readable, writable, gone, waiting, expired] {
             flag.set(false);
         }
         let (socket, is_connected) = address.begin_connect()?;
-        let flags = if is_connected { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let flags = if is_connected { WATCHED } else { WATCHED | EventFlags::OUT };
         epoll::add(&*slot.poll, &socket, EventData::new_u64(slot.token), flags)
             .map_err(|error| lost("epoll_ctl", error))?;
         let mut transport = Self {
@@ -167,7 +187,7 @@ impl Transport {
     }
 
     async fn until_writable(&mut self) -> Result<(), Trouble> {
-        self.watch(EventFlags::IN | EventFlags::OUT)?;
+        self.watch(WATCHED | EventFlags::OUT)?;
         self.slot.readiness.writable.set(false);
         let readiness = Rc::clone(&self.slot.readiness);
         let outcome = poll_fn(|_| {
@@ -180,7 +200,7 @@ impl Transport {
             polled
         })
         .await;
-        self.watch(EventFlags::IN)?;
+        self.watch(WATCHED)?;
         outcome
     }
 
@@ -254,12 +274,15 @@ impl Transport {
                 Ok((count, _)) => {
                     self.end += count;
                     self.traffic.received_bytes += count as u64;
-                    // What is still there is told again by the poll.
-                    readiness.readable.set(count == size);
+                    // What comes after this is told anew by the poll.
+                    readiness.readable.set(count == size || readiness.gone.get());
                     return Poll::Ready(Ok(()));
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => readiness.readable.set(false),
+                Err(Errno::AGAIN) => {
+                    readiness.readable.set(false);
+                    readiness.gone.set(false); // that was told of a connection before this one
+                }
                 Err(error) => return Poll::Ready(Err(lost("recv", error))),
             }
         }

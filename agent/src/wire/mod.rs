@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+pub mod bare;
 pub mod blocking;
 pub mod mysql;
 pub mod null;

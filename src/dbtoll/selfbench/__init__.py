@@ -1,7 +1,7 @@
 """The instrument's calibration certificate: each module measures one property and holds its figures to bounds.
 
-A module ``selfbench/NAME.py`` has ``ABOUT`` (one sentence), ``OPTIONS`` (name -> Option) and ``measure(options, say)``, which
-returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
+A module ``selfbench/NAME.py`` (a ``-`` of the name is a ``_`` there) has ``ABOUT`` (one sentence), ``OPTIONS`` (name -> Option)
+and ``measure(options, say)``, which returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:
 
 
 def _names() -> list[str]:
-    found = (module.name for module in pkgutil.iter_modules(__path__))
+    found = (module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in found if hasattr(_module(name), "ABOUT"))
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

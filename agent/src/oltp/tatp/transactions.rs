@@ -152,7 +152,7 @@ impl Work for Terminal {
         let imitation = self.is_imitation;
         let (s, sort) = (Value::Int(job.subscriber), Value::Int(job.sort));
         let found = |count: u64| if count > 0 || imitation { Ending::Committed } else { Ending::Missed };
-        let number = number_of(job.subscriber);
+        let number = if job.kind < 4 { String::new() } else { number_of(job.subscriber) };
         let number = Value::Text(&number);
         match job.kind {
             0 => Ok(found(c.ask(id::GET_SUBSCRIBER, &[s]).await?.count() as u64)),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::DISTRICTS;
 use super::input::{Customer, Inputs, Job, Line};
@@ -220,12 +220,20 @@ fn calls(dialect: Dialect) -> Vec<Statement> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Acknowledged {
     /// New orders by warehouse and district.
-    pub new_orders: BTreeMap<String, u64>,
+    #[serde(serialize_with = "with_spaced_keys")]
+    pub new_orders: BTreeMap<(i32, i32), u64>,
     /// Payments by the warehouse that received them: their number, and hundredths of the currency.
-    pub payments: BTreeMap<String, (u64, i64)>,
+    pub payments: BTreeMap<i32, (u64, i64)>,
     /// The same of transactions whose connection was lost while they were being committed: they may be there.
-    pub unknown_new_orders: BTreeMap<String, u64>,
-    pub unknown_payments: BTreeMap<String, (u64, i64)>,
+    #[serde(serialize_with = "with_spaced_keys")]
+    pub unknown_new_orders: BTreeMap<(i32, i32), u64>,
+    pub unknown_payments: BTreeMap<i32, (u64, i64)>,
+}
+
+/// JSON knows no pairs as keys: `"3 10"`.
+fn with_spaced_keys<S: Serializer>(counts: &BTreeMap<(i32, i32), u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer
+        .collect_map(counts.iter().map(|((warehouse, district), count)| (format!("{warehouse} {district}"), count)))
 }
 
 /// One terminal of TPC-C.
@@ -292,11 +300,11 @@ impl Work for Terminal {
         match job {
             Job::NewOrder { warehouse, district, .. } => {
                 let counts = if certain { new_orders } else { unknown_new_orders };
-                *counts.entry(format!("{warehouse} {district}")).or_default() += 1;
+                *counts.entry((*warehouse, *district)).or_default() += 1;
             }
             Job::Payment { warehouse, cents, .. } => {
                 let sums = if certain { payments } else { unknown_payments };
-                let (count, sum) = sums.entry(warehouse.to_string()).or_default();
+                let (count, sum) = sums.entry(*warehouse).or_default();
                 *count += 1;
                 *sum += cents;
             }
@@ -539,11 +547,15 @@ async fn call(c: &mut Connection, job: &Job, committing: &mut Committing, imitat
     };
     let rows = match job {
         Job::NewOrder { warehouse, district, customer, lines } => {
-            let mut list = String::from("[");
+            let mut list = String::with_capacity(32 * lines.len());
+            let mut digits = itoa::Buffer::new();
             for line in lines {
-                let comma = if list.len() > 1 { "," } else { "" };
-                // Writing into memory cannot fail.
-                let _ = write!(list, "{comma}[{},{},{}]", line.item, line.supplier, line.quantity);
+                list.push(if list.is_empty() { '[' } else { ',' });
+                for (before, number) in [('[', line.item), (',', line.supplier), (',', line.quantity)] {
+                    list.push(before);
+                    list.push_str(digits.format(number));
+                }
+                list.push(']');
             }
             list.push(']');
             let values = [int(*warehouse), int(*district), int(*customer), Value::Text(&list)];
