@@ -425,8 +425,8 @@ class Transacting(Protocol):
 
     mix: Mapping[str, float]
     """Transaction -> how often it is drawn, in any unit."""
-    interactions: tuple[str, ...]
-    """Levels of the factor ``interaction`` that it has."""
+    factors: Mapping[str, tuple[str, ...]]
+    """Factor -> its levels, where it does not have all of them."""
     counted: str | None
     """The transaction whose commits are the throughput (TPC-C: new_order); None: all of them."""
     multiple: bool
@@ -440,8 +440,12 @@ class Transacting(Protocol):
         """Ramp-up and window, ns; arrivals in a second, None: a closed loop."""
         ...
 
-    def violations(self, session: Session) -> list[str]:
-        """What must hold of the data and does not."""
+    def violations(self, session: Session, *, initially: bool = False) -> list[str]:
+        """What must hold of the data and does not; ``initially``: with what only holds before the first transaction."""
+        ...
+
+    def constrain(self, session: Session, engine: str, foreign_keys: str) -> None:
+        """Untimed: with foreign keys, ``yes``, or without, ``no``, whatever there was."""
         ...
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
@@ -458,6 +462,10 @@ class Durable(Protocol):
 
     def session(self, isolation: str, *, multiple: bool) -> list[str]:
         """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
+        ...
+
+    def isolation(self, session: Session) -> str:
+        """The level that the server says a session has, in the words of `session`."""
         ...
 
     def make_durable(self, session: Session, durability: str) -> None:

@@ -27,12 +27,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
 caches would undo it."""
 
 TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
+    "foreign_keys": ("no", "yes"),
     "interaction": ("statement", "pipelined", "procedure"),
     "isolation": ("read_committed", "repeatable_read", "serializable"),
     "durability": ("device", "system", "server"),
     "placement": ("inside", "outside"),
 }
-"""The same for workloads of transactions (interfaces.Transacting)."""
+"""The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
 NESTED = "//"
 """Between the environments of a stack; a single stroke belongs to paths."""
@@ -561,9 +562,9 @@ class _Reader:
 
 
 def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
-    """Of transactions, if it has any: with the interactions that it has."""
-    interactions = getattr(registry.find("workloads", workload), "interactions", None)
-    return {**TRANSACTION_FACTORS, "interaction": interactions} if interactions else FACTORS
+    """Of transactions, if it has any: with the levels that it has."""
+    own = getattr(registry.find("workloads", workload), "factors", None)
+    return FACTORS if own is None else {**TRANSACTION_FACTORS, **own}
 
 
 def _size(value: Any) -> int:

@@ -12,6 +12,7 @@ from dbtoll.errors import UsageError
 from dbtoll.interfaces import Session
 from dbtoll.model import Outcome
 from dbtoll.selfbench import faults
+from dbtoll.workloads.oltp import FOREIGN_KEYS
 from dbtoll.workloads.tpcc import Workload as Tpcc
 from tests.support.one_round import measure_one_round
 from tests.support.program import dbtoll, is_root
@@ -105,6 +106,28 @@ def test_a_round_is_measured_and_its_data_are_right(
         kinds = visit["window"]["transactions"].values()
         assert sum(kind["committed"] for kind in kinds) > 20
         assert all(kind["failed"] == {} and kind["lost"] == 0 for kind in kinds), visit["levels"]
+
+
+@needs_root
+@pytest.mark.parametrize("engine", ["postgres", "mariadb"])
+def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """As a factor; without them InnoDB has no more indexes than before."""
+    whole, seen = Tpcc.constrain, []
+
+    def watched(self: Tpcc, session: Session, name: str, foreign_keys: str) -> None:
+        whole(self, session, name, foreign_keys)
+        indexes = "SELECT count(*) FROM information_schema.statistics WHERE table_schema = database()"
+        counted = int(session.query(indexes)[0][0] or 0) if name == "mariadb" else 0
+        seen.append((foreign_keys, len(session.query(FOREIGN_KEYS[name])), counted))
+
+    monkeypatch.setattr(Tpcc, "constrain", watched)
+    text = REAL.format(engine=engine, workload="tpcc", size="warehouses = 1", interactions='["statement"]')
+    result = measure_one_round(text.replace("[factors]", '[factors]\nforeign_keys = ["no", "yes"]'), tmp_path / "run")
+    assert {arm.outcome for arm in result.arms} == {Outcome.OK}
+    assert {(level, count) for level, count, _ in seen} == {("no", 0), ("yes", 10)}
+    assert len({counted for level, _, counted in seen if level == "no"}) == 1
+    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_touch"]]
+    assert {visit["levels"]["foreign_keys"] for visit in windows} == {"no", "yes"}
 
 
 @needs_root

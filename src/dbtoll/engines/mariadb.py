@@ -308,6 +308,10 @@ class Engine:
         statements = [f"SET SESSION TRANSACTION ISOLATION LEVEL {ISOLATION[isolation]}"]
         return [*statements, *(["SET autocommit = 0"] if multiple else [])]
 
+    def isolation(self, session: Session) -> str:
+        """See interfaces.Durable."""
+        return str(session.query("SELECT @@SESSION.tx_isolation")[0][0]).replace("-", "_").lower()
+
     def make_durable(self, session: Session, durability: str) -> None:
         """See interfaces.Durable."""
         session.query(f"SET GLOBAL innodb_flush_log_at_trx_commit = {DURABILITY[durability]}")

@@ -297,6 +297,10 @@ class Engine:
         level = isolation.replace("_", " ")
         return [f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}"]
 
+    def isolation(self, session: Session) -> str:
+        """See interfaces.Durable."""
+        return str(session.query("SHOW default_transaction_isolation")[0][0]).replace(" ", "_")
+
     def make_durable(self, session: Session, durability: str) -> None:
         """See interfaces.Durable. Without synchronous_commit the log writer follows up to three times wal_writer_delay later;
         without fsync it is written but not flushed (manual §30.4 and §20.5)."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dbtoll.errors import EngineError
 from dbtoll.interfaces import Durable, Machine, Transacting
 from dbtoll.model import AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import RunningArm
@@ -42,8 +43,8 @@ class Driving(Protocol):
 
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven: ...
 
-    def violations(self, running: RunningArm) -> list[str] | None:
-        """At the end of a round: what must hold of the data and does not; None if nothing is known of them."""
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
+        """What must hold of the data, ``initially`` or at the end of a round, and does not; None if nothing is known of them."""
         ...
 
 
@@ -101,7 +102,7 @@ class Statements:
             cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
         )
 
-    def violations(self, running: RunningArm) -> list[str] | None:
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Each answer was compared."""
         return None
 
@@ -114,9 +115,23 @@ class Windows:
     workload: Transacting
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
-        """How durable commits are; the terminals of the phase connect when they are first needed."""
-        if isinstance(running.engine, Durable):
-            running.engine.make_durable(running.session(), phase.levels["durability"])
+        """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
+        for. The terminals of the phase connect when they are first needed."""
+        engine, levels = running.engine, phase.levels
+        if not isinstance(engine, Durable):
+            return
+        engine.make_durable(running.session(), levels["durability"])
+        self.workload.constrain(running.session(), engine.name, levels["foreign_keys"])
+        assert running.server is not None
+        session = running.machine.serial(running.server.address, connection="one")
+        try:
+            for statement in engine.session(levels["isolation"], multiple=self.workload.multiple):
+                session.query(statement)
+            told = engine.isolation(session)
+        finally:
+            session.close()
+        if told != levels["isolation"]:
+            raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
 
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. A first touch is a window too: the terminals' first."""
@@ -146,12 +161,12 @@ class Windows:
             cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
         )
 
-    def violations(self, running: RunningArm) -> list[str] | None:
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Of the conditions that the workload's specification states, and of its mix; None where the server keeps nothing."""
         if not running.engine.answers:
             return None
         mix = self.workload.unlikely_mix(running.executed)
-        return [*self.workload.violations(running.session()), *([mix] if mix else [])]
+        return [*self.workload.violations(running.session(), initially=initially), *([mix] if mix else [])]
 
 
 def _quiet(running: RunningArm) -> None:

@@ -115,6 +115,11 @@ class RoundRun:
             for name in self.plan.start_order:
                 if name not in self.given_up:
                     self.start(self.inputs.experiment.arm(name))
+            if self.plan.index == 0 and self.inputs.experiment.baseline in self.healthy():
+                # All arms begin with the same pages: one of them tells of all.
+                self.awake(
+                    self.arms[self.inputs.experiment.baseline], lambda running: self.verify(running, initially=True)
+                )
             warm = [phase for phase in self.plan.phases if phase.levels.get("temperature") != "cold"]
             if warm:
                 self.warm_up(warm[0])
@@ -123,7 +128,7 @@ class RoundRun:
                 self.phase(phase)
             self.phases_s = time.monotonic() - begin
             for name in self.healthy():
-                self.awake(self.arms[name], self.verify)
+                self.awake(self.arms[name], lambda running: self.verify(running, initially=False))
             self.whole = True
         finally:
             with self.held():
@@ -245,6 +250,8 @@ class RoundRun:
 
         These first runs after a start are recorded and reported apart (first touch).
         """
+        for name in self.healthy():
+            self.awake(self.arms[name], lambda running: self.driving.begin_phase(running, phase))
         first = phase.blocks[0]
         for visit in first.visits:
             self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
@@ -319,13 +326,14 @@ class RoundRun:
             )
         )
 
-    def verify(self, running: RunningArm) -> None:
-        """Whether the data are as they must be after all that was done to them."""
+    def verify(self, running: RunningArm, *, initially: bool) -> None:
+        """Whether the data are as they must be, before or after all that is done to them."""
         self.progress(f"data of {running.arm.name}")
-        found = self.driving.violations(running)
+        found = self.driving.violations(running, initially=initially)
         if found is None:
             return
-        finding = f"does not hold: {'; '.join(found)}" if found else "all conditions of the workload hold"
+        when = "before the first transaction" if initially else "after the round"
+        finding = f"does not hold {when}: {'; '.join(found)}" if found else "all conditions of the workload hold"
         self.write(
             schema.GateRecord(
                 round=self.plan.index, arm=running.arm.name, gate="consistent", passed=not found, finding=finding

@@ -50,6 +50,20 @@ TYPES: Mapping[str, Mapping[str, str]] = {"mariadb": {" timestamp ": " datetime 
 """Engine -> words of the schema that mean something else there: MariaDB changes a timestamp with each update of its row."""
 
 
+FOREIGN_KEYS: Mapping[str, str] = {
+    "postgres": "SELECT conrelid::regclass, conname, 0 FROM pg_constraint WHERE contype = 'f' AND conparentid = 0",
+    "mariadb": """SELECT k.table_name, k.constraint_name, count(s.index_name) > 0
+        FROM information_schema.table_constraints AS k LEFT JOIN information_schema.statistics AS s
+        ON s.table_schema = k.table_schema AND s.table_name = k.table_name AND s.index_name = k.constraint_name
+        WHERE k.constraint_schema = database() AND k.constraint_type = 'FOREIGN KEY'
+        GROUP BY k.table_name, k.constraint_name""",
+}
+"""Engine -> what tells the foreign keys: table, name, and 1 where an index of that name was made for it."""
+
+CONSTRAINT_DEADLINE_S = 3600.0
+"""Each row is looked up once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Something that must hold of the data: ``sql`` counts what violates it."""
@@ -100,7 +114,7 @@ class Transactions(ABC):
     queries = (MIX,)
     options: Mapping[str, Option]
     mix: Mapping[str, float]
-    interactions: tuple[str, ...]
+    factors: Mapping[str, tuple[str, ...]]
     counted: str | None
     multiple: bool
     folder: str
@@ -126,9 +140,9 @@ class Transactions(ABC):
     def size(self) -> Json:
         """What the agent's methods call the workload: ``{"tpcc": {…}}``."""
 
+    @abstractmethod
     def scripts(self, engine: str) -> Sequence[str]:
         """Scripts that are run after the rows, keys and indexes, in order."""
-        return ["foreign-keys"] if self.chosen["foreign_keys"] else []
 
     def key(self) -> str:
         """The size in words, and a digest of what the tables are made with."""
@@ -265,6 +279,20 @@ class Transactions(ABC):
         """EngineError unless all that must hold initially does."""
         if found := self.violations(session, initially=True):
             raise EngineError(f"the loaded data are not as specified: {'; '.join(found)}", "it is a defect of dbtoll")
+
+    def constrain(self, session: Session, engine: str, foreign_keys: str) -> None:
+        """See interfaces.Transacting. Errors as `Session.query`."""
+        there = session.query(FOREIGN_KEYS[engine])
+        if foreign_keys == "yes" and not there:
+            for part in self.parts("foreign-keys", engine):
+                session.query(part.sql, timeout_s=CONSTRAINT_DEADLINE_S)
+        elif foreign_keys == "no":
+            for table, name, own_index in there:
+                session.query(
+                    f"ALTER TABLE {table} DROP {'CONSTRAINT' if engine == 'postgres' else 'FOREIGN KEY'} {name}"
+                )
+                if own_index == "1":  # InnoDB made it for this key alone
+                    session.query(f"ALTER TABLE {table} DROP INDEX {name}")
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
         """See interfaces.Transacting."""

@@ -26,13 +26,13 @@ class Workload(Transactions):
         "insert_call_forwarding": 2,
         "delete_call_forwarding": 2,
     }
-    interactions = ("statement", "pipelined")
+    factors: Mapping[str, tuple[str, ...]] = {"interaction": ("statement", "pipelined"), "foreign_keys": ("yes",)}
+    """Without foreign keys insertions would not fail that are to fail."""
     sizes = ("subscribers", 1000, 1_000_000_000)
     counted = None
     multiple = False
     options: Mapping[str, Option] = {
         "subscribers": Option("integer", 100_000, "subscribers, about 1 KB each; from 1000 to a billion"),
-        "foreign_keys": Option("flag", True, "with foreign keys, at which some insertions are to fail"),
         "population": Option("integer", 1, "seed of the rows"),
         **DRIVING,
     }
@@ -44,6 +44,10 @@ class Workload(Transactions):
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
         return (256 << 20) + SUBSCRIBER_BYTES * int(self.chosen["subscribers"])
+
+    def scripts(self, engine: str) -> Sequence[str]:
+        """Foreign keys."""
+        return ["foreign-keys"]
 
     def conditions(self) -> Sequence[Condition]:
         """What the description says of the tables; the shares within four standard deviations."""

@@ -23,13 +23,12 @@ class Workload(Transactions):
     primary = "warehouses"
     folder = __name__
     mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
-    interactions = ("statement", "pipelined", "procedure")
+    factors: Mapping[str, tuple[str, ...]] = {}
     sizes = ("warehouses", 1, 100_000)
     counted = "new_order"
     multiple = True
     options: Mapping[str, Option] = {
         "warehouses": Option("integer", 1, "warehouses, about 100 MB each; terminals are dealt to them in turn"),
-        "foreign_keys": Option("flag", False, "with the foreign keys of clause 1.2"),
         "think": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
         "population": Option("integer", 1, "seed of the rows"),
         **DRIVING,
@@ -50,8 +49,8 @@ class Workload(Transactions):
         return (256 << 20) + WAREHOUSE_BYTES * int(self.chosen["warehouses"])
 
     def scripts(self, engine: str) -> Sequence[str]:
-        """Foreign keys, where they are wanted; procedures always, as they do no harm."""
-        return [*super().scripts(engine), f"procedures-{engine}"]
+        """Procedures, which do no harm to who does not call them."""
+        return [f"procedures-{engine}"]
 
     def conditions(self) -> Sequence[Condition]:
         """The twelve of clause 3.3.2."""
