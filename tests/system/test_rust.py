@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +21,19 @@ def test_the_agents_own_tests_pass() -> None:
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "test result: ok" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_the_agent_builds_with_the_oldest_rust_that_it_names(tmp_path: Path) -> None:
+    """Debian 13 has no newer one. Lints do not see which language features a release lacks."""
+    oldest = tomllib.loads((ROOT / "agent" / "Cargo.toml").read_text())["package"]["rust-version"]
+    try:
+        known = subprocess.run(["rustup", "toolchain", "list"], capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        known = ""
+    name = next((line.split()[0] for line in known.splitlines() if line.startswith(f"{oldest}.")), None)
+    if name is None:
+        pytest.skip(f"no Rust {oldest} here that rustup knows")
+    words = ["cargo", f"+{name}", "check", "--locked", "--quiet", "--target-dir", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT / "agent", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]

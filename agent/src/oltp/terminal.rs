@@ -131,10 +131,7 @@ impl Terminal {
             let mut tally = self.shared.tally.borrow_mut();
             let index =
                 usize::try_from(end_ns.saturating_sub(window.from_ns) / window.interval_ns).unwrap_or(usize::MAX);
-            if is_counted
-                && outcome.is_ok()
-                && let Some(interval) = tally.series.get_mut(index)
-            {
+            if let Some(interval) = tally.series.get_mut(index).filter(|_| is_counted && outcome.is_ok()) {
                 *interval += 1;
             }
             let kind = &mut tally.kinds[W::kind(&job)];

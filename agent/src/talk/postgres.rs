@@ -183,9 +183,9 @@ impl Postgres {
     /// The next whole message: its tag and where its body lies in the input.
     async fn message(&mut self, max_message_bytes: usize) -> Result<(u8, usize, usize), Trouble> {
         loop {
-            if let Some(header) = header(self.transport.pending(), max_message_bytes)?
-                && header.total_bytes <= self.transport.pending().len()
-            {
+            let pending = self.transport.pending();
+            let whole = header(pending, max_message_bytes)?.filter(|header| header.total_bytes <= pending.len());
+            if let Some(header) = whole {
                 let start = self.transport.position();
                 self.transport.advance(header.total_bytes);
                 return Ok((header.tag, start + HEADER_BYTES, start + header.total_bytes));

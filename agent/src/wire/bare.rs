@@ -50,11 +50,13 @@ pub fn answer(address: &Address) -> Result<(), Failure> {
                     clients.resize_with(index + 1, || None);
                 }
                 clients[index] = Some(client);
-            } else if let Some(place) = clients.get_mut(index)
-                && let Some(client) = place
-                && let Ok(0) | Err(_) = take(client).and_then(|count| give(client, count).map(|()| count))
-            {
-                *place = None;
+            } else if let Some(place) = clients.get_mut(index) {
+                let is_over = |client: &OwnedFd| {
+                    !matches!(take(client).and_then(|count| give(client, count).map(|()| count)), Ok(1..))
+                };
+                if place.as_ref().is_some_and(is_over) {
+                    *place = None;
+                }
             }
         }
     }
