@@ -376,6 +376,8 @@ class Workload(Protocol):
     name: str
     primary: str
     """The option that the short form sets: ``tpcc:5``."""
+    engines: tuple[str, ...] | None
+    """Those that it can be loaded into and asked of; None: any."""
     options: Mapping[str, Option]
     writes: bool
     """Whether its statements change data: then an arm whose commits do not reach the device is void."""

@@ -303,6 +303,7 @@ class _Reader:
         workload = self.choice("workload", "workloads", "tpch")
         factors = self.factors(_factors_of(workload.name))
         engine = self.choice("engine", "engines", "postgres")
+        self.check_asked_of(workload, engine)
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
@@ -363,6 +364,14 @@ class _Reader:
         except UsageError as error:
             raise self.error(where, "stack", f"{arm.name}: {error.message}", f"{error.mend}, or {INSIDE}") from None
         return replace(arm, stack=stack, text=write_stack(stack))
+
+    def check_asked_of(self, workload: Choice, engine: Choice) -> None:
+        """A workload that knows another engine's words only."""
+        known = registry.find("workloads", workload.name).engines
+        if known is not None and engine.name not in known:
+            raise self.error(
+                "engine", "name", f"{workload.name} cannot be asked of {engine.name}", f"it knows {', '.join(known)}"
+            )
 
     def check_listens(self, engine: Choice) -> None:
         """A server that nobody outside can reach."""

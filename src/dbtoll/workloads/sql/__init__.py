@@ -25,6 +25,7 @@ class Workload:
 
     name = "sql"
     primary = "directory"
+    engines: tuple[str, ...] | None = None
     writes = False
     options: Mapping[str, Option] = {
         "directory": Option("path", "", "with schema.sql, load.sql, load/, indexes.sql, statements/, expected/"),

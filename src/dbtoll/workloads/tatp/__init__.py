@@ -16,6 +16,7 @@ class Workload(Transactions):
 
     name = "tatp"
     primary = "subscribers"
+    engines = ("postgres", "mariadb", "null")
     folder = __name__
     mix: Mapping[str, float] = {
         "get_subscriber_data": 35,
