@@ -303,10 +303,10 @@ ROUNDS, TROUBLED = 3, 2
 class Meddler(Engine):
     """PostgreSQL; but in the arm that is called so, something is not as it should be."""
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str]) -> Server:
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         assert isinstance(machine, AgentMachine)
         settings = {**settings, **self.settings_in(machine)}
-        server = super().start(machine, data, settings)
+        server = super().start(machine, data, settings, network=network)
         session = machine.serial(server.address, connection="one")
         try:
             for arm, statements in self.SQL.items():

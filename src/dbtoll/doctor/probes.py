@@ -92,7 +92,7 @@ def engine(name: str, machine: AgentMachine) -> Probed:
     image: Artifact | None = None
     if tried.answers:
         try:
-            image, _ = system.obtain_image(Cache(), progress=_would_be_made)
+            image, _ = system.obtain_image(Cache(), progress=_would_be_made, extra=tried.packages)
         except _NotMadeError:
             return Probed("not probed", note="it is tried on the system image, which the first run makes")
     native: Environment = registry.find("environments", "native")()
