@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dbtoll.channel.terminals import AgentTerminals
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import Session
 from dbtoll.model import Outcome
@@ -169,3 +170,35 @@ def test_faults_are_survived_and_nothing_acknowledged_is_lost(engine: str, suffe
     certificate = faults.measure({"engines": [engine], "faults": suffered, "seconds": 4}, said.append)
     assert certificate.holds(), certificate.facts["cases"]
     assert certificate.figures["cases"] == len(suffered) + 2  # two less durable levels of a killed server
+
+
+@needs_root
+def test_each_block_has_terminals_of_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks have inputs of their own; the terminals of the one before are gone when the next begins."""
+    connected: list[int] = []
+    whole = Tpcc.pace
+
+    def counted(self: Tpcc) -> tuple[int, int, float | None]:  # asked for right before a window
+        connected.append(len(open_terminals))
+        return whole(self)
+
+    open_terminals: set[AgentTerminals] = set()
+    begin, close = AgentTerminals.__init__, AgentTerminals.close
+
+    def begun(self: AgentTerminals, *values: Any) -> None:
+        begin(self, *values)
+        open_terminals.add(self)
+
+    def closed(self: AgentTerminals) -> None:
+        close(self)
+        open_terminals.discard(self)
+
+    monkeypatch.setattr(Tpcc, "pace", counted)
+    monkeypatch.setattr(AgentTerminals, "__init__", begun)
+    monkeypatch.setattr(AgentTerminals, "close", closed)
+    text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
+    measure_one_round(text, tmp_path / "run", blocks=3)
+    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_touch"]]
+    assert len({visit["parameter_set"] for visit in windows}) > 1
+    assert max(connected) == 2  # one set in each of the two arms
+    assert open_terminals == set()

@@ -135,7 +135,7 @@ class RunningArm:
     awake: bool = True
     failure: str | None = None
     _sessions: dict[str, Session] = field(default_factory=dict)
-    _terminals: dict[str, Terminals] = field(default_factory=dict)
+    _terminals: tuple[str, Terminals] | None = None
     executed: Counter[str] = field(default_factory=Counter)
     """Transactions of the round's windows, by kind, however they ended."""
     prepared_work: Counter[str] = field(default_factory=Counter)
@@ -162,11 +162,13 @@ class RunningArm:
         return self._sessions[connection]
 
     def terminals(self, placement: str, driving: Json) -> Terminals:
-        """The terminals that are driven so, there; connected when first asked for."""
+        """The terminals that are driven so, there; connected when first asked for, in the place of those that were driven
+        otherwise: a server has its limit of connections, and idle ones are not free."""
         key = f"{placement} {driving!r}"
-        if key not in self._terminals:
-            self._terminals[key] = self.driver(placement).terminals(self.address(placement), driving)
-        return self._terminals[key]
+        if self._terminals is None or self._terminals[0] != key:
+            self.close_terminals()
+            self._terminals = key, self.driver(placement).terminals(self.address(placement), driving)
+        return self._terminals[1]
 
     def driver(self, placement: str) -> Machine:
         """The machine in which terminals of that placement work: this one (``inside``), or the one that it stands on.
@@ -189,10 +191,15 @@ class RunningArm:
 
     def close_sessions(self) -> None:
         """Every connection of ours to the server."""
-        while self._terminals:
-            self._terminals.popitem()[1].close()
+        self.close_terminals()
         while self._sessions:
             self._sessions.popitem()[1].close()
+
+    def close_terminals(self) -> None:
+        """Those that there are."""
+        if self._terminals is not None:
+            (_, terminals), self._terminals = self._terminals, None
+            terminals.close()
 
     def restart_cold(self, host: Machine) -> None:
         """Server stopped for certain, caches of the guest and of the host dropped, server up again (DESIGN §5)."""
