@@ -235,6 +235,11 @@ class VisitReply:
     host_end_ns: int | None
 
 
+def ended_well(window: Json) -> int:
+    """Transactions of a window's counts that ended well: committed, rolled back or missed as they were drawn to be."""
+    return sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in window["transactions"].values())
+
+
 @dataclass(frozen=True, slots=True)
 class WindowReply:
     """What came back from one measurement window (docs/PROTOCOL.md, ``oltp``), bracketed as a visit is.

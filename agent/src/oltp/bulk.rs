@@ -2,13 +2,8 @@
 
 use crate::failure::Failure;
 use crate::wire::Dialect;
-use crate::wire::postgres::HEADER_BYTES;
+use crate::wire::copy_data::{self, CHUNK_BYTES, TRAILER};
 use crate::wire::postgres_numeric::push_numeric;
-
-/// Content of one message, before the row that exceeds it.
-const CHUNK_BYTES: usize = 64 * 1024;
-const SIGNATURE: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
 /// The time that all rows of a population bear, so that the same seed makes the same pages: 2026-01-01 00:00:00.
 const TIME_TEXT: &[u8] = b"2026-01-01 00:00:00";
@@ -48,10 +43,7 @@ pub struct BinaryCopy<F> {
 
 impl<F: HandOn> BinaryCopy<F> {
     pub fn new(hand_on: F) -> Self {
-        let mut message = Vec::with_capacity(2 * CHUNK_BYTES);
-        message.resize(HEADER_BYTES, 0);
-        message.extend_from_slice(SIGNATURE);
-        Self { message, rows: 0, hand_on }
+        Self { message: copy_data::begin(), rows: 0, hand_on }
     }
 
     fn value(&mut self, bytes: &[u8]) {
@@ -61,12 +53,7 @@ impl<F: HandOn> BinaryCopy<F> {
     }
 
     fn send(&mut self) -> Result<(), Failure> {
-        let length = u32::try_from(self.message.len() - 1).unwrap_or(u32::MAX);
-        self.message[0] = b'd';
-        self.message[1..HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
-        (self.hand_on)(&self.message, self.rows)?;
-        self.message.truncate(HEADER_BYTES);
-        Ok(())
+        copy_data::send(&mut self.message, |message| (self.hand_on)(message, self.rows))
     }
 }
 
@@ -255,6 +242,7 @@ impl<F: HandOn> Sink for Bulk<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::copy_data::SIGNATURE;
 
     fn one_row(sink: &mut impl Sink) {
         sink.begin_row(6);

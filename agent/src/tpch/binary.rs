@@ -8,13 +8,9 @@ use tpchgen::dates::TPCHDate;
 
 use super::RowSink;
 use crate::failure::{Code, Failure};
-use crate::wire::postgres::HEADER_BYTES;
+use crate::wire::copy_data::{self, CHUNK_BYTES, TRAILER};
 use crate::wire::postgres_numeric::push_numeric;
 
-const SIGNATURE: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
-/// Content of one CopyData message, before the row that exceeds it.
-const CHUNK_BYTES: usize = 64 * 1024;
 /// PostgreSQL counts days from 2000-01-01, tpchgen from 1992-01-01.
 const DAYS_1992_TO_2000: i32 = 2922;
 
@@ -77,10 +73,7 @@ pub struct BinarySink<F> {
 
 impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> BinarySink<F> {
     pub fn new(types: Vec<ColumnType>, hand_on: F) -> Self {
-        let mut message = Vec::with_capacity(2 * CHUNK_BYTES);
-        message.resize(HEADER_BYTES, 0);
-        message.extend_from_slice(SIGNATURE);
-        Self { types, column: 0, message, misfit: None, rows: 0, pending: Vec::new(), hand_on }
+        Self { types, column: 0, message: copy_data::begin(), misfit: None, rows: 0, pending: Vec::new(), hand_on }
     }
 
     /// Writes the end mark and hands on what is left.
@@ -91,12 +84,7 @@ impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> BinarySink<F> {
 
     fn send(&mut self) -> Result<(), Failure> {
         self.copy_pending();
-        let length = u32::try_from(self.message.len() - 1).unwrap_or(u32::MAX);
-        self.message[0] = b'd';
-        self.message[1..HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
-        (self.hand_on)(&self.message, self.rows)?;
-        self.message.truncate(HEADER_BYTES);
-        Ok(())
+        copy_data::send(&mut self.message, |message| (self.hand_on)(message, self.rows))
     }
 
     fn copy_pending(&mut self) {
@@ -219,6 +207,8 @@ impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> RowSink for BinarySink<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::copy_data::SIGNATURE;
+    use crate::wire::postgres::HEADER_BYTES;
     use tpchgen::dates::MIN_GENERATE_DATE;
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 pub mod bare;
 pub mod blocking;
+pub mod copy_data;
 pub mod mysql;
 pub mod null;
 pub mod postgres;

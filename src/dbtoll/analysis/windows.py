@@ -14,7 +14,7 @@ from dbtoll.analysis import stats, steadiness
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import quantile, time_per_transaction_ns
 from dbtoll.analysis.shape import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
-from dbtoll.model import Json
+from dbtoll.model import Json, ended_well
 from dbtoll.store.schema import Visit
 
 SECOND_NS = 1_000_000_000
@@ -52,11 +52,6 @@ def find_all(measured: Measured) -> Iterator[WindowsResult]:
         yield _summary(measured, levels, visits, driver, tests=2 * len(groups))
 
 
-def done(window: Json) -> int:
-    """All that ended well in the window: committed, rolled back or missed as they were drawn to be."""
-    return sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in window["transactions"].values())
-
-
 def merged(kinds: Sequence[Mapping[str, Json]]) -> list[tuple[int, int]]:
     """The response times of one kind of transaction in several windows: upper end of a bucket in ns, and count, in order."""
     counts: Counter[int] = Counter()
@@ -76,7 +71,7 @@ def _summary(
     windows = _counted(visits)
     first = windows[0]
     per_s = _rate(measured, [visit for visit in visits if not visit.first_touch])
-    ended = [window for window in windows if done(window)]
+    ended = [window for window in windows if ended_well(window)]
     return WindowsResult(
         arm=visits[0].arm,
         levels=levels,
@@ -87,7 +82,7 @@ def _summary(
         tpmc=_times(per_s, MINUTE_NS / SECOND_NS) if first["counted"] == "new_order" else None,
         rate=experiment.workload.options.get("rate") or None,
         unserved=sum(window["unserved"] for window in windows),
-        round_trips_per_transaction=_median([window["round_trips"] / done(window) for window in ended]),
+        round_trips_per_transaction=_median([window["round_trips"] / ended_well(window) for window in ended]),
         connections_lost=sum(window["connections_lost"] for window in windows),
         reconnects=sum(window["reconnects"] for window in windows),
         driver=driver,
@@ -141,9 +136,11 @@ class _Cost:
     @classmethod
     def of(cls, windows: Sequence[Json]) -> _Cost:
         return cls(
-            driver_us=_median([window["driver_cpu_ns"] / done(window) / 1e3 for window in windows if done(window)]),
+            driver_us=_median(
+                [window["driver_cpu_ns"] / ended_well(window) / 1e3 for window in windows if ended_well(window)]
+            ),
             driver_share=median(window["driver_cpu_ns"] / window["length_ns"] for window in windows),
-            per_s=median(done(window) * SECOND_NS / window["length_ns"] for window in windows),
+            per_s=median(ended_well(window) * SECOND_NS / window["length_ns"] for window in windows),
         )
 
 

@@ -11,11 +11,13 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from dbtoll.engines import serving
 from dbtoll.engines.ports import free_port
+from dbtoll.engines.serving import Server
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
@@ -26,7 +28,6 @@ USER = "mysql"
 
 ADMIN = "root"
 DATABASE = "dbtoll"
-LOOPBACK = "127.0.0.1"
 RUN = "/dbtoll/run/mariadb"
 SOCKET = f"{RUN}/socket"
 
@@ -36,8 +37,6 @@ STOP_DEADLINE_S = 600.0
 """A slow shutdown (after loading) writes every dirty page and purges all that was removed."""
 
 LOAD_DEADLINE_S = 6 * 3600.0
-POLL_S = 0.05
-LOG_LINES = 12
 
 PROFILES = ("default", "modern")
 
@@ -80,20 +79,6 @@ FLUSH_ALL = {
 }
 """What makes the page cleaner write everything at once: pages in a second, and how many may stay dirty. Set in this order and
 set back in the reverse one, as each of a pair is checked against the other."""
-
-
-@dataclass(slots=True)
-class Server:
-    """A running server; ``pid`` is mariadbd's, on its machine. ``log`` grows until it ends."""
-
-    address: Address
-    pid: int | None
-    process: Process
-    network: Address | None = None
-
-    def log(self) -> bytes:
-        """What it wrote so far, the last of it."""
-        return self.process.output()
 
 
 class Engine:
@@ -159,9 +144,7 @@ class Engine:
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty data directory; its administrator enters by the socket without a password."""
-        machine.run(["mkdir", "-p", data])
-        machine.run(["chown", USER, data])
-        machine.run(["chmod", "0700", data])
+        serving.own_directory(machine, data, USER)
         argv = ["mariadb-install-db", "--no-defaults", f"--user={USER}", f"--datadir={data}", "--skip-test-db"]
         machine.run([*argv, "--auth-root-authentication-method=normal"], timeout_s=CREATE_DEADLINE_S)
 
@@ -169,13 +152,11 @@ class Engine:
 
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach; over TCP it asks for a generated password."""
-        hosts = dict.fromkeys([*([LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        hosts = dict.fromkeys([*([serving.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else 0)
         where: dict[str, str | None] = {"datadir": data, "socket": SOCKET, "pid-file": f"{RUN}/pid", "tmpdir": "/tmp"}
         where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": None}
-        machine.run(["mkdir", "-p", RUN])
-        machine.run(["chown", USER, RUN])
-        machine.run(["chmod", "0700", RUN])
+        serving.own_directory(machine, RUN, USER)
         machine.put(f"{RUN}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
         process = machine.spawn(
             ["mariadbd", f"--defaults-file={RUN}/my.cnf"],
@@ -187,52 +168,38 @@ class Engine:
         local = Address(wire="mysql", user=ADMIN, database="mysql", unix=SOCKET)
         try:
             self._wait_until_ready(machine, local, process)
-            _ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            serving.ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
             inside = replace(local, database=DATABASE)
             if not hosts:
                 return Server(inside, process.pid, process)
             password = secrets.token_urlsafe(24)
-            _ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
-            _ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
+            serving.ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
+            serving.ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
         except BaseException:
             if process.running():
                 process.signal(signal.SIGKILL)
                 process.wait(STOP_DEADLINE_S)
             raise
-        reached = Address("mysql", "dbtoll", DATABASE, tcp=(LOOPBACK, port), password=password)
+        reached = Address("mysql", "dbtoll", DATABASE, tcp=(serving.LOOPBACK, port), password=password)
         outside = replace(reached, tcp=(network, port)) if network else None
         return Server(reached if self._tcp else inside, process.pid, process, outside)
 
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Returns when it has ended with 0: then its last checkpoint is written."""
         assert isinstance(server, Server)
-        if server.process.running():
-            server.process.signal(signal.SIGTERM)
-        ended = server.process.wait(STOP_DEADLINE_S)
-        if ended.exit_code != 0:
-            how = f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
-            raise EngineError(f"{machine.name}: MariaDB did not stop cleanly: {how}: {_last_lines(server.log())}")
+        serving.end(machine, server, "MariaDB", signal.SIGTERM, STOP_DEADLINE_S)
 
     def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
-        deadline = time.monotonic() + START_DEADLINE_S
-        while True:
-            try:
-                _ask(machine, address, "SELECT 1")
-            except (AgentFailure, EngineError) as error:  # no socket yet
-                why = error.message
-            else:
-                return
-            if not process.running():
-                problem = "ended at once"
-            elif time.monotonic() > deadline:
-                problem = f"does not answer after {START_DEADLINE_S:.0f} s ({why})"
-            else:
-                time.sleep(POLL_S)
-                continue
-            raise EngineError(
-                f"{machine.name}: MariaDB {problem}: {_last_lines(process.output())}",
+        def not_ready() -> None:
+            serving.ask(machine, address, "SELECT 1")
+
+        def error(problem: str) -> EngineError:
+            return EngineError(
+                f"{machine.name}: MariaDB {problem}: {serving.last_lines(process.output())}",
                 "look at its settings: the last lines of its log name the one that it refuses",
             )
+
+        serving.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
 
     # --- inside a server ---
 
@@ -256,7 +223,7 @@ class Engine:
             while _status(session, "Innodb_buffer_pool_pages_dirty") > 0:
                 if time.monotonic() > deadline:
                     raise EngineError("MariaDB has not written its dirty pages in time", "look at the disk's load")
-                time.sleep(POLL_S)
+                time.sleep(serving.POLL_S)
         finally:
             for name, before in reversed(list(zip(FLUSH_ALL, kept, strict=True))):
                 session.query(f"SET GLOBAL {name} = {before}")
@@ -361,19 +328,6 @@ def _as_text(name: str, value: Any) -> str:
     return text
 
 
-def _ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
-    session = machine.serial(address, connection="one")
-    try:
-        return session.query(sql)
-    finally:
-        session.close()
-
-
 def _status(session: Session, name: str) -> int:
     ((_, value),) = session.query(f"SHOW GLOBAL STATUS LIKE '{name}'")
     return int(value or 0)
-
-
-def _last_lines(log: bytes) -> str:
-    lines = log.decode(errors="replace").strip().splitlines()
-    return " | ".join(lines[-LOG_LINES:]) or "it wrote nothing"

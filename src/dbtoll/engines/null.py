@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from dbtoll.engines.serving import Server
 from dbtoll.errors import AgentFailure, EngineError
-from dbtoll.interfaces import Machine, Process, Session
+from dbtoll.interfaces import Machine, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import Address, Json, Option, Resources, Statement
 
@@ -23,16 +23,6 @@ SOCKET = "/dbtoll/run/null.socket"
 
 START_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 10.0
-
-
-@dataclass(slots=True)
-class Server:
-    """A running null server."""
-
-    address: Address
-    pid: int | None
-    process: Process
-    network: Address | None = None
 
 
 class Engine:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.engines import postgres_settings
+from dbtoll.engines import postgres_settings, serving
 from dbtoll.engines.ports import free_port
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
@@ -35,8 +35,6 @@ RUN = "/dbtoll/run/postgres"
 PORT = 5432
 """Only part of the socket's name, unless the server listens on TCP."""
 
-LOOPBACK = "127.0.0.1"
-
 CREATE_DEADLINE_S = 300.0
 """initdb takes 1 s here and was seen to take 18 s in an emulated guest."""
 
@@ -49,11 +47,6 @@ STOP_DEADLINE_S = 300.0
 LOAD_DEADLINE_S = 6 * 3600.0
 """Vacuum and checkpoint of data that have just been loaded read and write all of them."""
 
-POLL_S = 0.02
-
-LOG_LINES = 12
-"""The server's last lines in an error."""
-
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 
 DURABILITY: Mapping[str, Mapping[str, str]] = {
@@ -65,18 +58,10 @@ DURABILITY: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Server:
-    """A running server; ``pid`` is the postmaster's, on its machine. ``log`` grows until it ends."""
+class Server(serving.Server):
+    """``data``: its data directory, on its machine."""
 
-    address: Address
-    pid: int | None
-    process: Process
-    data: str
-    network: Address | None = None
-
-    def log(self) -> bytes:
-        """What it wrote so far, the last of it."""
-        return self.process.output()
+    data: str = ""
 
 
 class Engine:
@@ -146,9 +131,7 @@ class Engine:
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty cluster: UTF-8, byte order, one superuser."""
-        machine.run(["mkdir", "-p", data])
-        machine.run(["chown", USER, data])
-        machine.run(["chmod", "0700", data])
+        serving.own_directory(machine, data, USER)
         # Locale C: byte order, the same in every C library, and what the answers of other engines are compared by.
         # --no-sync: whoever keeps the directory syncs it once it is whole. Checksums: as the distribution has them.
         argv = [self._program(machine, "initdb"), "-D", data, "--username", USER, "--encoding", "UTF8", "--locale", "C"]
@@ -165,7 +148,7 @@ class Engine:
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach (``trust`` there); over TCP it asks for a generated
         password."""
-        hosts = dict.fromkeys([*([LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        hosts = dict.fromkeys([*([serving.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else PORT)
         where = {
             "unix_socket_directories": RUN,
@@ -177,9 +160,7 @@ class Engine:
             "logging_collector": "off",
             "log_destination": "stderr",
         }
-        machine.run(["mkdir", "-p", RUN])
-        machine.run(["chown", USER, RUN])
-        machine.run(["chmod", "0700", RUN])
+        serving.own_directory(machine, RUN, USER)
         machine.put(f"{RUN}/postgresql.conf", postgres_settings.write({**settings, **where}), mode=0o600, user=USER)
         machine.put(
             f"{RUN}/pg_hba.conf",
@@ -199,29 +180,26 @@ class Engine:
         try:
             self._wait_until_ready(machine, local, process)
             if not hosts:
-                return Server(local, process.pid, process, data)
+                return Server(local, process.pid, process, data=data)
             password = secrets.token_urlsafe(24)
-            _ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
+            serving.ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
         except BaseException:
             if process.running():
                 process.signal(signal.SIGQUIT)  # immediate shutdown: the postmaster takes its children along
                 process.wait(STOP_DEADLINE_S)
             raise
-        reached = Address(wire="postgres", user=USER, database=DATABASE, tcp=(LOOPBACK, port), password=password)
+        reached = Address(
+            wire="postgres", user=USER, database=DATABASE, tcp=(serving.LOOPBACK, port), password=password
+        )
         outside = replace(reached, tcp=(network, port)) if network else None
-        return Server(reached if self._tcp else local, process.pid, process, data, outside)
+        return Server(reached if self._tcp else local, process.pid, process, outside, data)
 
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Fast shutdown. A postmaster ends with 0 only after its last child has ended and its last checkpoint is
         written (postmaster.c: PM_WAIT_DEAD_END, PM_NO_CHILDREN), and then pg_control says so; both are asked for.
         """
         assert isinstance(server, Server)
-        if server.process.running():
-            server.process.signal(signal.SIGINT)
-        ended = server.process.wait(STOP_DEADLINE_S)
-        if ended.exit_code != 0:
-            how = f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
-            raise EngineError(f"{machine.name}: PostgreSQL did not stop cleanly: {how}: {_last_lines(server.log())}")
+        serving.end(machine, server, "PostgreSQL", signal.SIGINT, STOP_DEADLINE_S)
         control = machine.run(
             [self._program(machine, "pg_controldata"), "-D", server.data], user=USER, env=_ENVIRONMENT
         ).output.decode()
@@ -231,29 +209,20 @@ class Engine:
             raise EngineError(f"{machine.name}: PostgreSQL ended, but its data directory is {found!r}, not 'shut down'")
 
     def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
-        deadline = time.monotonic() + START_DEADLINE_S
-        while True:
-            why = "another server has its socket"
-            try:
-                ((pid,),) = _ask(machine, address, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
-                if pid == str(process.pid):
-                    return
-            except (AgentFailure, EngineError) as error:  # no socket yet, or "the database system is starting up"
-                why = error.message
-            if not process.running():
-                problem = "ended at once"
-            elif time.monotonic() > deadline:
-                problem = f"does not answer after {START_DEADLINE_S:.0f} s ({why})"
-            else:
-                time.sleep(POLL_S)
-                continue
-            said = _last_lines(process.output())
+        def not_ready() -> str | None:
+            ((pid,),) = serving.ask(machine, address, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
+            return None if pid == str(process.pid) else "another server has its socket"
+
+        def error(problem: str) -> EngineError:
+            said = serving.last_lines(process.output())
             named = [name for name in dict.fromkeys(re.findall(r"[\w.]+", said)) if name in self._written_at]
             origins = "".join(f"; {name} is set at {self._written_at[name]}" for name in named)
-            raise EngineError(
+            return EngineError(
                 f"{machine.name}: PostgreSQL {problem}: {said}{origins}",
                 "look at its settings: the last lines of its log name the one that it refuses",
             )
+
+        serving.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
 
     def _program(self, machine: Machine, program: str) -> str:
         if not self._bin:
@@ -315,7 +284,7 @@ class Engine:
                 return
             if time.monotonic() > deadline:
                 raise EngineError(f"PostgreSQL has {found} and not {wanted}", "look at its log")
-            time.sleep(POLL_S)
+            time.sleep(serving.POLL_S)
 
     def background_work(self, session: Session) -> Json:
         """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""
@@ -418,14 +387,6 @@ def _statements(sql: str) -> list[str]:
     ]
 
 
-def _ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
-    session = machine.serial(address, connection="one")
-    try:
-        return session.query(sql)
-    finally:
-        session.close()
-
-
 def _version(session: Session) -> int:
     """170004 for 17.4."""
     return _integers(session, "SHOW server_version_num")[0]
@@ -443,8 +404,3 @@ def _as_text(name: str, value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise SpecError(f"engine postgres: the setting {name} is neither text nor number", f"write: {name} = 'value'")
-
-
-def _last_lines(log: bytes) -> str:
-    lines = log.decode(errors="replace").strip().splitlines()
-    return " | ".join(lines[-LOG_LINES:]) or "it wrote nothing"

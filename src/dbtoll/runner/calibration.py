@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dbtoll import registry
 from dbtoll.interfaces import Transacting
-from dbtoll.model import Experiment, Json, Place
+from dbtoll.model import Experiment, Json, Place, ended_well
 from dbtoll.runner.arms import Ground, place_name
 
 RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000
@@ -39,10 +39,10 @@ def driver_alone(ground: Ground, experiment: Experiment, workload: Transacting) 
                     counts = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=WINDOW_NS, rate=None).counts
                 finally:
                     terminals.close()
-                kinds = counts["transactions"].values()
-                done = sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in kinds)
-                found["null_us_per_transaction"][interaction] = counts["driver_cpu_ns"] / 1e3 / max(done, 1)
-                found["null_per_s"][interaction] = done * 1e9 / WINDOW_NS
+                found["null_us_per_transaction"][interaction] = (
+                    counts["driver_cpu_ns"] / 1e3 / max(ended_well(counts), 1)
+                )
+                found["null_per_s"][interaction] = ended_well(counts) * 1e9 / WINDOW_NS
         finally:
             engine.stop(machine, server)
     return found

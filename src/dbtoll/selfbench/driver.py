@@ -15,7 +15,7 @@ from dbtoll import facts
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.postgres import Engine, Server
-from dbtoll.model import Address, Json, Option, Resources
+from dbtoll.model import Address, Json, Option, Resources, ended_well
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.floor import exchanging
@@ -113,7 +113,7 @@ class Own:
             counts = terminals.window(ramp_up_ns=0, window_ns=job.seconds * 10**9, rate=None).counts
             terminals.close()
             used = host.counters(tree_of=client.hello()["pid"])["processes"]
-        ended = sum(kind[how] for kind in counts["transactions"].values() for how in ("committed", "rolled_back"))
+        ended = ended_well(counts)
         return Count(ended, ended / job.seconds), used["user_ns"] + used["system_ns"], counts["round_trips"]
 
 

@@ -17,7 +17,7 @@ from dbtoll.channel.local import kept, open_local
 from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.channel.terminals import AgentTerminals
 from dbtoll.errors import UsageError
-from dbtoll.model import Address, Option
+from dbtoll.model import Address, Option, ended_well
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.floor import exchanging
 from dbtoll.workloads.tatp import Workload
@@ -120,10 +120,9 @@ def driven(host: AgentMachine, server: int, terminals: AgentTerminals, window_ns
     before = host.counters(tree_of=server)["processes"]["run_ns"]
     reply = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=window_ns, rate=None)
     after = host.counters(tree_of=server)["processes"]["run_ns"]
-    kinds = reply.counts["transactions"].values()
     length_ns = reply.until_ns - reply.from_ns
     return {
-        "transactions": sum(kind[how] for kind in kinds for how in ("committed", "rolled_back", "missed")),
+        "transactions": ended_well(reply.counts),
         "round_trips": reply.counts["round_trips"],
         "length_ns": length_ns,
         "driver_cpu_ns": reply.counts["driver_cpu_ns"],
