@@ -15,7 +15,7 @@ use dbtoll_agent::wire::{bare, null};
 use dbtoll_agent::{children, device, guest, launch, tpch};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
-    | echo-server ADDRESS | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
+    | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
     | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
 
 fn main() -> ExitCode {
@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         ["echo-server", kind, place] => {
             address(kind, place).and_then(|at| bare::answer(&at).map_err(|failure| failure.message))
         }
+        ["echo-server", kind, place, work_us] => address(kind, place).and_then(|at| {
+            let work = Duration::from_micros(work_us.parse().map_err(|_| USAGE.to_owned())?);
+            bare::answer_after(work, &at).map_err(|failure| failure.message)
+        }),
         ["exchange", kind, place, connections, seconds] => exchange(kind, place, connections, seconds),
         ["tpch", ref options @ ..] => tpch::command::run(options),
         ["version" | "--version"] => {

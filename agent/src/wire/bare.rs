@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -18,6 +19,8 @@ use crate::failure::{Code, Failure};
 /// Each way: about what a short statement and its answer have.
 const BYTES: usize = 80;
 const EVENTS: usize = 256;
+/// What one who answers after work goes through.
+const WALKED_BYTES: usize = 8 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What one client did.
@@ -58,6 +61,36 @@ pub fn answer(address: &Address) -> Result<(), Failure> {
                     *place = None;
                 }
             }
+        }
+    }
+}
+
+/// The same, but each connection has a thread of its own that works for so long before it answers: a walk over more memory than a
+/// processor keeps near, so that whoever asks finds its own things far away, as beside a database.
+pub fn answer_after(work: Duration, address: &Address) -> Result<(), Failure> {
+    let listener = listen(address)?;
+    let work_ns = u64::try_from(work.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        let client = accept_with(&listener, SocketFlags::CLOEXEC).map_err(|error| Failure::io("accept", error))?;
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&client, true); // a Unix socket has no delay
+        thread::spawn(move || {
+            let (mut memory, mut bytes) = (vec![1_u8; WALKED_BYTES], [0; BYTES]);
+            while let Ok((_, count @ 1..)) = recv(&client, &mut bytes, RecvFlags::empty()) {
+                walk(&mut memory, now_ns() + work_ns);
+                if give(&client, count).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Changes one byte of each cache line in turn, until that time.
+fn walk(memory: &mut [u8], until_ns: u64) {
+    for place in (0..memory.len()).step_by(64).cycle() {
+        memory[place] = memory[place].wrapping_add(1);
+        if place % 4096 == 0 && now_ns() >= until_ns {
+            return;
         }
     }
 }
@@ -154,6 +187,23 @@ impl Circle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_answers_after_work_answers_later() {
+        let folder = std::env::temp_dir().join(format!("dbtoll-bare-work-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let address = Address::Unix(folder.join("socket").to_string_lossy().into_owned());
+        let server = address.clone();
+        std::thread::spawn(move || answer_after(Duration::from_millis(2), &server));
+        let exchanged = (0..500).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            ask(&address, 2, Duration::from_millis(100)).ok()
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+        let exchanged = exchanged.expect("the echo server never listened");
+        let least_ns = 2_000_000 * (exchanged.exchanges / 2);
+        assert!(exchanged.exchanges >= 2 && exchanged.wall_ns >= least_ns, "{exchanged:?}");
+    }
 
     #[test]
     fn bytes_go_there_and_back_over_every_connection() {

@@ -45,6 +45,9 @@ INTERACTIONS = ("statement", "pipelined", "procedure")
 COUNTING_S = 4
 """How long each works once more while its round trips are counted; what that does to its pace does not matter."""
 
+WORK_US = 500
+"""What a server does for one procedure, about: a bare exchange after so long is the floor of one round trip for a transaction."""
+
 LOAD_DEADLINE_S = 1800.0
 
 RESOURCES = Resources(cpus=2, memory_bytes=4 << 30)
@@ -173,14 +176,16 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         native_arm(RESOURCES, say) as (host, arm, _),
         TemporaryDirectory(prefix="dbtoll-selfbench-") as folder,
         exchanging(host, "--tcp", f"127.0.0.1:{_free_port()}") as bare,
+        exchanging(host, "--tcp", f"127.0.0.1:{_free_port()}", work_us=WORK_US) as worked,
     ):
         rig = Rig(host, arm, Engine({"listen": "tcp", "settings": SETTINGS}), Path(folder), options)
         for subject in {subject.data: subject for subject in subjects}.values():
             loaded[subject.data] = rig.load(subject) / options["warehouses"]
             say(f"{subject.data}: loaded, {loaded[subject.data]:.2f} s for a warehouse")
-        bare_us = []
+        bare_us, worked_us = [], []
         for repetition in range(options["repetitions"]):
             bare_us.append(bare(options["connections"], 2))
+            worked_us.append(worked(options["connections"], 4))
             start = repetition % len(subjects)
             for subject in [*subjects[start:], *subjects[:start]]:
                 done = rig.turn(subject)
@@ -194,10 +199,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             "settings": SETTINGS,
             "turns": {name: [asdict(each) for each in done] for name, done in seen.items()},
             "bare_exchange_us": bare_us,
+            "bare_exchange_after_work_us": worked_us,
             "round_trips_seen": trips,
         }
     results = {name: summary(done, trips[name]) for name, done in seen.items()}
     figures, bounds = compared(results, statistics.median(bare_us), loaded)
+    figures["bare_exchange_after_work_us"] = statistics.median(worked_us)
     return Certificate("driver", {**figures, "not_found": missing}, bounds, told)
 
 

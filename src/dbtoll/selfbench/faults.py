@@ -1,4 +1,4 @@
-"""What transactions survive: each fault in the middle of a window of TPC-C with one warehouse, and what the data hold afterwards.
+"""What transactions survive: each fault in the middle of TPC-C with one warehouse, and what the data hold afterwards.
 
 After each fault the twelve conditions of clause 3.3.2 must hold, and every transaction that was acknowledged must be there: an
 order for each New-Order, a history row with its amount for each Payment. Where a commit was told not to wait for the device, what
@@ -49,7 +49,9 @@ FAULTS: Mapping[str, str] = {
 OPTIONS = {
     "engines": Option("list", list(ENGINES), "engines"),
     "faults": Option("list", list(FAULTS), f"some of {', '.join(FAULTS)}"),
-    "seconds": Option("integer", 6, "length of a window; the fault comes after a third of it"),
+    "seconds": Option(
+        "integer", 6, "how long they work; the fault comes after a third of it and is given the time that it takes"
+    ),
 }
 
 TERMINALS = {"deadlock_storm": 64}
@@ -67,13 +69,17 @@ guest's time."""
 SLACK_S = 0.5
 """Between a transaction's commit and the moment at which we know that the fault struck."""
 
+PIECE_S = 0.5
 PATIENCE = "5s"
+SERVES_S = 60.0
+"""How soon a server that is up again has to serve."""
 RESTART_S = 120.0
 
 ROOM_BYTES = 160 << 20
 """What a disk that is going to be full has beside the data: a server makes itself another log when it starts."""
 FILLER = f"{DATA}/dbtoll-filler"
-FULL_S = 1.5
+FULL_S = 60.0
+"""A server has room in its own files for a while."""
 
 
 @dataclass(slots=True)
@@ -174,12 +180,12 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
             before = held(running.session())
             terminals = running.machine.terminals(_address(running), driving)
             if case.fault == "machine_killed":
-                reply = _until_the_machine_dies(running, prepared.ground.host, terminals, case, seconds)
+                pieces = _until_the_machine_dies(running, prepared.ground.host, terminals, case, seconds)
                 closing.close()
                 running = _started(prepared, asked, arm, data, closing)
             else:
-                reply = _with_fault(running, terminals, case, seconds)
-            _judge(running, workload, case, before, reply)
+                pieces = _with_fault(running, terminals, case, seconds)
+            _judge(running, workload, case, before, pieces)
             running.stop_server()
     finally:
         prepared.inputs.drop_data(arm)
@@ -207,19 +213,78 @@ def _address(running: RunningArm) -> Any:
     return running.server.address
 
 
-def _with_fault(running: RunningArm, terminals: Terminals, case: Case, seconds: int) -> WindowReply:
-    """The window's report; the server is up when it returns."""
+@dataclass(slots=True)
+class Pieces:
+    """Windows, one after the other, until told to stop: what was acknowledged when is known to the length of one.
+
+    ``done``: (begin, end) by our clock, and the report.
+    """
+
+    terminals: Terminals
+    done: list[tuple[float, float, WindowReply]] = field(default_factory=list)
+    stop: bool = False
+
+    def drive(self) -> None:
+        while not self.stop:
+            begin = time.monotonic()
+            reply = self.terminals.window(ramp_up_ns=0, window_ns=round(PIECE_S * 1e9), rate=None)
+            self.done.append((begin, time.monotonic(), reply))
+
+    def acknowledged(self, from_s: float, until_s: float) -> int:
+        """Committed in the pieces that were under way between the two."""
+        return sum(_done(reply) for begin, end, reply in self.done if end > from_s and begin < until_s)
+
+    def count(self, what: str) -> int:
+        return sum(reply.counts[what] for _, _, reply in self.done)
+
+    def count_kinds(self, what: str) -> int:
+        """``unknown``, or all causes of ``retried`` and ``failed``."""
+        kinds = [kind[what] for _, _, reply in self.done for kind in reply.counts["transactions"].values()]
+        return sum(kind if isinstance(kind, int) else sum(kind.values()) for kind in kinds)
+
+    def noticed(self) -> bool:
+        """Whether a transaction failed or a connection was lost."""
+        return self.count_kinds("failed") + self.count("connections_lost") > 0
+
+    def until(self, holds: Callable[[], bool], within_s: float) -> bool:
+        """Whether it came to hold."""
+        deadline = time.monotonic() + within_s
+        while not holds() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return holds()
+
+
+def _with_fault(running: RunningArm, terminals: Terminals, case: Case, seconds: int) -> Pieces:
+    """The fault after a third; when the server is up again it has to serve, and the rest of the time passes."""
+    pieces = Pieces(terminals)
     try:
         with ThreadPoolExecutor(1) as other:
-            window = other.submit(terminals.window, ramp_up_ns=0, window_ns=seconds * 1_000_000_000, rate=None)
-            time.sleep(seconds / 3)
-            _HAPPENINGS[case.fault](running)
-            return window.result()
+            driven = other.submit(pieces.drive)
+            try:
+                time.sleep(seconds / 3)
+                struck = time.monotonic()
+                _HAPPENINGS[case.fault](running, pieces)
+                over = time.monotonic()
+                if not pieces.until(
+                    lambda: any(begin > over and _done(reply) for begin, _, reply in pieces.done), SERVES_S
+                ):
+                    case.problem = f"no transaction ended within {SERVES_S:.0f} s after it"
+                time.sleep(seconds / 3)
+            finally:
+                pieces.stop = True
+            driven.result()
     finally:
         terminals.close()
+    if case.durability != "device":
+        case.may_be_lost = pieces.acknowledged(struck - LOSS_WINDOW_S[case.engine] - SLACK_S, struck + SLACK_S)
+    if case.fault == "disk_full" and not pieces.noticed():
+        case.problem = "nobody noticed that the disk was full"
+    if case.fault == "deadlock_storm" and pieces.count_kinds("retried") == 0:
+        case.problem = "nobody was in anybody's way"
+    return pieces
 
 
-def _kill_server(running: RunningArm) -> None:
+def _kill_server(running: RunningArm, pieces: Pieces) -> None:
     """With all its processes at once; it is started again a moment later."""
     server = running.server
     assert server is not None
@@ -244,7 +309,7 @@ def _start_again(running: RunningArm) -> None:
         time.sleep(0.3)
 
 
-def _reset_connections(running: RunningArm) -> None:
+def _reset_connections(running: RunningArm, pieces: Pieces) -> None:
     """Every connection but the one that asks, by the server."""
     session = running.session()
     if running.engine.name == "postgres":
@@ -261,11 +326,11 @@ def _reset_connections(running: RunningArm) -> None:
             continue  # it has just gone
 
 
-def _fill_disk(running: RunningArm) -> None:
-    """All that is free is taken for a while, then given back; a server that did not survive that is started again."""
+def _fill_disk(running: RunningArm, pieces: Pieces) -> None:
+    """All that is free is taken until somebody notices, then given back; a server that did not survive that is started again."""
     machine = running.machine
     machine.run(["dd", "if=/dev/zero", f"of={FILLER}", "bs=64k", "status=none"], check=False, timeout_s=300)
-    time.sleep(FULL_S)
+    pieces.until(pieces.noticed, FULL_S)
     machine.run(["rm", "-f", FILLER])
     server = running.server
     assert server is not None
@@ -275,11 +340,11 @@ def _fill_disk(running: RunningArm) -> None:
     _start_again(running)
 
 
-def _nothing(running: RunningArm) -> None:
+def _nothing(running: RunningArm, pieces: Pieces) -> None:
     """The terminals are in each other's way enough."""
 
 
-_HAPPENINGS: Mapping[str, Callable[[RunningArm], None]] = {
+_HAPPENINGS: Mapping[str, Callable[[RunningArm, Pieces], None]] = {
     "server_killed": _kill_server,
     "connections_reset": _reset_connections,
     "deadlock_storm": _nothing,
@@ -287,32 +352,23 @@ _HAPPENINGS: Mapping[str, Callable[[RunningArm], None]] = {
 }
 
 
-PIECE_S = 0.5
-"""Windows of a machine that is going to be killed: what they acknowledged is known, all but the last's."""
-
-
 def _until_the_machine_dies(
     running: RunningArm, host: Machine, terminals: Terminals, case: Case, seconds: int
-) -> WindowReply:
-    """The report of the last window that was whole. `Case.may_be_lost` is set."""
-    pieces: list[tuple[float, WindowReply]] = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        reply = terminals.window(ramp_up_ns=0, window_ns=round(PIECE_S * 1e9), rate=None)
-        pieces.append((time.monotonic(), reply))
-
+) -> Pieces:
+    """All windows but the last, which died with the machine. `Case.may_be_lost` is set."""
+    pieces = Pieces(terminals)
     with ThreadPoolExecutor(1) as other:
-        window = other.submit(terminals.window, ramp_up_ns=0, window_ns=seconds * 1_000_000_000, rate=None)
-        time.sleep(PIECE_S / 2)
+        driven = other.submit(pieces.drive)
+        time.sleep(seconds + PIECE_S / 2)
         killed = time.monotonic()
         for pid in gates.processes_of(running.machine, host):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(DbtollError):  # it dies with its machine
-            window.result()
-    risky_s = LOSS_WINDOW_S[case.engine] + SLACK_S
-    case.may_be_lost = sum(_done(reply) for ended, reply in pieces if ended > killed - risky_s)
-    return pieces[-1][1]
+            driven.result()
+    if case.durability != "device":
+        case.may_be_lost = pieces.acknowledged(killed - LOSS_WINDOW_S[case.engine] - SLACK_S, killed)
+    return pieces
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
@@ -338,9 +394,10 @@ def held(session: Session) -> Held:
     )
 
 
-def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, reply: WindowReply) -> None:
+def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, pieces: Pieces) -> None:
+    running.close_sessions()  # ours may have ended with the others: PostgreSQL restarts itself when its disk is full
     now = held(running.session())
-    told = _acknowledged(reply.counts["acknowledged"])
+    told = _acknowledged(pieces.done[-1][2].counts["acknowledged"])  # since the terminals began
     pairs = [
         ("orders", told.orders, told.unknown_orders, before.orders, now.orders),
         ("payments", told.payments, told.unknown_payments, before.payments, now.payments),
@@ -358,27 +415,13 @@ def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, re
             if now.cents[key] - before.cents[key] != cents:
                 case.violations.append(f"payments of warehouse {key} do not add up to what was acknowledged")
     case.violations += workload.violations(running.session())
-    kinds = reply.counts["transactions"].values()
     case.counts = {
-        "connections_lost": reply.counts["connections_lost"],
-        "reconnects": reply.counts["reconnects"],
-        "retried": sum(sum(kind["retried"].values()) for kind in kinds),
-        "failed": sum(sum(kind["failed"].values()) for kind in kinds),
-        "unknown": sum(kind["unknown"] for kind in kinds),
+        "connections_lost": pieces.count("connections_lost"),
+        "reconnects": pieces.count("reconnects"),
+        "retried": pieces.count_kinds("retried"),
+        "failed": pieces.count_kinds("failed"),
+        "unknown": pieces.count_kinds("unknown"),
     }
-    if case.fault == "machine_killed":
-        return
-    series = reply.counts["series"]
-    strikes = len(series) // 3
-    if case.durability != "device":
-        intervals = round((LOSS_WINDOW_S[case.engine] + SLACK_S) * 1e9 / reply.counts["interval_ns"])
-        case.may_be_lost = sum(series[max(0, strikes - intervals) : strikes + intervals])
-    if sum(series[-strikes:]) == 0:
-        case.problem = "no transaction ended in the last third of the window"
-    if case.fault == "disk_full" and not case.counts["failed"] + case.counts["connections_lost"]:
-        case.problem = "nobody noticed that the disk was full"
-    if case.fault == "deadlock_storm" and case.counts["retried"] == 0:
-        case.problem = "nobody was in anybody's way"
 
 
 @dataclass(frozen=True, slots=True)

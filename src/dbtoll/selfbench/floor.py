@@ -20,11 +20,19 @@ Exchange = Callable[[int, float], float]
 
 @contextmanager
 def exchanging(
-    host: AgentMachine, *where: str, asking: tuple[int, ...] | None = None, answering: tuple[int, ...] | None = None
+    host: AgentMachine,
+    *where: str,
+    asking: tuple[int, ...] | None = None,
+    answering: tuple[int, ...] | None = None,
+    work_us: int | None = None,
 ) -> Iterator[Exchange]:
-    """An echo server ``where`` (``--unix PATH`` or ``--tcp HOST:PORT``) and what asks it; each on its processors (None: all)."""
+    """An echo server ``where`` (``--unix PATH`` or ``--tcp HOST:PORT``) and what asks it; each on its processors (None: all).
+
+    ``work_us``: so long it goes over its memory before it answers, in a thread for each connection.
+    """
     agent = str(kept(find_agent()))
-    server = host.spawn([agent, "echo-server", *where], within=Confinement(cpus=answering))
+    work = [] if work_us is None else [str(work_us)]
+    server = host.spawn([agent, "echo-server", *where, *work], within=Confinement(cpus=answering))
 
     def ask(connections: int, seconds: float) -> float:
         argv = [agent, "exchange", *where, str(connections), f"{seconds:.3f}"]
