@@ -1,0 +1,132 @@
+"""The explained ledger: an arm's extra time as events that were counted times what one of them costs there.
+
+Pure numerics, all times in ns. No measured time of a query enters anything but ``overhead_ns``, the difference that is to be
+explained; what is not is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbtoll.analysis import stats
+from dbtoll.analysis.stats import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An estimate with its bounds; these are None where there are too few rounds for any."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What one event costs in one arm, per round [round]: alone in a loop, and with what it needs out of the caches."""
+
+    hot_ns: Floats
+    cold_ns: Floats
+
+    @classmethod
+    def known(cls, ns: float, rounds: int = 1) -> Costs:
+        """The same in every round and whatever the caches hold."""
+        same = np.full(rounds, float(ns))
+        return cls(same, same)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One kind of event of one query, per round [round]: how many in the arm and in the baseline, and what each costs there."""
+
+    name: str
+    count: Floats
+    baseline_count: Floats
+    cost: Costs
+    baseline_cost: Costs
+
+    @property
+    def hot_ns(self) -> Floats:
+        """What it explains if the events find their things in the caches."""
+        return self.count * self.cost.hot_ns - self.baseline_count * self.baseline_cost.hot_ns
+
+    @property
+    def cold_ns(self) -> Floats:
+        """What it explains if they do not."""
+        return self.count * self.cost.cold_ns - self.baseline_count * self.baseline_cost.cold_ns
+
+    @property
+    def explained_ns(self) -> Floats:
+        """In between: an event in the midst of other work finds some of its things."""
+        return (self.hot_ns + self.cold_ns) / 2
+
+    @property
+    def doubt_ns(self) -> float:
+        """How far the mean over the rounds may lie from what it would be if it were known what the caches hold."""
+        return float(abs(np.mean(self.cold_ns) - np.mean(self.hot_ns)) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Of one query in one arm: the items and what they leave unexplained add up to the overhead, in every round."""
+
+    query: str
+    overhead_ns: Floats
+    items: tuple[Item, ...]
+
+    @property
+    def unexplained_ns(self) -> Floats:
+        """[round]"""
+        explained: Floats = np.zeros_like(self.overhead_ns)
+        for item in self.items:
+            explained = explained + item.explained_ns
+        return self.overhead_ns - explained
+
+    def spans(self, alpha: float) -> dict[str, Span]:
+        """``overhead``, each item by its name, ``unexplained``: t intervals over rounds, longer by the doubt about the caches."""
+        found = {"overhead": span(self.overhead_ns, alpha)}
+        found |= {item.name: span(item.explained_ns, alpha, item.doubt_ns) for item in self.items}
+        # Whatever the caches hold, they hold it for all items: the doubts add up.
+        doubt_ns = sum(item.doubt_ns for item in self.items)
+        return {**found, "unexplained": span(self.unexplained_ns, alpha, doubt_ns)}
+
+
+def span(values: Floats, alpha: float, doubt: float = 0.0) -> Span:
+    """The mean over rounds, its t interval at level 1 - ``alpha``, longer by ``doubt`` on both sides."""
+    found = stats.interval(values, alpha, len(values))
+    if found is None:
+        return Span(float(np.mean(values)), None, None)
+    return Span(found.estimate, found.low - doubt, found.high + doubt)
+
+
+def explained_fraction(ledgers: Iterable[Ledger]) -> float:
+    """Ratio of sums: what all items of all queries explain, of what all queries lose."""
+    ledgers = list(ledgers)
+    overhead = sum(float(np.mean(each.overhead_ns)) for each in ledgers)
+    return 1 - sum(float(np.mean(each.unexplained_ns)) for each in ledgers) / overhead
+
+
+def unexplained_fraction(ledgers: Sequence[Ledger], alpha: float) -> Span:
+    """Sum over queries of |unexplained| over the sum of |overhead|, each of the means over rounds.
+
+    Its interval by the delete-one jackknife over rounds (Efron, Stein: The Jackknife Estimate of Variance, Annals of Statistics 9,
+    1981) with Student's t. BIAS: absolute values do not cancel, so noise alone makes it larger, never smaller.
+    """
+    unexplained = np.array([each.unexplained_ns for each in ledgers])
+    overhead = np.array([each.overhead_ns for each in ledgers])
+
+    def fraction(chosen: np.ndarray) -> float:
+        return float(np.abs(unexplained[:, chosen].mean(axis=1)).sum() / np.abs(overhead[:, chosen].mean(axis=1)).sum())
+
+    rounds = unexplained.shape[1]
+    everything = np.arange(rounds)
+    whole = fraction(everything)
+    if rounds < 2:
+        return Span(whole, None, None)
+    left_out = np.array([fraction(np.delete(everything, one)) for one in everything])
+    error = float(np.sqrt((rounds - 1) / rounds * ((left_out - left_out.mean()) ** 2).sum()))
+    reach = stats.t_quantile(1 - alpha / 2, rounds - 1) * error
+    return Span(whole, max(0.0, whole - reach), whole + reach)
