@@ -3,6 +3,7 @@
 pub mod address;
 pub mod children;
 pub mod clock;
+pub mod collect;
 pub mod connection;
 pub mod device;
 pub mod driver;
@@ -11,6 +12,7 @@ pub mod guest;
 pub mod launch;
 pub mod method;
 pub mod oltp;
+pub mod probe;
 pub mod proto;
 pub mod random;
 mod relay;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use dbtoll_agent::address::Address;
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
 use dbtoll_agent::wire::{bare, null};
-use dbtoll_agent::{children, device, guest, launch, tpch};
+use dbtoll_agent::{children, collect, device, guest, launch, probe, tpch};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
     | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
-    | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
+    | probe REQUEST | calls PID | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
@@ -46,6 +46,10 @@ fn main() -> ExitCode {
             bare::answer_after(work, &at).map_err(|failure| failure.message)
         }),
         ["exchange", kind, place, connections, seconds] => exchange(kind, place, connections, seconds),
+        ["probe", request] => probe::run(request),
+        ["calls", pid] => collect::calls::run(pid),
+        // What `probe` executes to see what that costs.
+        ["exit"] => Ok(()),
         ["tpch", ref options @ ..] => tpch::command::run(options),
         ["version" | "--version"] => {
             let (build, protocol) = (env!("CARGO_PKG_VERSION"), dbtoll_agent::proto::VERSION);

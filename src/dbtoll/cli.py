@@ -62,7 +62,7 @@ def run(
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     exclusive: Exclusive = False,
-    budget: Annotated[str | None, typer.Option(help="Time to measure, instead of the specification's.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
     max_overhead: MaxOverhead = None,
 ) -> None:
     """Measure what a specification asks for."""
@@ -108,6 +108,7 @@ def compare(
     ] = None,
     cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
+    explain: Annotated[bool, typer.Option("--explain", help="Count events and probe what they cost, too.")] = False,
     seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -131,7 +132,46 @@ def compare(
             "resources": {"cpus": cpus, "memory": memory},
             "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
         },
-        top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead},
+        top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead, "explain": explain or None},
+    )
+    raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
+
+
+@app.command()
+def probe(
+    stacks: Annotated[list[str], typer.Argument(metavar="ENV...", help="For example: docker uml qemu")],
+    probes: Annotated[str | None, typer.Option(help="Only these, e.g. system_call+fault_anonymous_cold.")] = None,
+    instances: Annotated[str | None, typer.Option(help="How many of each at once, e.g. 1+4+16.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "10m",
+    target: Annotated[str, typer.Option(help="Stop when the geometric mean is this narrow (half-width).")] = "1%",
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")] = None,
+    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
+    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
+    seed: Annotated[int, typer.Option(help="Of the order.")] = 1,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """What one event costs in each environment: system call, page fault, switch, round trip, fsync, memory access …"""
+    from dbtoll import commands
+
+    chosen = {"probes": probes, "instances": instances}
+    text = commands.comparison_text(
+        stacks,
+        baseline=baseline,
+        engine="none",
+        engine_options={},
+        workload="probes",
+        workload_options={name: words.split("+") for name, words in chosen.items() if words},
+        image=image,
+        tables={
+            "resources": {"cpus": cpus, "memory": memory},
+            "precision": {"budget": budget, "target": target},
+        },
+        top={"seed": seed, "question": "What does one event cost in each environment?"},
     )
     raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
 

@@ -111,22 +111,27 @@ def run(
     budget: str | None,
     max_overhead: str | None,
 ) -> int:
-    """A specification, or with ``resume`` a run folder."""
-    if resume:
-        from dbtoll.progress import Progress
-        from dbtoll.runner import run as runs
+    """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
+    if not resume:
+        experiment, text = spec.read(path, exclusive=exclusive)
+        return _measure(_asked_otherwise(experiment, budget, max_overhead), text, runs_dir, as_json=as_json)
+    from dbtoll.progress import Progress
+    from dbtoll.runner import run as runs
 
-        experiment = runs.experiment_of(path)
-        with Progress(experiment, quiet=as_json) as progress:
-            runs.resume(path, progress)
-        return _conclude(path, experiment, as_json=as_json)
-    experiment, text = spec.read(path, exclusive=exclusive)
+    experiment = _asked_otherwise(runs.experiment_of(path), budget, max_overhead)
+    with Progress(experiment, quiet=as_json) as progress:
+        runs.resume(path, progress, experiment.precision)
+    return _conclude(path, experiment, as_json=as_json)
+
+
+def _asked_otherwise(experiment: Experiment, budget: str | None, max_overhead: str | None) -> Experiment:
+    """With what the command line says in the specification's place."""
     if budget is not None:
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
     if max_overhead is not None:
         experiment = replace(experiment, max_overhead=_unit("--max-overhead", max_overhead, units.fraction))
-    return _measure(experiment, text, runs_dir, as_json=as_json)
+    return experiment
 
 
 def _unit(option: str, text: str, convert: Any) -> Any:

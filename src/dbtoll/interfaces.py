@@ -289,6 +289,24 @@ class Lasting(Protocol):
     def for_run(self, machine: Machine, place: Place, journal: Journal) -> AbstractContextManager[None]: ...
 
 
+class Collector(Protocol):
+    """Something that is counted beside a server, in a pass of its own (DESIGN §1.4). Knows no engine and no environment.
+
+    A module ``collectors/NAME.py`` defines a class ``Collector`` with this shape; its head says what it costs and what can
+    distort it.
+    """
+
+    name: str
+
+    def lacks(self, machine: Machine, pid: int) -> str | None:
+        """Why it cannot be counted for the process ``pid`` and its descendants there; None if it can."""
+        ...
+
+    def around(self, machine: Machine, pid: int) -> AbstractContextManager[Callable[[], Json]]:
+        """Counts while the context lasts; what it yields tells, afterwards, what was counted."""
+        ...
+
+
 class Engine(Protocol):
     """A database server, seen through a Machine. Knows no environment; starts no process except through the machine.
 
@@ -299,6 +317,8 @@ class Engine(Protocol):
     options: Mapping[str, Option]
     answers: bool
     """Whether its answers mean anything (the null engine's do not)."""
+    keeps_data: bool
+    """Whether it has a data directory."""
     packages: tuple[str, ...]
     """Debian's, which the system image gets for it beside what it has anyway."""
 
@@ -452,6 +472,21 @@ class Transacting(Protocol):
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
         """What is beyond chance in how often each transaction was executed; None if nothing is."""
+        ...
+
+
+@runtime_checkable
+class Probing(Protocol):
+    """Power of a workload that asks no server: each of its queries is a micro-probe of the agent's (docs/PROTOCOL.md, "Command
+    line"), run in a process of its own in the arm.
+    """
+
+    def request(self, query: str, folder: str) -> Json:
+        """What `dbtoll-agent probe` is asked. ``folder``: in the arm, on its storage."""
+        ...
+
+    def about(self, query: str) -> Json:
+        """``event``: what is counted, in words; ``least_ns``, ``most_ns``: between which its cost is believed."""
         ...
 
 

@@ -15,8 +15,8 @@ PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
 
 
-MAIN_METRICS = ("run_time", "throughput")
-"""What an experiment is about: of statements, of transactions. A visit has one of the two."""
+MAIN_METRICS = ("run_time", "throughput", "event_time")
+"""What an experiment is about: of statements, of transactions, of probes. A visit has one of them."""
 
 
 class Outcome(StrEnum):
@@ -111,7 +111,8 @@ class Experiment:
 
     ``factors``: factor name -> levels, varied inside every start in the order given (``temperature``: warm, cold;
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
-    the baseline first and its A/A copy second.
+    the baseline first and its A/A copy second. ``explain``: the probes whose costs
+    are to explain the overheads; where there are any, events are counted too.
     """
 
     question: str
@@ -129,6 +130,7 @@ class Experiment:
     parameter_sets: int = PARAMETER_SETS
     max_overhead: float | None = None
     exclusive: bool = False
+    explain: tuple[str, ...] = ()
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; KeyError if there is none."""
@@ -163,10 +165,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The blocks of one combination of levels, e.g. ``{"temperature": "warm", "connection": "one"}``."""
+    """The blocks of one combination of levels, e.g. ``{"temperature": "warm", "connection": "one"}``.
+
+    ``kind``: timing, counting what the same statements do, and probing what events cost are separate passes (docs/adr/0006).
+    """
 
     levels: dict[str, str]
     blocks: tuple[Block, ...]
+    kind: Literal["timed", "counted", "probed"] = "timed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,22 +30,31 @@ class Plan:
         arms = [arm.name for arm in self.experiment.arms]
         names = list(self.experiment.factors)
         combinations = itertools.product(*self.experiment.factors.values())
-        phases = (
-            Phase(levels, tuple(self._block(chance, arms, block) for block in range(self.blocks)))
-            for levels in (dict(zip(names, combination, strict=True)) for combination in combinations)
-        )
-        return Round(index, tuple(chance.shuffled(arms)), tuple(phases))
+        order = tuple(chance.shuffled(arms))
+        every = [dict(zip(names, combination, strict=True)) for combination in combinations]
+        phases = [
+            Phase(levels, tuple(self._block(chance, arms, self.queries, block) for block in range(self.blocks)))
+            for levels in every
+        ]
+        if self.experiment.explain:
+            phases += [
+                Phase(levels, (self._block(chance, arms, self.queries, 0),), "counted")
+                for levels in every
+                if levels.get("temperature") != "cold"
+            ]
+            phases.append(Phase({}, (self._block(chance, arms, self.experiment.explain, 0),), "probed"))
+        return Round(index, order, tuple(phases))
 
     def parameter_seed(self, parameter_set: int) -> int:
         """The seed from which a workload draws set number ``parameter_set``: 63 bits of SHA-256."""
         text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
-    def _block(self, chance: _Chance, arms: Sequence[str], index: int) -> Block:
+    def _block(self, chance: _Chance, arms: Sequence[str], queries: Sequence[str], index: int) -> Block:
         """Order of queries random; within a query the arms in random order, so that drift hits all alike (DESIGN §1.3)."""
         parameter_set = chance.below(self.experiment.parameter_sets)
         visits = []
-        for query in chance.shuffled(self.queries):
+        for query in chance.shuffled(queries):
             present = [arm for arm in arms if index < self.slow.get(arm, self.blocks)]
             visits += [Visit(arm, query) for arm in chance.shuffled(present)]
         return Block(index, parameter_set, tuple(visits))

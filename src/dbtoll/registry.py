@@ -8,7 +8,7 @@ from typing import Any
 
 from dbtoll.errors import UsageError
 
-FAMILIES = {"environments": "Environment", "engines": "Engine", "workloads": "Workload"}
+FAMILIES = {"environments": "Environment", "engines": "Engine", "workloads": "Workload", "collectors": "Collector"}
 
 
 def names(family: str) -> list[str]:
@@ -19,7 +19,7 @@ def names(family: str) -> list[str]:
 
 
 def find(family: str, name: str) -> Any:
-    """The class ``Environment``, ``Engine`` or ``Workload`` of that name.
+    """The class ``Environment``, ``Engine``, ``Workload`` or ``Collector`` of that name.
 
     Raises UsageError, naming what there is, if there is none.
     """

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
-from dbtoll.interfaces import Listening, Networked
+from dbtoll.interfaces import Listening, Networked, Probing
 from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
 
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -35,6 +35,16 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
+EXPLAINING = (
+    "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "read_random_buffered",
+    "write_sequential_buffered", "fault_anonymous", "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared",
+    "fault_shared_cold", "fault_copy", "fault_copy_cold", "unmap_page", "fork", "switch_pipe", "switch_pipe_cold",
+    "round_trip_unix", "round_trip_unix_cold", "read_random_direct", "arithmetic", "floating_point", "branches",
+    "indirect_calls", "lookups_200k",
+    "lookups_4m", "chase_4k_pages", "chase_2m_pages",
+)  # fmt: skip
+"""The probes of an experiment that explains."""
+
 NESTED = "//"
 """Between the environments of a stack; a single stroke belongs to paths."""
 
@@ -50,7 +60,7 @@ NAME_MAX = 200
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 _TOP = {
-    "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
+    "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive", "explain",
     "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
 }  # fmt: skip
 
@@ -325,6 +335,7 @@ class _Reader:
             parameter_sets=self.take("", "parameter_sets", _integer, PARAMETER_SETS),
             max_overhead=self.take("", "max_overhead", lambda v: units.fraction(_text(v)), None),
             exclusive=self.take("", "exclusive", _flag, False),
+            explain=EXPLAINING if self.take("", "explain", _flag, False) else (),
         )
         self.check_cells(experiment)
         return experiment
@@ -571,8 +582,11 @@ class _Reader:
 
 
 def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
-    """Of transactions, if it has any: with the levels that it has."""
-    own = getattr(registry.find("workloads", workload), "factors", None)
+    """Of transactions, if it has any: with the levels that it has. Probes have none."""
+    found = registry.find("workloads", workload)
+    if issubclass(found, Probing):
+        return {}
+    own = getattr(found, "factors", None)
     return FACTORS if own is None else {**TRANSACTION_FACTORS, **own}
 
 

@@ -14,7 +14,11 @@ from dbtoll.model import Option
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.tpch import Workload as Tpch
 
-WRONG: dict[str, dict[str, Any]] = {"tpcc": {"warehouses": 0}, "tatp": {"terminals": 0}}
+WRONG: dict[str, dict[str, Any]] = {
+    "tpcc": {"warehouses": 0},
+    "tatp": {"terminals": 0},
+    "probes": {"probes": ["no_such"]},
+}
 """Options that a workload refuses; of the others ``queries``."""
 
 NEEDED: dict[str, dict[str, Any]] = {"sql": {"directory": str(Path(__file__).parents[2] / "examples/sql")}}
@@ -57,6 +61,12 @@ def test_statements_depend_on_the_seed_alone(name: str) -> None:
         assert one.driving("statement", 1) == other.driving("statement", 1) != one.driving("statement", 2)
         assert one.statements("postgres", 1) == {}
         return
+    if isinstance(one, interfaces.Probing):
+        requests = {query: one.request(query, "/tmp") for query in one.queries}
+        assert requests == {query: other.request(query, "/tmp") for query in other.queries}
+        assert len({str(request) for request in requests.values()}) == len(one.queries)
+        assert all(about["least_ns"] < about["most_ns"] for about in map(one.about, one.queries))
+        return
     for seed in range(10):
         statements = one.statements("postgres", seed)
         assert statements == other.statements("postgres", seed)
@@ -80,6 +90,13 @@ def test_it_says_what_it_needs(name: str) -> None:
     assert made(name).estimate_bytes() > 0
     with pytest.raises((UsageError, SpecError)) as caught:
         registry.find("workloads", name)({**NEEDED.get(name, {}), **WRONG.get(name, {"queries": ["no such"]})})
+    assert caught.value.mend
+
+
+@pytest.mark.parametrize("wrong", [{"batches": 0}, {"batch": 1}, {"instances": ["0"]}, {"instances": ["many"]}])
+def test_probes_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.find("workloads", "probes")(wrong)
     assert caught.value.mend
 
 

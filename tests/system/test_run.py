@@ -58,6 +58,12 @@ def effect(result: dict[str, object], arm: str, estimand: str = "geomean") -> di
     return dict(found)
 
 
+def rounds_of(result: dict[str, object], arm: str) -> int:
+    arms = result["arms"]
+    assert isinstance(arms, list)
+    return int(next(each["rounds"] for each in arms if each["name"] == arm))
+
+
 # --- on fake ---------------------------------------------------------------------------------------------------------
 
 
@@ -81,6 +87,19 @@ def test_a_planted_effect_is_found_and_the_gate_says_so(tmp_path: Path) -> None:
         .replace("rounds_max = 8", "rounds_max = 2")
     )
     assert dbtoll("run", str(short), "--runs-dir", str(tmp_path / "few"), "--max-overhead", "25%").returncode == 2
+
+
+def test_a_run_whose_budget_ended_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(FAKE.format(budget="20s", rounds=3).replace("rounds_min = 5", "rounds_min = 2"))
+    assert dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms").returncode == 0
+    folder = only_run(tmp_path / "runs")
+    before = (folder / "plan.json").read_bytes()
+    assert rounds_of(result_of(folder), "slow") < 3
+    done = dbtoll("run", str(folder), "--resume", "--budget", "20s", "--max-overhead", "5%")
+    assert done.returncode == 1, done.stderr
+    assert rounds_of(result_of(folder), "slow") == 3
+    assert (folder / "plan.json").read_bytes() == before
 
 
 def test_a_killed_run_resumes_with_the_same_plan_and_loses_no_round(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def checkpointed(record: Record) -> Record:
     return revised(record, background={"checkpoints": 4, "vacuums": 0}) if hit else record
 
 
-OF_TRANSACTIONS = {"consistent", "path"}
-"""Gates that runs of statements do not have (tests/system/test_transactions.py, test_placement.py)."""
+OF_OTHERS = {"consistent", "path", "plausible_costs"}
+"""Gates that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py)."""
 
 SECONDS = 1_000_000_000
 CASES: dict[str, tuple[Alter, str, str]] = {
@@ -198,7 +198,7 @@ def test_without_damage_all_gates_pass_but_the_planted_plan(unchanged: Result) -
 def test_every_gate_stands_in_the_table_of_the_method(unchanged: Result) -> None:
     text = (ROOT / "docs" / "METHOD.md").read_text(encoding="utf-8")
     section = text[text.index("\n## Gates") :].split("\n## ")[1]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(CASES) | OF_TRANSACTIONS
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(CASES) | OF_OTHERS
 
 
 # --- same_server -------------------------------------------------------------------------------------------------------
@@ -228,6 +228,14 @@ def test_where_a_server_lies_may_differ(plain: Path, tmp_path: Path) -> None:
     }
     gate = gate_of(damaged(plain, tmp_path / "run", with_facts(settings=elsewhere)), "same_server")
     assert gate.passed is True
+
+
+def test_what_a_server_found_out_of_its_machine_is_a_label(plain: Path, tmp_path: Path) -> None:
+    found_out = {"jit": "off", "autovacuum": "off", "innodb_log_write_ahead_size": "4096"}
+    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(settings=found_out)), "same_server")
+    assert gate.passed is False
+    assert not gate.voids and not gate.void_rounds
+    assert gate.finding == "other than in the baseline: innodb_log_write_ahead_size 4096 (built-in)"
 
 
 def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp_path: Path) -> None:

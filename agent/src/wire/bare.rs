@@ -194,9 +194,9 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let address = Address::Unix(folder.join("socket").to_string_lossy().into_owned());
         let server = address.clone();
-        std::thread::spawn(move || answer_after(Duration::from_millis(2), &server));
+        thread::spawn(move || answer_after(Duration::from_millis(2), &server));
         let exchanged = (0..500).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             ask(&address, 2, Duration::from_millis(100)).ok()
         });
         std::fs::remove_dir_all(&folder).unwrap();
@@ -211,9 +211,9 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let address = Address::Unix(folder.join("socket").to_string_lossy().into_owned());
         let server = address.clone();
-        std::thread::spawn(move || answer(&server));
+        thread::spawn(move || answer(&server));
         let exchanged = (0..500).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             ask(&address, 3, Duration::from_millis(50)).ok()
         });
         std::fs::remove_dir_all(&folder).unwrap();

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
-from dbtoll.analysis import likeness
+from dbtoll.analysis import likeness, samples
 from dbtoll.analysis.likeness import Difference
 from dbtoll.model import Arm, Gate, Json
 from dbtoll.store.reader import Run
@@ -66,6 +66,7 @@ class Evidence:
 
     ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
     ``asked``: options that the specification gave the arm's environments: what differs because of them was wanted.
+    ``probes``: what is believed of each probe that was run.
     """
 
     arm: str
@@ -77,6 +78,7 @@ class Evidence:
     starts: Mapping[int, Json] = field(default_factory=dict)
     expected: Mapping[int, Json] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
+    probes: Mapping[str, Json] = field(default_factory=dict)
 
 
 def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
@@ -101,6 +103,7 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             own,
             _expected(known, own, alone=arm.name == baseline),
             _asked(arm),
+            run.facts.get("probes", {}),
         )
         findings += recorded(evidence)
         if evidence.visits:
@@ -142,7 +145,10 @@ def recorded(evidence: Evidence) -> list[Finding]:
 
 
 def same_server(evidence: Evidence) -> Finding:
-    """Void: a start whose server has another version or other settings than the baseline's."""
+    """Void: a start whose server has another version or other settings than the baseline's.
+
+    What a server made of what it found in its machine (`likeness.FOUND_OUT`) is a label.
+    """
     different: dict[int, list[Difference]] = {}
     compared = 0
     for number, expected in evidence.expected.items():
@@ -156,8 +162,9 @@ def same_server(evidence: Evidence) -> Finding:
         settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
         finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
         return Finding(evidence.arm, Gate("same_server", True, finding))
+    void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
     finding = "other than in the baseline: " + likeness.told(different)
-    return Finding(evidence.arm, Gate("same_server", False, finding), tuple(different), frozenset(different))
+    return Finding(evidence.arm, Gate("same_server", False, finding, voids=bool(void)), tuple(different), void)
 
 
 def same_resources(evidence: Evidence) -> Finding:
@@ -186,7 +193,7 @@ def equal_answers(evidence: Evidence) -> Finding | None:
 
     Transactions have no reference answers: the state that they leave behind is checked (gate ``consistent``).
     """
-    if _in_windows(evidence):
+    if not _asks_statements(evidence):
         return None
     wrong: dict[str, int] = defaultdict(int)
     rounds = set()
@@ -207,7 +214,7 @@ def equal_answers(evidence: Evidence) -> Finding | None:
 
 def same_plans(evidence: Evidence) -> Finding | None:
     """A label: an overhead that comes with a changed plan is not the environment's own."""
-    if _in_windows(evidence):
+    if not _asks_statements(evidence):
         return None
     compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
@@ -220,7 +227,7 @@ def same_plans(evidence: Evidence) -> Finding | None:
 
 def warm_stays_warm(evidence: Evidence) -> Finding | None:
     """A label: a warm statement that read the disk was not quite warm."""
-    if _in_windows(evidence):
+    if not _asks_statements(evidence):
         return None
     warm = [v for v in evidence.visits if v.levels.get("temperature", "warm") == "warm" and not v.first_touch]
     if not warm:
@@ -394,7 +401,7 @@ def driver_cpu_share(evidence: Evidence) -> Finding | None:
     in any figure, so the share is an upper bound of what it can have added to them.
     """
 
-    if _in_windows(evidence):
+    if not _asks_statements(evidence):
         return None
 
     def share(begin: Counters, end: Counters) -> float | None:
@@ -438,15 +445,38 @@ def pressure(evidence: Evidence) -> Finding:
     return _label(evidence.arm, "pressure", failed, f"some process of the host waited at most: {told} of a phase")
 
 
+def plausible_costs(evidence: Evidence) -> Finding | None:
+    """Void: a probe's visit whose cost of an event is beyond what is believed of any machine."""
+    if not evidence.probes:
+        return None
+    void = []
+    known = 0
+    for visit in evidence.visits:
+        cost_ns, about = samples.event_time_ns(visit), evidence.probes.get(visit.query)
+        if cost_ns is None or about is None:
+            continue
+        known += 1
+        if not about["least_ns"] <= cost_ns <= about["most_ns"]:
+            void.append(visit)
+    names = ", ".join(sorted({visit.query for visit in void}))
+    finding = f"not believed: {names}" if void else f"the costs of all {known} visits lie where they can"
+    return _void_visits(evidence.arm, "plausible_costs", void, finding)
+
+
 CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
-    clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work,
+    clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work, plausible_costs,
 )  # fmt: skip
 
 
 def _in_windows(evidence: Evidence) -> bool:
     """Whether the visits are measurement windows of transactions."""
     return any(visit.window is not None for visit in evidence.visits)
+
+
+def _asks_statements(evidence: Evidence) -> bool:
+    """Whether the visits are neither windows of transactions nor probes."""
+    return not _in_windows(evidence) and not any(visit.query in evidence.probes for visit in evidence.visits)
 
 
 def _worst_share(

@@ -88,13 +88,13 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
-        per_query=metric == "run_time" or metric in QUANTILES, other_plans=measured.other_plans,
+        per_query=metric in ("run_time", "event_time") or metric in QUANTILES, other_plans=measured.other_plans,
     )  # fmt: skip
     return [
         _comparison(measured, effect, levels, metric)
         for effect in effects
-        # A sum of percentiles is a quantity of nothing.
-        if not (metric in QUANTILES and effect.estimand == RATIO_OF_TOTALS)
+        # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing.
+        if not ((metric in QUANTILES or metric == "event_time") and effect.estimand == RATIO_OF_TOTALS)
     ]
 
 

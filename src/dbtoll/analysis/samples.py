@@ -43,7 +43,7 @@ def by_median(time: Time) -> Value:
     """
 
     def value(visit: Visit) -> float | None:
-        if visit.window is not None:
+        if visit.window is not None or visit.batches:
             return None
         if not visit.executions:
             return math.nan if visit.problem else None
@@ -89,6 +89,12 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
     return window["length_ns"] / committed if committed else math.nan
 
 
+def event_time_ns(visit: Visit) -> float | None:
+    """Of one event of a probe: the median of the visit's batches, which an interruption of some of them does not move."""
+    costs = sorted(batch.elapsed_ns / batch.events for batch in visit.batches if batch.events)
+    return float(np.median(costs)) if costs else None
+
+
 def response_quantile(fraction: float) -> Metric:
     """Of each kind of transaction, from the scheduled start."""
 
@@ -124,6 +130,7 @@ VALUES: dict[str, Value] = {
     "connect_time": by_median(connect_time_ns),
     **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
     "throughput": time_per_transaction_ns,
+    "event_time": event_time_ns,
 }
 
 METRICS: dict[str, Metric] = {
@@ -137,6 +144,9 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
 
     Where these arrive by a schedule (an open loop), throughput is the schedule's: there it is the median response time.
     """
+    visits = list(visits)
+    if any(visit.batches for visit in visits) and not any(visit.executions or visit.window for visit in visits):
+        return "event_time"
     if all(visit.window is None for visit in visits):
         return "run_time"
     return "response_p50" if experiment.workload.options.get("rate") else "throughput"

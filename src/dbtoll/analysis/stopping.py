@@ -117,14 +117,15 @@ def look(
     copies = [arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline]
     queries = sorted({visit.query for visit in visits})
     by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
+    metric = METRICS[main_metric(visits, experiment)]
     for visit in visits:
-        if not visit.first_touch:
+        if not visit.first_touch and visit.counts is None:
             by_levels[levels_key(visit.levels)].append(visit)
     varied = {name for name, _ in set().union(*by_levels) if len({dict(key).get(name) for key in by_levels}) > 1}
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
     for key, chosen in by_levels.items():
-        times = collect(chosen, queries, arms, METRICS[main_metric(chosen, experiment)])
+        times = collect(chosen, queries, arms, metric)
         where = ", ".join(level for name, level in key if name in varied)
         if times is None:
             continue

@@ -86,6 +86,7 @@ class Engine:
 
     name = "mariadb"
     answers = True
+    keeps_data = True
     packages = ("mariadb-server",)
     decided = frozenset({"innodb-flush-log-at-trx-commit", "transaction-isolation"})
     options: Mapping[str, Option] = {
@@ -255,7 +256,8 @@ class Engine:
             "SELECT variable_name, global_value FROM information_schema.system_variables"
             " WHERE global_value IS NOT NULL AND NOT global_value <=> default_value"
             " AND variable_name NOT IN ('PID_FILE', 'SERVER_UID', 'TIMESTAMP', 'SERVER_ID', 'HOSTNAME')"
-            " AND variable_name NOT IN ('PORT', 'BIND_ADDRESS')"  # where it listens is among the facts of the paths to it
+            # where it listens is among the facts of the paths to it
+            " AND variable_name NOT IN ('PORT', 'REPORT_PORT', 'BIND_ADDRESS')"
             " AND variable_name NOT LIKE '%LOG%FILE'"
             " ORDER BY variable_name"
         )

@@ -31,6 +31,7 @@ class Engine:
     name = "null"
     options: Mapping[str, Option] = {}
     answers = False
+    keeps_data = False
     packages = ()
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -69,6 +69,7 @@ class Engine:
 
     name = "postgres"
     answers = True
+    keeps_data = True
     packages = ()
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
     options: Mapping[str, Option] = {

@@ -66,10 +66,13 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     parts += [_headline(h) for h in words.headlines(result)]
     groups = transactions.groups(result)
     parts += [Text(), *(_transactions(groups) if groups else _arms_tables(result))]
+    probing = result.main_metric == "event_time"
+    if probing:
+        parts += [_costs(result), Text()]
     care = words.cautions(result)
     for title, lines in (
         ("What a factor's level costs", words.contrasts(result)),
-        ("Worst and best queries", [] if groups else list(_extremes(result))),
+        (f"Worst and best {'probes' if probing else 'queries'}", [] if groups else list(_extremes(result))),
         ("Plans that changed", words.changed_plans(result)),
         ("Read with care", [caution.sentence for caution in care.left_out]),
         ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
@@ -122,6 +125,16 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
         if where:
             yield _text(where, "bold")
         yield from (table, Text())
+
+
+def _costs(result: Result) -> RenderableType:
+    """What an event of each probe takes in each arm: the median of the visits' medians."""
+    cells = {(t.query, t.arm): t.median_ns for t in result.times}
+    arms = [arm.name for arm in result.arms if any(t.arm == arm.name for t in result.times)]
+    table = _table("an event of", *arms, right=range(1, len(arms) + 1))
+    for query in dict.fromkeys(t.query for t in result.times):
+        table.add_row(_text(query), *(_text(words.time_of(cells.get((query, arm)))) for arm in arms))
+    return table
 
 
 def _table(*heads: str, right: Iterable[int] = ()) -> Table:

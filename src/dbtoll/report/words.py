@@ -262,6 +262,8 @@ _PROPER = {
     "tpcc": "TPC-C",
     "tatp": "TATP",
     "sql": "own queries",
+    "probes": "micro-probes",
+    "none": "no server",
 }
 
 
@@ -327,7 +329,8 @@ def estimand_text(estimand: str, metric: str = "run_time") -> str:
     if estimand == "geomean" and metric == "throughput":
         return "all transactions"
     text = _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
-    return text.replace("queries", "transactions") if metric.startswith("response_p") else text
+    asked = "transactions" if metric.startswith("response_p") else "probes" if metric == "event_time" else "queries"
+    return text.replace("queries", asked)
 
 
 def query_of(estimand: str) -> str | None:
@@ -342,13 +345,15 @@ def metric_text(metric: str) -> str:
     if metric.startswith("response_p"):
         percentile = metric.removeprefix("response_p")
         return "median response time" if percentile == "50" else f"response time, {percentile}th percentile"
-    return {"run_time": "run time", "connect_time": "time to connect"}.get(metric, metric.replace("_", " "))
+    names = {"run_time": "run time", "connect_time": "time to connect", "event_time": "cost of an event"}
+    return names.get(metric, metric.replace("_", " "))
 
 
 _GATES = {
     "same_server": "the same server and settings",
     "same_resources": "the same processors, memory and kernel",
     "commit_reaches_device": "a commit reaches the device",
+    "plausible_costs": "costs that can be believed",
     "consistent": "the data and the mix of transactions are as specified",
     "path": "outside terminals come by a network",
     "driver_cpu_share": "the driver's share of the time",
@@ -422,6 +427,8 @@ def meaning(metric: str, baseline: str) -> str:
         return f"+10{THIN}% means that the {metric_text(metric)} is 10{THIN}% longer than in {baseline}."
     if is_throughput(metric):
         return f"+10{THIN}% means that {baseline} does 10{THIN}% more in the same time."
+    if metric == "event_time":
+        return f"+10{THIN}% means that an event takes 10{THIN}% longer than in {baseline}."
     return f"+10{THIN}% means that the same work takes 10{THIN}% longer than in {baseline}."
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import Durable, Machine, Transacting
+from dbtoll.interfaces import Collector, Durable, Machine, Probing, Transacting
 from dbtoll.model import AnswerReference, Block, Experiment, Json, Phase, Statement
-from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema
 
 REUSES = 5
@@ -29,6 +30,8 @@ class Driven:
     host_end_ns: int | None
     executions: tuple[schema.Timing, ...] = ()
     window: Json | None = None
+    batches: tuple[schema.Batch, ...] = ()
+    counts: Json | None = None
     problem: str | None = None
     disk_read_bytes: int | None = None
     cpu: Json | None = None
@@ -167,6 +170,75 @@ class Windows:
             return None
         mix = self.workload.unlikely_mix(running.executed)
         return [*self.workload.violations(running.session(), initially=initially), *([mix] if mix else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """The same once for each collector, one after the other: none of them sees what another does to the server."""
+
+    driving: Driving
+    collectors: Sequence[Collector]
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """As when it is timed."""
+        self.driving.begin_phase(running, phase)
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+        """See Driving; the times are those of the last one and of no use. What cannot be counted in an arm says why."""
+        assert running.server is not None and running.server.pid is not None
+        counts: Json = {}
+        driven: Driven | None = None
+        for collector in self.collectors:
+            if (why := collector.lacks(running.machine, running.server.pid)) is not None:
+                counts[collector.name] = {"missing": why}
+                continue
+            with collector.around(running.machine, running.server.pid) as told:
+                driven = self.driving.drive(running, phase, block, query, first_touch=True)
+            counts[collector.name] = {"executions": max(1, len(driven.executions)), "counted": told()}
+        driven = driven or self.driving.drive(running, phase, block, query, first_touch=True)
+        return replace(driven, executions=(), window=None, counts=counts)
+
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
+        """As when it is timed."""
+        return self.driving.violations(running, initially=initially)
+
+
+AGENT = "/dbtoll/agent"
+"""Where every environment puts the agent."""
+
+PROBE_DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """One micro-probe of the agent's, in a process of its own in the arm.
+
+    BIAS: none is bracketed by the host; the clocks of the arms are judged where statements are measured.
+    """
+
+    workload: Probing
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """Nothing."""
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+        """See Driving. What an arm cannot do is its problem, not a failure."""
+        request = self.workload.request(query, DATA)
+        done = running.machine.run([AGENT, "probe", json.dumps(request)], timeout_s=PROBE_DEADLINE_S)
+        told = json.loads(done.output)
+        batches = (schema.Batch(each["events"], each["elapsed_ns"], each["cpu_ns"]) for each in told.get("batches", ()))
+        return Driven(
+            start_ns=told["start_ns"],
+            end_ns=told["end_ns"],
+            host_start_ns=None,
+            host_end_ns=None,
+            batches=tuple(batches),
+            problem=told.get("unsupported"),
+        )
+
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
+        """There are no data."""
+        return None
 
 
 def _quiet(running: RunningArm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -26,6 +27,7 @@ from dbtoll.interfaces import (
     Journal,
     Lasting,
     Machine,
+    Probing,
     SettingAside,
     Transacting,
     Workload,
@@ -47,6 +49,9 @@ BLOCKS_MAX = 10
 SLOW_FACTOR = 3.0
 """An arm whose block takes so many times the baseline's takes part in one block of each phase: it would take most of the
 budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
+
+COLLECTORS = ("processes", "calls")
+"""What is counted to explain."""
 
 ANSWERS_FILE = "answers.json"
 
@@ -171,7 +176,7 @@ def prepare(
     if image is not None:
         ground = replace(ground, **_for_guests(cache, experiment, image, run_facts, watch))
     masters: dict[str, Artifact] = {}
-    if engine.answers:
+    if engine.keeps_data:
         masters, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
@@ -180,6 +185,11 @@ def prepare(
         if image is not None:
             watch.say("what the driver costs by itself")
             run_facts["driver"] = driver_alone(ground, experiment, workload)
+    probing, probes = (workload, workload.queries) if isinstance(workload, Probing) else (None, experiment.explain)
+    if experiment.explain:
+        probing = registry.find("workloads", "probes")({"probes": list(experiment.explain)})
+    if probing is not None:
+        run_facts["probes"] = {query: probing.about(query) for query in probes}
     if isinstance(engine, SettingAside) and engine.set_aside:
         watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.set_aside))}")
         run_facts["settings_set_aside"] = dict(engine.set_aside)
@@ -202,6 +212,8 @@ def prepare(
         answers=answers,
         fresh_data=fresh.make if fresh else None,
         drop_data=fresh.drop if fresh else lambda arm: None,
+        collectors=[registry.find("collectors", name)() for name in COLLECTORS] if experiment.explain else (),
+        probing=probing,
     )
     return Prepared(ground, inputs, workload.queries, run_facts)
 
@@ -424,10 +436,19 @@ class Pilot:
     def round_s(self, blocks: int) -> float:
         return self.fixed_s + self.slow_s + blocks * self.block_s
 
-    def blocks(self, budget_s: float) -> int:
-        """As many as let ROUNDS_WANTED rounds fit, at least one."""
-        room = budget_s / ROUNDS_WANTED - self.fixed_s - self.slow_s
-        return max(1, min(BLOCKS_MAX, int(room / self.block_s))) if self.block_s > 0 else BLOCKS_MAX
+    def blocks(self, budget_s: float, rounds_min: int) -> int:
+        """As many as let ROUNDS_WANTED rounds fit. Where starts are dear, so many that they pay, if ``rounds_min`` rounds fit.
+
+        With a cost of ``fixed`` for a start and ``block`` for each of its blocks, and starts that differ about as much as blocks
+        do, the square root of ``fixed / block`` blocks in each make the interval shortest (Cochran: Sampling Techniques, 1977,
+        §10.6).
+        """
+        if self.block_s <= 0:
+            return BLOCKS_MAX
+        start_s = self.fixed_s + self.slow_s
+        wanted, possible = (int((budget_s / rounds - start_s) / self.block_s) for rounds in (ROUNDS_WANTED, rounds_min))
+        paying = round(math.sqrt(start_s / self.block_s))
+        return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
 def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
-from dbtoll.interfaces import Engine, Transacting, Workload
+from dbtoll.interfaces import Collector, Engine, Probing, Transacting, Workload
 from dbtoll.model import (
     AnswerReference,
     Arm,
@@ -25,7 +25,7 @@ from dbtoll.model import (
 )
 from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
-from dbtoll.runner.driving import Driving, Statements, Windows
+from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows
 from dbtoll.store import schema
 from dbtoll.store.schema import Record
 
@@ -68,6 +68,7 @@ class Inputs:
     """What is the same in every round.
 
     ``statements`` and ``answers`` by parameter set; ``fresh_data``: an arm's new copy of the data (None: there is none).
+    ``collectors`` and ``probing``: of an experiment that explains.
     """
 
     experiment: Experiment
@@ -78,6 +79,8 @@ class Inputs:
     answers: Sequence[Mapping[str, AnswerReference]]
     fresh_data: Callable[[Arm], Artifact] | None
     drop_data: Callable[[Arm], None]
+    collectors: Sequence[Collector] = ()
+    probing: Probing | None = None
 
 
 class Cut(Exception):
@@ -121,7 +124,7 @@ class RoundRun:
                     self.arms[self.inputs.experiment.baseline], lambda running: self.verify(running, initially=True)
                 )
             warm = [phase for phase in self.plan.phases if phase.levels.get("temperature") != "cold"]
-            if warm:
+            if warm and not isinstance(self.inputs.workload, Probing):  # a probe warms what it needs by itself
                 self.warm_up(warm[0])
             begin = time.monotonic()
             for phase in self.plan.phases:
@@ -134,13 +137,20 @@ class RoundRun:
             with self.held():
                 self.end()
 
-    @property
-    def driving(self) -> Driving:
-        """How this experiment's arms are driven."""
+    def driving(self, phase: Phase | None = None) -> Driving:
+        """How this experiment's arms are driven, in a phase other than the timed ones."""
         inputs = self.inputs
-        if isinstance(inputs.workload, Transacting):
-            return Windows(inputs.experiment, inputs.workload)
-        return Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
+        if phase is not None and phase.kind == "probed":
+            assert inputs.probing is not None
+            return Probes(inputs.probing)
+        if isinstance(inputs.workload, Probing):
+            return Probes(inputs.workload)
+        driving = (
+            Windows(inputs.experiment, inputs.workload)
+            if isinstance(inputs.workload, Transacting)
+            else Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
+        )
+        return Counting(driving, inputs.collectors) if phase is not None and phase.kind == "counted" else driving
 
     def healthy(self) -> list[str]:
         """Arms that got through the round."""
@@ -251,7 +261,7 @@ class RoundRun:
         These first runs after a start are recorded and reported apart (first touch).
         """
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driving.begin_phase(running, phase))
+            self.awake(self.arms[name], lambda running: self.driving(phase).begin_phase(running, phase))
         first = phase.blocks[0]
         for visit in first.visits:
             self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
@@ -283,13 +293,15 @@ class RoundRun:
 
     def phase(self, phase: Phase) -> None:
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driving.begin_phase(running, phase))
-        self.count(phase, "begin")
+            self.awake(self.arms[name], lambda running: self.driving(phase).begin_phase(running, phase))
+        if phase.kind == "timed":
+            self.count(phase, "begin")
         for block in phase.blocks:
             for visit in block.visits:
                 self._done += 1
                 self.visit(phase, block, visit.arm, visit.query)
-        self.count(phase, "end")
+        if phase.kind == "timed":
+            self.count(phase, "end")
         for running in self.arms.values():
             running.close_sessions() if running.awake else self.awake(running, RunningArm.close_sessions)
 
@@ -304,7 +316,7 @@ class RoundRun:
         first_touch = block.index == WARM_UP
         try:
             running.wake()
-            driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
+            driven = self.driving(phase).drive(running, phase, block, query, first_touch=first_touch)
             others_asleep = self.others_asleep(running)
             running.sleep()
         except DbtollError as error:
@@ -329,7 +341,7 @@ class RoundRun:
     def verify(self, running: RunningArm, *, initially: bool) -> None:
         """Whether the data are as they must be, before or after all that is done to them."""
         self.progress(f"data of {running.arm.name}")
-        found = self.driving.violations(running, initially=initially)
+        found = self.driving().violations(running, initially=initially)
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"

@@ -8,7 +8,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -59,13 +59,16 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     return resume(folder, watch)
 
 
-def resume(folder: Path, watch: Watch) -> Path:
+def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Path:
     """Go on with a run, wherever it was stopped or killed: same plan, finished rounds count, the rest is measured anew.
 
-    A new run is one that was stopped before anything was done.
+    A new run is one that was stopped before anything was done. ``precision``: instead of the run's own, so that one that ended
+    can go on with a larger budget; what was planned stays.
     """
     before = _begun(folder)
     experiment = experiment_of(folder)
+    if precision is not None:
+        experiment = replace(experiment, precision=precision)
     stop = Stop()
     with ready(experiment, folder, watch, stop) as prepared:
         if before is None:
@@ -117,7 +120,7 @@ def _planned(
         plan_file = msgspec.json.decode(kept.read_bytes(), type=schema.PlanFile)
     else:
         pilot = preparation.fly_pilot(prepared, watch)
-        blocks = pilot.blocks(experiment.precision.budget_s)
+        blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
         slow = dict.fromkeys(pilot.slow, 1)

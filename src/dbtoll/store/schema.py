@@ -92,8 +92,18 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     outcome: Literal["ok", "timeout", "error", "wrong_answer"]
 
 
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Events that a probe timed as a whole; ``cpu_ns`` of the probing process alone."""
+
+    events: int
+    elapsed_ns: int
+    cpu_ns: int
+
+
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
-    """One waking of an arm for one query: its ``executions``, or the ``window`` of a transaction workload."""
+    """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
+    ``batches`` of events. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, or why it is
+    ``missing``."""
 
     round: int
     arm: str
@@ -109,6 +119,8 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     end_ns: int
     executions: tuple[Timing, ...] = ()
     window: Json | None = None
+    batches: tuple[Batch, ...] = ()
+    counts: Json | None = None
     problem: str | None = None
     parameter_set: int | None = None
     disk_read_bytes: int | None = None

@@ -1,0 +1,275 @@
+//! System calls of a process and of all that it starts, by name and with their time, seen by ptrace(2): it works wherever a debugger
+//! does, and slows down what it looks at many times over, so it belongs into a counting pass and never into a timed one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, mem, ptr, thread};
+
+use serde::Serialize;
+
+use super::names::name_of;
+use crate::clock::now_ns;
+use crate::failure::{Code, Failure};
+
+/// New threads and processes are traced from their first instruction; stops at calls are told from others; tracees outlive us.
+const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC;
+const CALL_STOP: libc::c_int = libc::SIGTRAP | 0x80;
+/// ptrace(2): not in every version of the C library's headers.
+const EVENT_STOP: libc::c_int = 128;
+
+/// One kind of call. BIAS: `elapsed_ns` holds two stops and what the tracer does in them, some 10 us each; counts are exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Calls {
+    pub count: u64,
+    pub failed: u64,
+    pub elapsed_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    calls: BTreeMap<String, Calls>,
+    /// Threads and processes that were seen.
+    tasks: u64,
+}
+
+/// Says `{"ready": true}` when it looks, and what it saw when it is told to end (SIGTERM) or nothing is left to look at.
+pub fn run(pid: &str) -> Result<(), String> {
+    let pid = pid.parse().map_err(|_| format!("{pid} is not the number of a process"))?;
+    let over = wake_when_told_to_end();
+    let mut tracer = Tracer::attach(pid).map_err(|failure| failure.message)?;
+    println!("{{\"ready\":true}}");
+    io::stdout().flush().map_err(|error| error.to_string())?;
+    let seen = tracer.follow(&over);
+    tracer.detach();
+    seen.map_err(|failure| failure.message)?;
+    let calls = tracer.calls.iter().map(|(&number, &calls)| (name_of(number), calls)).collect();
+    let report = Report { calls, tasks: tracer.seen.len() as u64 };
+    println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
+    Ok(())
+}
+
+extern "C" fn wake(_: libc::c_int) {}
+
+/// True once SIGTERM has come; the thread that calls this is then interrupted, also in the middle of a wait.
+fn wake_when_told_to_end() -> Arc<AtomicBool> {
+    // SAFETY: all-zero sets and actions are valid, the handler does nothing, and it is installed without flags, so that waits are
+    // interrupted. No other thread exists yet that could take the signal.
+    let (this, told_by) = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = wake as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut());
+        let mut signals: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        libc::sigaddset(&raw mut signals, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, ptr::null_mut());
+        (libc::pthread_self(), signals)
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    thread::spawn(move || {
+        let mut signal = 0;
+        // SAFETY: both pointers are to live variables of the right type.
+        unsafe { libc::sigwait(&raw const told_by, &raw mut signal) };
+        told.store(true, Ordering::SeqCst);
+        loop {
+            // Again and again: the first may come right before a wait begins. The process ends soon.
+            // SAFETY: the main thread lives as long as the process.
+            unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    over
+}
+
+/// Between its entry and its exit a call is under way.
+struct Call {
+    number: u64,
+    since_ns: u64,
+}
+
+struct Tracer {
+    /// Traced tasks, each with the call that it is in.
+    tasks: HashMap<libc::pid_t, Option<Call>>,
+    seen: HashSet<libc::pid_t>,
+    calls: HashMap<u64, Calls>,
+}
+
+impl Tracer {
+    /// All threads of the process and of its descendants.
+    fn attach(pid: u32) -> Result<Self, Failure> {
+        let mut tracer = Self { tasks: HashMap::new(), seen: HashSet::new(), calls: HashMap::new() };
+        // What is started meanwhile by what is not traced yet is found in the next turn.
+        loop {
+            let new: Vec<_> = tasks_of(pid).into_iter().filter(|task| !tracer.tasks.contains_key(task)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for task in new {
+                tracer.seize(task)?;
+            }
+        }
+        if tracer.tasks.is_empty() {
+            return Err(Failure::new(Code::NotFound, format!("no process {pid}")));
+        }
+        Ok(tracer)
+    }
+
+    fn seize(&mut self, task: libc::pid_t) -> Result<(), Failure> {
+        match request(libc::PTRACE_SEIZE, task, OPTIONS) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()), // it has just ended
+            Err(error) => return Err(Failure::io(format!("ptrace {task}"), error)),
+        }
+        self.know(task);
+        // Only a stopped task can be let go on to its next call.
+        request(libc::PTRACE_INTERRUPT, task, 0).map_err(|error| Failure::io(format!("ptrace {task}"), error))
+    }
+
+    fn know(&mut self, task: libc::pid_t) {
+        self.tasks.entry(task).or_insert(None);
+        self.seen.insert(task);
+    }
+
+    fn follow(&mut self, over: &AtomicBool) -> Result<(), Failure> {
+        while !over.load(Ordering::SeqCst) && !self.tasks.is_empty() {
+            match next_stop() {
+                Ok((task, status)) => self.stopped(task, status),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
+                Err(error) => return Err(Failure::io("waitpid", error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn stopped(&mut self, task: libc::pid_t, status: libc::c_int) {
+        if !libc::WIFSTOPPED(status) {
+            self.tasks.remove(&task); // it has ended, in the midst of a call perhaps
+            return;
+        }
+        self.know(task);
+        let signal = libc::WSTOPSIG(status);
+        let event = status >> 16;
+        let deliver = if signal == CALL_STOP {
+            self.entered_or_left(task);
+            0
+        } else if event == EVENT_STOP && is_stopping(signal) {
+            // The whole process is stopped by a signal: it is to stay so until it is continued.
+            let _ = request(libc::PTRACE_LISTEN, task, 0);
+            return;
+        } else if event == 0 {
+            signal
+        } else {
+            0
+        };
+        // One that has been killed meanwhile tells of it in the next wait.
+        let _ = request(libc::PTRACE_SYSCALL, task, deliver);
+    }
+
+    fn entered_or_left(&mut self, task: libc::pid_t) {
+        let at_ns = now_ns();
+        let Some(info) = call_info(task) else { return };
+        let under_way = self.tasks.entry(task).or_insert(None);
+        match info {
+            Info::Entry(number) => *under_way = Some(Call { number, since_ns: at_ns }),
+            Info::Exit { failed } => {
+                // Without an entry: the call was under way when we came.
+                if let Some(Call { number, since_ns }) = under_way.take() {
+                    let calls = self.calls.entry(number).or_default();
+                    calls.count += 1;
+                    calls.failed += u64::from(failed);
+                    calls.elapsed_ns += at_ns - since_ns;
+                }
+            }
+            Info::Other => {}
+        }
+    }
+
+    /// Lets all of them go. A running task has to stop for that.
+    fn detach(&mut self) {
+        for &task in self.tasks.keys() {
+            let _ = request(libc::PTRACE_INTERRUPT, task, 0);
+        }
+        while !self.tasks.is_empty() {
+            match next_stop() {
+                Ok((task, status)) => {
+                    let signal = if libc::WIFSTOPPED(status) && status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
+                    let deliver = if signal == CALL_STOP { 0 } else { signal };
+                    let _ = request(libc::PTRACE_DETACH, task, deliver);
+                    self.tasks.remove(&task);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn is_stopping(signal: libc::c_int) -> bool {
+    [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
+}
+
+/// Threads of a process and of its descendants.
+fn tasks_of(pid: u32) -> Vec<libc::pid_t> {
+    let mut found = Vec::new();
+    let mut waiting = vec![pid];
+    while let Some(process) = waiting.pop() {
+        let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
+        for entry in entries.flatten() {
+            let Some(task) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            found.push(task);
+            let children = fs::read_to_string(entry.path().join("children")).unwrap_or_default();
+            waiting.extend(children.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+fn next_stop() -> io::Result<(libc::pid_t, libc::c_int)> {
+    let mut status = 0;
+    // SAFETY: the pointer is to a live variable.
+    let task = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+    if task < 0 { Err(io::Error::last_os_error()) } else { Ok((task, status)) }
+}
+
+fn request(what: libc::c_uint, task: libc::pid_t, data: libc::c_int) -> io::Result<()> {
+    // SAFETY: these requests take a number as data and no address.
+    let result = unsafe { libc::ptrace(what, task, ptr::null_mut::<libc::c_void>(), libc::c_long::from(data)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+enum Info {
+    Entry(u64),
+    Exit { failed: bool },
+    Other,
+}
+
+fn call_info(task: libc::pid_t) -> Option<Info> {
+    // SAFETY: all-zero is valid for these numbers, and the kernel writes at most as many bytes as it is told there are.
+    let info = unsafe {
+        let mut info: libc::ptrace_syscall_info = mem::zeroed();
+        let size = size_of::<libc::ptrace_syscall_info>();
+        if libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, task, size, &raw mut info) < 0 {
+            return None;
+        }
+        info
+    };
+    Some(match info.op {
+        libc::PTRACE_SYSCALL_INFO_ENTRY => {
+            // SAFETY: the operation says that this is the part that was filled.
+            Info::Entry(unsafe { info.u.entry.nr })
+        }
+        libc::PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: as above.
+            Info::Exit { failed: unsafe { info.u.exit.is_error } != 0 }
+        }
+        _ => Info::Other,
+    })
+}

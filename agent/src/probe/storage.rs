@@ -1,0 +1,118 @@
+//! Files on the device that is probed: durable writes, and the four patterns of zhang2014's Table 1, past the kernel's cache and by it.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use super::pages::{Mapping, Scratch};
+use super::{Made, Probe, Repeated, Request, Spent, unsupported};
+use crate::clock::now_ns;
+use crate::failure::Failure;
+use crate::random::Random;
+
+/// `PostgreSQL`'s page, and what zhang2014 §3.1 reads and writes.
+const PAGE_BYTES: usize = 8192;
+/// BIAS: a device's own cache may hold as much; so may a host's, where a guest's device is a file there.
+const FILE_PAGES: usize = 8192;
+
+/// A page written at the same place and made durable: a commit's part of the device (PostgreSQL: `wal_sync_method` fdatasync).
+pub fn fsync(request: &Request) -> Made {
+    let scratch = Scratch::new(request, 0)?;
+    let page = vec![1; PAGE_BYTES];
+    let write = move || {
+        let written = scratch.file.write_all_at(&page, 0).and_then(|()| scratch.file.sync_data());
+        written.map_err(|error| Failure::io("fdatasync", error))
+    };
+    Ok(Box::new(Repeated(write)))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pattern {
+    Sequential,
+    Random,
+}
+
+struct Access {
+    scratch: Scratch,
+    /// Aligned as direct transfers want it.
+    page: Mapping,
+    writes: bool,
+    pattern: Pattern,
+    next: usize,
+    random: Random,
+}
+
+impl Probe for Access {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        let begin_ns = now_ns();
+        for _ in 0..events {
+            let place = match self.pattern {
+                Pattern::Sequential => (self.next + 1) % FILE_PAGES,
+                Pattern::Random => self.random.below(u32::try_from(FILE_PAGES).unwrap_or(u32::MAX)) as usize,
+            };
+            self.next = place;
+            let offset = (place * PAGE_BYTES) as u64;
+            let page = self.page.bytes_mut();
+            if self.writes {
+                self.scratch.file.write_all_at(page, offset).map_err(|error| Failure::io("pwrite", error))?;
+            } else {
+                self.scratch.file.read_exact_at(page, offset).map_err(|error| Failure::io("pread", error))?;
+            }
+        }
+        Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })
+    }
+}
+
+fn access(request: &Request, writes: bool, pattern: Pattern, direct: bool) -> Made {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let page = Mapping::new(PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, None)?;
+    let scratch = Scratch::new(request, 0)?;
+    let rows = vec![1; PAGE_BYTES];
+    for number in 0..FILE_PAGES {
+        let written = scratch.file.write_all_at(&rows, (number * PAGE_BYTES) as u64);
+        written.map_err(|error| Failure::io("write", error))?;
+    }
+    scratch.file.sync_all().map_err(|error| Failure::io("fsync", error))?;
+    if direct {
+        let flags = rustix::fs::fcntl_getfl(scratch.file.as_fd()).map_err(|error| Failure::io("fcntl", error))?;
+        rustix::fs::fcntl_setfl(scratch.file.as_fd(), flags | rustix::fs::OFlags::DIRECT)
+            .map_err(|error| unsupported(format!("its file system has no direct access: {error}")))?;
+    }
+    let random = Random::new(&[FILE_PAGES as u64]);
+    Ok(Box::new(Access { scratch, page, writes, pattern, next: 0, random }))
+}
+
+pub fn read_sequential_direct(request: &Request) -> Made {
+    access(request, false, Pattern::Sequential, true)
+}
+
+pub fn read_random_direct(request: &Request) -> Made {
+    access(request, false, Pattern::Random, true)
+}
+
+pub fn write_sequential_direct(request: &Request) -> Made {
+    access(request, true, Pattern::Sequential, true)
+}
+
+pub fn write_random_direct(request: &Request) -> Made {
+    access(request, true, Pattern::Random, true)
+}
+
+/// Of pages that the kernel's cache holds: nothing comes from the device.
+pub fn read_sequential_buffered(request: &Request) -> Made {
+    access(request, false, Pattern::Sequential, false)
+}
+
+/// As `read_sequential_buffered`.
+pub fn read_random_buffered(request: &Request) -> Made {
+    access(request, false, Pattern::Random, false)
+}
+
+/// BIAS: into the kernel's cache; it writes back in its own time, which can fall into these or later events.
+pub fn write_sequential_buffered(request: &Request) -> Made {
+    access(request, true, Pattern::Sequential, false)
+}
+
+/// As `write_sequential_buffered`.
+pub fn write_random_buffered(request: &Request) -> Made {
+    access(request, true, Pattern::Random, false)
+}

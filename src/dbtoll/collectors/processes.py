@@ -1,0 +1,42 @@
+"""The kernel's own accounts of the server's processes: page faults, switches, CPU time, transfers, waiting for a processor.
+
+Cost: two reads of /proc, before and after; nothing in between. BIAS: switches, run time and waits are of processes that live at
+both reads; the kernel adds those that ended meanwhile to page faults, CPU time and transfers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dbtoll.errors import DbtollError
+from dbtoll.interfaces import Machine
+from dbtoll.model import Json
+
+LEVELS = frozenset({"count", "rss_bytes"})
+"""Not counters: they do not only rise."""
+
+
+class Collector:
+    """See interfaces.Collector."""
+
+    name = "processes"
+
+    def lacks(self, machine: Machine, pid: int) -> str | None:
+        """Every kernel has them."""
+        try:
+            machine.counters(tree_of=pid)
+        except DbtollError as error:
+            return error.message
+        return None
+
+    @contextmanager
+    def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
+        """See interfaces.Collector. Keys as of the agent's method ``counters``; what the kernel does not tell is None."""
+        before = machine.counters(tree_of=pid)["processes"]
+        after: Json = {}
+        yield lambda: {
+            name: None if None in (before[name], after[name]) else after[name] - before[name]
+            for name in before.keys() - LEVELS
+        }
+        after |= machine.counters(tree_of=pid)["processes"]

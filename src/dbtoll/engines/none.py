@@ -1,0 +1,80 @@
+"""No server: for workloads that need none (`interfaces.Probing`). Its data directory is an empty one, on the arm's own storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dbtoll.errors import EngineError
+from dbtoll.interfaces import Machine, Session
+from dbtoll.interfaces import Server as AnyServer
+from dbtoll.model import Address, Json, Option, Resources, Statement
+
+NOWHERE = Address(wire="postgres", user="nobody", database="none", unix="/nonexistent")
+"""Where nothing listens; sessions connect when they are first asked something, and nothing asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """None."""
+
+    address: Address = NOWHERE
+    pid: int | None = None
+    network: Address | None = None
+
+
+class Engine:
+    """Starts nothing."""
+
+    name = "none"
+    options: Mapping[str, Option] = {}
+    answers = False
+    keeps_data = True
+    packages = ()
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        del options
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def key(self, machine: Machine) -> str:
+        """There is one."""
+        return "none"
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty directory."""
+        machine.run(["mkdir", "-p", data])
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+        """At once."""
+        if network is not None:
+            raise EngineError("without a server nobody listens", 'placement = ["inside"] under [factors]')
+        return Server()
+
+    def stop(self, machine: Machine, server: AnyServer) -> None:
+        """At once."""
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def finish_load(self, session: Session) -> None:
+        """Nothing was loaded."""
+
+    def quiet(self, session: Session) -> None:
+        """Nothing works in the background."""
+
+    def background_work(self, session: Session) -> Json:
+        """None."""
+        return {}
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """Nothing is planned."""
+        return "none", "there is no server that plans"
+
+    def facts(self, session: Session) -> Json:
+        """None."""
+        return {}
