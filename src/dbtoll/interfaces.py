@@ -303,7 +303,7 @@ class Collector(Protocol):
         ...
 
     def around(self, machine: Machine, pid: int) -> AbstractContextManager[Callable[[], Json]]:
-        """Counts while the context lasts; what it yields tells, afterwards, what was counted."""
+        """Counts while the context lasts; what it yields tells, afterwards, what was counted. Unavailable where it cannot."""
         ...
 
 

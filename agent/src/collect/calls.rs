@@ -49,6 +49,9 @@ pub fn run(pid: &str) -> Result<(), String> {
     let seen = tracer.follow(&over);
     tracer.detach();
     seen.map_err(|failure| failure.message)?;
+    if let Some(error) = tracer.refusal {
+        return Err(format!("this kernel does not tell a tracer which system calls there are: {error}"));
+    }
     let calls = tracer.calls.iter().map(|(&number, &calls)| (name_of(number), calls)).collect();
     let report = Report { calls, tasks: tracer.seen.len() as u64 };
     println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
@@ -99,12 +102,14 @@ struct Tracer {
     tasks: HashMap<libc::pid_t, Option<Call>>,
     seen: HashSet<libc::pid_t>,
     calls: HashMap<u64, Calls>,
+    /// Why the kernel does not tell which calls there are (Linux before 5.3; User Mode Linux).
+    refusal: Option<io::Error>,
 }
 
 impl Tracer {
     /// All threads of the process and of its descendants.
     fn attach(pid: u32) -> Result<Self, Failure> {
-        let mut tracer = Self { tasks: HashMap::new(), seen: HashSet::new(), calls: HashMap::new() };
+        let mut tracer = Self { tasks: HashMap::new(), seen: HashSet::new(), calls: HashMap::new(), refusal: None };
         // What is started meanwhile by what is not traced yet is found in the next turn.
         loop {
             let new: Vec<_> = tasks_of(pid).into_iter().filter(|task| !tracer.tasks.contains_key(task)).collect();
@@ -175,7 +180,14 @@ impl Tracer {
 
     fn entered_or_left(&mut self, task: libc::pid_t) {
         let at_ns = now_ns();
-        let Some(info) = call_info(task) else { return };
+        let info = match call_info(task) {
+            Ok(info) => info,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return, // it has just been killed
+            Err(error) => {
+                self.refusal = Some(error);
+                return;
+            }
+        };
         let under_way = self.tasks.entry(task).or_insert(None);
         match info {
             Info::Entry(number) => *under_way = Some(Call { number, since_ns: at_ns }),
@@ -251,17 +263,17 @@ enum Info {
     Other,
 }
 
-fn call_info(task: libc::pid_t) -> Option<Info> {
+fn call_info(task: libc::pid_t) -> io::Result<Info> {
     // SAFETY: all-zero is valid for these numbers, and the kernel writes at most as many bytes as it is told there are.
     let info = unsafe {
         let mut info: libc::ptrace_syscall_info = mem::zeroed();
         let size = size_of::<libc::ptrace_syscall_info>();
         if libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, task, size, &raw mut info) < 0 {
-            return None;
+            return Err(io::Error::last_os_error());
         }
         info
     };
-    Some(match info.op {
+    Ok(match info.op {
         libc::PTRACE_SYSCALL_INFO_ENTRY => {
             // SAFETY: the operation says that this is the part that was filled.
             Info::Entry(unsafe { info.u.entry.nr })

@@ -43,7 +43,7 @@ def by_median(time: Time) -> Value:
     """
 
     def value(visit: Visit) -> float | None:
-        if visit.window is not None or visit.batches:
+        if visit.window is not None or visit.batches is not None:
             return None
         if not visit.executions:
             return math.nan if visit.problem else None
@@ -91,7 +91,7 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
 
 def event_time_ns(visit: Visit) -> float | None:
     """Of one event of a probe: the median of the visit's batches, which an interruption of some of them does not move."""
-    costs = sorted(batch.elapsed_ns / batch.events for batch in visit.batches if batch.events)
+    costs = sorted(batch.elapsed_ns / batch.events for batch in visit.batches or () if batch.events)
     return float(np.median(costs)) if costs else None
 
 
@@ -145,7 +145,9 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
     Where these arrive by a schedule (an open loop), throughput is the schedule's: there it is the median response time.
     """
     visits = list(visits)
-    if any(visit.batches for visit in visits) and not any(visit.executions or visit.window for visit in visits):
+    if any(visit.batches is not None for visit in visits) and not any(
+        visit.executions or visit.window for visit in visits
+    ):
         return "event_time"
     if all(visit.window is None for visit in visits):
         return "run_time"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.errors import DbtollError, EngineError
+from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import Machine, Process
 from dbtoll.model import Json
 
@@ -52,7 +52,8 @@ class Collector:
                 process.signal(signal.SIGTERM)
             ended = process.wait(READY_DEADLINE_S)
         if ended.exit_code != 0:
-            raise EngineError(f"{machine.name}: system calls could not be counted: {process.output().decode()[-400:]}")
+            said = (ended.error_output or ended.output).decode(errors="replace").strip()[-400:]
+            raise Unavailable(f"{machine.name}: system calls could not be counted: {said}")
         told |= json.loads(ended.output.splitlines()[-1])["calls"]
 
 
@@ -60,7 +61,7 @@ def _wait_until_ready(process: Process) -> None:
     deadline = time.monotonic() + READY_DEADLINE_S
     while b"ready" not in process.output():
         if not process.running() or time.monotonic() > deadline:
-            raise EngineError(f"system calls cannot be counted: {process.output().decode()[-400:].strip()}")
+            raise Unavailable(f"system calls cannot be counted: {process.output().decode()[-400:].strip()}")
         time.sleep(POLL_S)
 
 

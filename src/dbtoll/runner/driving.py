@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dbtoll.errors import EngineError
+from dbtoll.errors import EngineError, Unavailable
 from dbtoll.interfaces import Collector, Durable, Machine, Probing, Transacting
 from dbtoll.model import AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
@@ -30,7 +30,7 @@ class Driven:
     host_end_ns: int | None
     executions: tuple[schema.Timing, ...] = ()
     window: Json | None = None
-    batches: tuple[schema.Batch, ...] = ()
+    batches: tuple[schema.Batch, ...] | None = None
     counts: Json | None = None
     problem: str | None = None
     disk_read_bytes: int | None = None
@@ -192,8 +192,12 @@ class Counting:
             if (why := collector.lacks(running.machine, running.server.pid)) is not None:
                 counts[collector.name] = {"missing": why}
                 continue
-            with collector.around(running.machine, running.server.pid) as told:
-                driven = self.driving.drive(running, phase, block, query, first_touch=True)
+            try:
+                with collector.around(running.machine, running.server.pid) as told:
+                    driven = self.driving.drive(running, phase, block, query, first_touch=True)
+            except Unavailable as error:  # found out only when there was something to count
+                counts[collector.name] = {"missing": error.message}
+                continue
             counts[collector.name] = {"executions": max(1, len(driven.executions)), "counted": told()}
         driven = driven or self.driving.drive(running, phase, block, query, first_touch=True)
         return replace(driven, executions=(), window=None, counts=counts)

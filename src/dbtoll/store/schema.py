@@ -102,8 +102,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
-    ``batches`` of events. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, or why it is
-    ``missing``."""
+    ``batches`` of events (none where the arm has no such thing: ``problem`` says why). In a counting pass only
+    ``counts``: collector -> ``counted`` in so many ``executions``, or why it is ``missing``."""
 
     round: int
     arm: str
@@ -119,7 +119,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     end_ns: int
     executions: tuple[Timing, ...] = ()
     window: Json | None = None
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[Batch, ...] | None = None
     counts: Json | None = None
     problem: str | None = None
     parameter_set: int | None = None
