@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 Json = dict[str, Any]
 
+AGENT = "/dbtoll/agent"
+"""Where every arm finds its agent; the image builder makes this an empty file."""
+
 PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
 

@@ -28,14 +28,13 @@ class Measured:
         void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
         void_rounds |= {(s.arm, s.round) for s in run.records(Start) if s.outcome != "ok"}
         void_visits = frozenset(key for finding in self.findings for key in finding.void_visits)
-        valid = [
+        self.visits = [
             visit
             for visit in every
-            if (visit.arm, visit.round) not in void_rounds and (visit.round, visit.order) not in void_visits
+            if (visit.arm, visit.round) not in void_rounds
+            and (visit.round, visit.order) not in void_visits
+            and visit.counts is None  # the times of counting passes mean nothing
         ]
-        self.visits = [visit for visit in valid if visit.counts is None]
-        self.counted = [visit for visit in valid if visit.counts is not None]
-        """Visits of counting passes: their times mean nothing."""
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)

@@ -15,10 +15,7 @@ from contextlib import contextmanager
 
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import Machine, Process
-from dbtoll.model import Json
-
-AGENT = "/dbtoll/agent"
-"""Where every environment puts the agent."""
+from dbtoll.model import AGENT, Json
 
 READY_DEADLINE_S = 30.0
 POLL_S = 0.01

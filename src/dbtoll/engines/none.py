@@ -15,7 +15,7 @@ NOWHERE = Address(wire="postgres", user="nobody", database="none", unix="/nonexi
 """Where nothing listens; sessions connect when they are first asked something, and nothing asks."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Server:
     """None."""
 
@@ -48,7 +48,9 @@ class Engine:
         """An empty directory."""
         machine.run(["mkdir", "-p", data])
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(
+        self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None
+    ) -> AnyServer:
         """At once."""
         if network is not None:
             raise EngineError("without a server nobody listens", 'placement = ["inside"] under [factors]')

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
+from dbtoll.engines import none
 from dbtoll.engines.serving import Server
 from dbtoll.errors import AgentFailure, EngineError
 from dbtoll.interfaces import Machine, Session
 from dbtoll.interfaces import Server as AnyServer
-from dbtoll.model import Address, Json, Option, Resources, Statement
-
-AGENT = "/dbtoll/agent"
-"""Where every environment puts the agent."""
+from dbtoll.model import AGENT, Address, Statement
 
 SOCKET = "/dbtoll/run/null.socket"
 
@@ -25,21 +22,11 @@ START_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 10.0
 
 
-class Engine:
+class Engine(none.Engine):
     """Speaks the PostgreSQL wire; keeps nothing."""
 
     name = "null"
-    options: Mapping[str, Option] = {}
-    answers = False
     keeps_data = False
-    packages = ()
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        del options
-
-    def settings(self, resources: Resources) -> dict[str, str]:
-        """None."""
-        return {}
 
     def key(self, machine: Machine) -> str:
         """There is one."""
@@ -71,27 +58,9 @@ class Engine:
         server.process.signal(15)
         server.process.wait(STOP_DEADLINE_S)
 
-    def load_settings(self, resources: Resources) -> dict[str, str]:
-        """None."""
-        return {}
-
-    def finish_load(self, session: Session) -> None:
-        """It has nothing to finish."""
-
-    def quiet(self, session: Session) -> None:
-        """It does nothing in the background."""
-
-    def background_work(self, session: Session) -> Json:
-        """None."""
-        return {}
-
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """It plans nothing."""
         return "none", "the null server plans nothing"
-
-    def facts(self, session: Session) -> Json:
-        """None."""
-        return {}
 
 
 def _answers(machine: Machine, address: Address) -> bool:

@@ -14,10 +14,10 @@ from dbtoll.environments import cgroups, dockerd, links
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker_api import Api, reason
 from dbtoll.environments.docker_image import tag_of
-from dbtoll.environments.enclose import AGENT, FRESH_DIRECTORIES, agent_path, open_files
+from dbtoll.environments.enclose import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import Journal
-from dbtoll.model import Artifact, Json, Place, Provision
+from dbtoll.model import AGENT, Artifact, Json, Place, Provision
 
 if TYPE_CHECKING:
     from docker.types import Ulimit

@@ -11,10 +11,7 @@ from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
-from dbtoll.model import Json, Place
-
-AGENT = "/dbtoll/agent"
-"""Where every arm finds its agent. The image builder makes this an empty file, and the two below directories."""
+from dbtoll.model import AGENT, Json, Place
 
 DATA = "/dbtoll/data"
 RUN = "/dbtoll/run"

@@ -16,10 +16,10 @@ from dbtoll.channel.nested import agent_stream
 from dbtoll.environments import cgroups
 from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.environments.cgroups import Limits
-from dbtoll.environments.enclose import AGENT, confine, open_files
+from dbtoll.environments.enclose import confine, open_files
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import FetchKernel, Journal, Machine
-from dbtoll.model import Lack, Option, Place
+from dbtoll.model import AGENT, Lack, Option, Place
 
 
 class Environment:

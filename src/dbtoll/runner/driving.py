@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dbtoll.errors import EngineError, Unavailable
 from dbtoll.interfaces import Collector, Durable, Machine, Probing, Transacting
-from dbtoll.model import AnswerReference, Block, Experiment, Json, Phase, Statement
+from dbtoll.model import AGENT, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema
 
@@ -189,13 +189,10 @@ class Counting:
         counts: Json = {}
         driven: Driven | None = None
         for collector in self.collectors:
-            if (why := collector.lacks(running.machine, running.server.pid)) is not None:
-                counts[collector.name] = {"missing": why}
-                continue
             try:
                 with collector.around(running.machine, running.server.pid) as told:
                     driven = self.driving.drive(running, phase, block, query, first_touch=True)
-            except Unavailable as error:  # found out only when there was something to count
+            except Unavailable as error:
                 counts[collector.name] = {"missing": error.message}
                 continue
             counts[collector.name] = {"executions": max(1, len(driven.executions)), "counted": told()}
@@ -206,9 +203,6 @@ class Counting:
         """As when it is timed."""
         return self.driving.violations(running, initially=initially)
 
-
-AGENT = "/dbtoll/agent"
-"""Where every environment puts the agent."""
 
 PROBE_DEADLINE_S = 600.0
 

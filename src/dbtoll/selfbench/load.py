@@ -9,7 +9,7 @@ from typing import Any
 from dbtoll import facts, registry
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.interfaces import Engine, Machine
-from dbtoll.model import Address, Json, Option, Resources
+from dbtoll.model import AGENT, Address, Json, Option, Resources
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.rig import native_arm
@@ -47,7 +47,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         arm.mkdir(FILES)
         for table in TABLES:
             words = ["tpch", "--table", table, "--scale", str(options["scale"]), "--format", "copy"]
-            arm.run(["sh", "-c", 'exec "$@" > "$0"', f"{FILES}/{table}", "/dbtoll/agent", *words], timeout_s=600)
+            arm.run(["sh", "-c", 'exec "$@" > "$0"', f"{FILES}/{table}", AGENT, *words], timeout_s=600)
         for pair in range(options["pairs"]):
             steps: list[tuple[str, Workload]] = [("dbtoll", whole), ("floor", floor)]
             for name, workload in steps if pair % 2 == 0 else reversed(steps):
