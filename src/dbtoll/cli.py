@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -174,6 +174,80 @@ def probe(
         top={"seed": seed, "question": "What does one event cost in each environment?"},
     )
     raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
+
+
+@app.command()
+def predict(
+    stacks: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ENV]...", help="For example: uml qemu (with --probes: of that run's arms)."),
+    ] = None,
+    profile_run: Annotated[
+        Path | None, typer.Option("--profile-run", help="A run with --explain: what the workload does natively.")
+    ] = None,
+    probes_run: Annotated[
+        Path | None, typer.Option("--probes-run", help="A run of `dbtoll probe`: what events cost in the arms.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Database engine.")] = "postgres",
+    workload: Annotated[str, typer.Option(help="tpch, or sql:DIR for your own statements.")] = "tpch",
+    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")] = None,
+    indexes: Annotated[str | None, typer.Option(help="Index profile of TPC-H.")] = None,
+    queries: Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Settings profile of the engine.")] = None,
+    factor: Annotated[
+        list[str] | None, typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, as of compare.")
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time to measure, for the profile and for the probes each.")] = "5m",
+    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
+    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
+    seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """What a workload would lose in environments where no database has run yet: by its native profile and their probes."""
+    from dbtoll import commands, spec
+
+    stacks = stacks or []
+    if not stacks and probes_run is None:
+        raise UsageError("no environment is named", "dbtoll predict uml qemu, or --probes-run RUN")
+    counter = spec.counter_text(stacks)
+    tables: dict[str, dict[str, Any]] = {
+        "resources": {"cpus": cpus, "memory": memory},
+        "precision": {"budget": budget},
+    }
+    profile_text = commands.comparison_text(
+        [counter] if counter else [],
+        baseline="native",
+        engine=engine,
+        engine_options={"profile": profile},
+        workload=workload,
+        workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
+        image=None,
+        tables={**tables, "factors": commands.factors(factor or [])},
+        top={"seed": seed, "explain": True, "question": "What does the workload do natively?"},
+    )
+    probes_text = commands.comparison_text(
+        stacks,
+        baseline="native",
+        engine="none",
+        engine_options={},
+        workload="probes",
+        workload_options={"probes": list(spec.EXPLAINING)},
+        image=None,
+        tables=tables,
+        top={"seed": seed, "question": "What does one event cost in each environment?"},
+    )
+    code = commands.predict(
+        stacks,
+        profile=profile_run,
+        probes=probes_run,
+        profile_text=profile_text,
+        probes_text=probes_text,
+        runs_dir=runs_dir,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -175,6 +175,38 @@ def gate(result: Any, limit: float) -> tuple[int, str]:
     return WITHIN, f"gate: every arm is within {shown}"
 
 
+def predict(
+    stacks: Sequence[str],
+    *,
+    profile: Path | None,
+    probes: Path | None,
+    profile_text: str,
+    probes_text: str,
+    runs_dir: Path,
+    as_json: bool,
+) -> int:
+    """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
+    from dbtoll.analysis import prediction
+    from dbtoll.progress import Progress
+    from dbtoll.report import predictions
+    from dbtoll.runner import run as runs
+    from dbtoll.store.reader import read_run
+
+    def measured(text: str) -> Path:
+        experiment = spec.parse(text, spec.COMMAND_LINE)
+        with Progress(experiment, quiet=as_json) as progress:
+            return runs.begin(experiment, text, runs_dir, progress)
+
+    found = prediction.find_all(
+        read_run(profile or measured(profile_text)), read_run(probes or measured(probes_text)), stacks
+    )
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        Console(highlight=False).print(predictions.terminal(found))
+    return 0
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 

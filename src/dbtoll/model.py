@@ -56,13 +56,15 @@ class Arm:
     """A stack of environments, outermost first, under the name that every table shows.
 
     ``copy_of`` names the baseline whose second copy (A/A) this arm is; None for all others. ``text``: the stack in its short
-    form, as a user would write it.
+    form, as a user would write it. ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds;
+    it tells what a statement executes, and is compared with nothing (DESIGN §4).
     """
 
     name: str
     stack: tuple[Step, ...]
     copy_of: str | None = None
     text: str = ""
+    clock: Literal["time", "instructions"] = "time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtoll.model import Block, Experiment, Phase, Round, Visit
@@ -27,22 +27,30 @@ class Plan:
     def round(self, index: int) -> Round:
         """Round number ``index``, the same for the same experiment, seed and numbers of blocks."""
         chance = _Chance(self.experiment.seed, "round", index)
-        arms = [arm.name for arm in self.experiment.arms]
+        every_arm = [arm.name for arm in self.experiment.arms]
+        arms = [arm.name for arm in self.experiment.arms if arm.clock == "time"]
         names = list(self.experiment.factors)
         combinations = itertools.product(*self.experiment.factors.values())
-        order = tuple(chance.shuffled(arms))
+        order = tuple(chance.shuffled(every_arm))
         every = [dict(zip(names, combination, strict=True)) for combination in combinations]
         phases = [
-            Phase(levels, tuple(self._block(chance, arms, self.queries, block) for block in range(self.blocks)))
+            Phase(
+                levels,
+                tuple(
+                    # A count that does not change is taken once; of a statement that waits for a disk it means little.
+                    self._block(chance, every_arm if block == 0 and not _cold(levels) else arms, self.queries, block)
+                    for block in range(self.blocks)
+                ),
+            )
             for levels in every
         ]
         if self.experiment.explain:
             phases += [
                 Phase(levels, (self._block(chance, arms, self.queries, 0),), "counted")
                 for levels in every
-                if levels.get("temperature") != "cold"
+                if not _cold(levels)
             ]
-            phases.append(Phase({}, (self._block(chance, arms, self.experiment.explain, 0),), "probed"))
+            phases.append(Phase({}, (self._block(chance, every_arm, self.experiment.explain, 0),), "probed"))
         return Round(index, order, tuple(phases))
 
     def parameter_seed(self, parameter_set: int) -> int:
@@ -58,6 +66,10 @@ class Plan:
             present = [arm for arm in arms if index < self.slow.get(arm, self.blocks)]
             visits += [Visit(arm, query) for arm in chance.shuffled(present)]
         return Block(index, parameter_set, tuple(visits))
+
+
+def _cold(levels: Mapping[str, str]) -> bool:
+    return levels.get("temperature") == "cold"
 
 
 class _Chance:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
-from dbtoll.interfaces import Listening, Networked, Probing
+from dbtoll.interfaces import Clocked, Listening, Networked, Probing
 from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
 
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -38,10 +38,9 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 EXPLAINING = (
     "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "read_random_buffered",
     "write_sequential_buffered", "fault_anonymous", "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared",
-    "fault_shared_cold", "fault_copy", "fault_copy_cold", "unmap_page", "fork", "switch_pipe", "switch_pipe_cold",
-    "round_trip_unix", "round_trip_unix_cold", "read_random_direct", "arithmetic", "floating_point", "branches",
-    "indirect_calls", "lookups_200k",
-    "lookups_4m", "chase_4k_pages", "chase_2m_pages",
+    "fault_shared_cold", "fault_copy", "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold", "round_trip_unix",
+    "round_trip_unix_cold", "primes", "branches", "indirect_calls", "rows", "descents", "joins", "sorts", "chase_4k_pages",
+    "chase_2m_pages",
 )  # fmt: skip
 """The probes of an experiment that explains."""
 
@@ -55,6 +54,8 @@ INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
 
 COPY_SUFFIX = " (A/A)"
+COUNTER = "instructions"
+"""The arm that an experiment that explains has beside its own."""
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
 
@@ -310,6 +311,8 @@ class _Reader:
             raise self.error(
                 "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
             )
+        if any(arm.name == baseline and arm.clock == "instructions" for arm in arms):
+            raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
         workload = self.choice("workload", "workloads", "tpch")
         factors = self.factors(_factors_of(workload.name))
         engine = self.choice("engine", "engines", "postgres")
@@ -317,7 +320,10 @@ class _Reader:
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
+        explain = EXPLAINING if self.take("", "explain", _flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
+        if explain and (counter := _counter(arms)) is not None:
+            arms.append(counter)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(
             question=self.take("", "question", _text, "How much does each arm lose?"),
@@ -335,7 +341,7 @@ class _Reader:
             parameter_sets=self.take("", "parameter_sets", _integer, PARAMETER_SETS),
             max_overhead=self.take("", "max_overhead", lambda v: units.fraction(_text(v)), None),
             exclusive=self.take("", "exclusive", _flag, False),
-            explain=EXPLAINING if self.take("", "explain", _flag, False) else (),
+            explain=explain,
         )
         self.check_cells(experiment)
         return experiment
@@ -353,14 +359,15 @@ class _Reader:
             stack = self.stack(table, where)
             text = write_stack(stack)
             name = self.take(where, "name", _text, text)
-            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
+            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX) or name == COUNTER:
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
                     f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
                 )  # fmt: skip
             if name in [arm.name for arm in arms]:
                 raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
-            arms.append(Arm(name, stack, text=text))
+            counts = _counting(stack) == stack
+            arms.append(Arm(name, stack, text=text, clock="instructions" if counts else "time"))
         return arms
 
     def reachable(self, arm: Arm, index: int) -> Arm:
@@ -579,6 +586,28 @@ class _Reader:
             if (inside if table else not current) and re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
                 return number
         return head_line
+
+
+def _counter(arms: Sequence[Arm]) -> Arm | None:
+    """An arm that counts the instructions of a statement: like the first one that may be emulated, which pays for each of them."""
+    if any(arm.clock == "instructions" for arm in arms):
+        return None
+    stack = next((found for arm in arms if (found := _counting(arm.stack)) is not None), None)
+    return None if stack is None else Arm(COUNTER, stack, text=write_stack(stack), clock="instructions")
+
+
+def counter_text(stacks: Sequence[str]) -> str | None:
+    """The stack that counts instructions for these, in its short form; None where none of them may be emulated."""
+    counter = _counter([Arm(text, parse_stack(text)) for text in stacks])
+    return None if counter is None else counter.text
+
+
+def _counting(stack: tuple[Step, ...]) -> tuple[Step, ...] | None:
+    """The same with a clock that counts instructions; None where its innermost environment has none."""
+    *around, step = stack
+    environment = registry.find("environments", step.environment)()
+    options = environment.counting(step.options) if isinstance(environment, Clocked) else None
+    return None if options is None else (*around, Step(step.environment, options))
 
 
 def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -27,6 +29,8 @@ from dbtoll.runner.journal import Journal, leftovers
 from tests.support.places import groups_left, place, small_image
 
 pytestmark = pytest.mark.timeout(300)
+
+PRIME = 7919
 
 GUESTS = {"uml": {}, "qemu": {"accel": "tcg"}}
 
@@ -114,6 +118,33 @@ def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path
         inner.thaw()
         assert inner.run(["cat", "/dbtoll/data/given"]).output == b"content"
     assert leftovers(folder) == []
+
+
+def test_system_calls_in_a_guest_are_counted(boot: Boot) -> None:
+    """Of User Mode Linux by the registers: its kernel tells a tracer nothing else."""
+    guest = boot()
+    asked = json.dumps({"probe": "system_call", "events": PRIME, "batches": 1})
+    process = guest.spawn(["sh", "-c", f"sleep 3; /dbtoll/agent probe '{asked}'; sleep 60"])
+    with registry.find("collectors", "calls")().around(guest, process.pid) as told:
+        until = time.monotonic() + 60
+        while b"batches" not in process.output() and time.monotonic() < until:
+            time.sleep(0.05)
+    assert told()["getppid"]["count"] == PRIME
+
+
+@pytest.mark.parametrize("name", ["qemu"], indirect=True)
+def test_a_clock_that_counts_instructions_tells_the_same_again(boot: Boot) -> None:
+    guest = boot(clock="instructions")
+    assert guest.facts()["environment"]["clock"] == "instructions"
+
+    def instructions() -> float:
+        asked = json.dumps({"probe": "rows", "events": 20, "batches": 5, "folder": "/tmp"})
+        batches = json.loads(guest.run(["/dbtoll/agent", "probe", asked]).output)["batches"]
+        return float(median(batch["elapsed_ns"] / batch["events"] for batch in batches))
+
+    first, second = instructions(), instructions()
+    assert first == pytest.approx(second, rel=0.01)
+    assert first > 100_000  # a thousand rows
 
 
 def test_its_line_carries_everything_both_ways(boot: Boot) -> None:

@@ -40,7 +40,7 @@ def published() -> dict[str, Ledger]:
             Costs.known(in_calls[1] / counts[1]),
         )
         overhead = float(runtimes[query]["abs_slowdown_s"]) * 1e9
-        found[query] = Ledger(query, one(overhead), (faults, system_calls))
+        found[query] = Ledger(query, one(overhead), (faults, system_calls), one(overhead))
     return found
 
 
@@ -68,7 +68,7 @@ def planted(rounds: int = 6, *, hidden_ns: float = 0.0) -> Ledger:
         ),
     )
     overhead = faults * 500 + 200 * 50 - 100 * 20 + hidden_ns + chance.normal(0, 10, rounds)
-    return Ledger("Q1", overhead, items)
+    return Ledger("Q1", overhead, items, overhead)
 
 
 def test_items_and_the_rest_add_up_in_every_round() -> None:

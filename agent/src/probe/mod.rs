@@ -11,6 +11,7 @@
 mod calls;
 mod clocks;
 mod compute;
+mod executor;
 mod memory;
 mod pages;
 mod processes;
@@ -168,6 +169,10 @@ const PROBES: &[(&str, Make)] = &[
     ("floating_point", compute::floating_point),
     ("branches", compute::branches),
     ("indirect_calls", compute::indirect_calls),
+    ("rows", executor::rows),
+    ("descents", executor::descents),
+    ("joins", executor::joins),
+    ("sorts", executor::sorts),
     ("lookups_60k", compute::lookups_60k),
     ("lookups_200k", compute::lookups_200k),
     ("lookups_4m", compute::lookups_4m),

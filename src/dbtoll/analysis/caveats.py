@@ -47,7 +47,9 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for comparison in comparisons:
         if comparison.estimand == GEOMEAN and comparison.left_out:
             where = f"{_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')}"
-            what = "queries" if comparison.metric in ("run_time", "connect_time") else "transactions"
+            what = {"run_time": "queries", "connect_time": "queries", "event_time": "probes"}.get(
+                comparison.metric, "transactions"
+            )
             yield f"{comparison.arm} ({where}): over all {what} but these: {'; '.join(comparison.left_out)}"
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:

@@ -107,7 +107,8 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
         )
         findings += recorded(evidence)
         if evidence.visits:
-            findings += [finding for check in CHECKS if (finding := check(evidence)) is not None]
+            checks = CHECKS if arm.clock == "time" else [check for check in CHECKS if check not in OF_CLOCKS]
+            findings += [finding for check in checks if (finding := check(evidence)) is not None]
     return findings
 
 
@@ -467,6 +468,8 @@ CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
     clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work, plausible_costs,
 )  # fmt: skip
+OF_CLOCKS = (brackets, clock_rate)
+"""Without a meaning for an arm whose clock counts instructions."""
 
 
 def _in_windows(evidence: Evidence) -> bool:

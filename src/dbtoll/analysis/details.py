@@ -21,7 +21,7 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
     run = measured.run
     outside = [record for record in run.outside if isinstance(record, Start) and record.arm == arm.name]
     starts = [record for record in run.records(Start) if record.arm == arm.name]
-    visits = [visit for visit in measured.visits if visit.arm == arm.name]
+    visits = [visit for visit in (*measured.visits, *measured.instructions) if visit.arm == arm.name]
     rounds = {visit.round for visit in visits}
     begun = [start for start in starts if start.outcome == "ok" and start.round in rounds]
     boot_ids = {start.facts["boot_id"] for start in begun if "boot_id" in start.facts}
@@ -49,7 +49,7 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
         boots=len(boot_ids) if boot_ids else len(begun),
         blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_touch}),
         gates=gates,
-        emulated=any((start.facts.get("environment") or {}).get("emulated") is True for start in starts),
+        emulated=arm.name in measured.emulated,
     )
 
 

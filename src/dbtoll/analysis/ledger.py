@@ -71,11 +71,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Of one query in one arm: the items and what they leave unexplained add up to the overhead, in every round."""
+    """Of one query in one arm: the items and what they leave unexplained add up to the overhead, in every round.
+
+    ``baseline_ns``: what the query takes in the baseline; of no use but to say what share of it something is.
+    """
 
     query: str
     overhead_ns: Floats
     items: tuple[Item, ...]
+    baseline_ns: Floats
 
     @property
     def unexplained_ns(self) -> Floats:
@@ -100,6 +104,20 @@ def span(values: Floats, alpha: float, doubt: float = 0.0) -> Span:
     if found is None:
         return Span(float(np.mean(values)), None, None)
     return Span(found.estimate, found.low - doubt, found.high + doubt)
+
+
+def totals(ledgers: Sequence[Ledger], alpha: float) -> dict[str, Span]:
+    """As `Ledger.spans`, of the sums over queries; all of them are of the same rounds."""
+    names = dict.fromkeys(item.name for each in ledgers for item in each.items)
+    sums = {name: [item for each in ledgers for item in each.items if item.name == name] for name in names}
+    found = {"overhead": span(np.sum([each.overhead_ns for each in ledgers], axis=0), alpha)}
+    for name, items in sums.items():
+        found[name] = span(
+            np.sum([item.explained_ns for item in items], axis=0), alpha, sum(item.doubt_ns for item in items)
+        )
+    doubt_ns = sum(item.doubt_ns for items in sums.values() for item in items)
+    unexplained = np.sum([each.unexplained_ns for each in ledgers], axis=0)
+    return {**found, "unexplained": span(unexplained, alpha, doubt_ns)}
 
 
 def explained_fraction(ledgers: Iterable[Ledger]) -> float:

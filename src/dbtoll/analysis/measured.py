@@ -21,23 +21,36 @@ class Measured:
     def __init__(self, run: Run) -> None:
         self.run = run
         experiment = run.plan.experiment
-        self.arms = tuple(arm.name for arm in experiment.arms)
+        self.arms = tuple(arm.name for arm in experiment.arms if arm.clock == "time")
+        self.counter = next((arm.name for arm in experiment.arms if arm.clock == "instructions"), None)
         self.copies = tuple(arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline)
         every = list(run.records(Visit))
         self.findings = checks.find_all(run, every)
         void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
         void_rounds |= {(s.arm, s.round) for s in run.records(Start) if s.outcome != "ok"}
         void_visits = frozenset(key for finding in self.findings for key in finding.void_visits)
-        self.visits = [
+        valid = [
             visit
             for visit in every
             if (visit.arm, visit.round) not in void_rounds
             and (visit.round, visit.order) not in void_visits
             and visit.counts is None  # the times of counting passes mean nothing
         ]
+        self.visits = [visit for visit in valid if visit.arm in self.arms]
+        self.instructions = [visit for visit in valid if visit.arm == self.counter]
+        """Visits of the arm whose clock counts them."""
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
+
+    @cached_property
+    def emulated(self) -> frozenset[str]:
+        """Arms whose instructions are executed by software: their times are not those of hardware."""
+        return frozenset(
+            start.arm
+            for start in self.run.records(Start)
+            if (start.facts.get("environment") or {}).get("emulated") is True
+        )
 
     @cached_property
     def other_plans(self) -> dict[str, frozenset[str]]:

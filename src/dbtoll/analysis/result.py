@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 from dbtoll.analysis import caveats, contrasts, details, windows
-from dbtoll.analysis.compare import RATIO_OF_TOTALS, Effect, compare
+from dbtoll.analysis.booking import Book
+from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric
 from dbtoll.analysis.shape import (
@@ -76,6 +77,7 @@ def analyze_run(run: Run) -> Result:
         windows=summaries,
         plans_changed=tuple(details.plans_changed(run)),
         facts=run.facts,
+        ledgers=tuple(Book(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),
     )
 
@@ -90,12 +92,12 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
         per_query=metric in ("run_time", "event_time") or metric in QUANTILES, other_plans=measured.other_plans,
     )  # fmt: skip
-    return [
-        _comparison(measured, effect, levels, metric)
-        for effect in effects
-        # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing.
-        if not ((metric in QUANTILES or metric == "event_time") and effect.estimand == RATIO_OF_TOTALS)
-    ]
+    # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what
+    # their events cost is one too.
+    nothing = {RATIO_OF_TOTALS} if metric in QUANTILES or metric == "event_time" else set()
+    if metric == "event_time" and main_metric(measured.visits, experiment) != metric:
+        nothing |= {GEOMEAN, GEOMEAN_SAME_PLANS}
+    return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in nothing]
 
 
 def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:

@@ -266,6 +266,69 @@ class WindowsResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Amount:
+    """A part of an arm's extra time in an execution; no bounds where there are fewer than two rounds."""
+
+    name: str
+    ns: float
+    low_ns: float | None
+    high_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An item of a ledger: ``amount`` is ``count`` events at ``cost_ns`` in the arm, less those of the baseline.
+
+    Of user mode the baseline's count is its time in ns, at 1; the arm's that too, at its slowdown, or instructions at their cost.
+    """
+
+    amount: Amount
+    count: float
+    cost_ns: float
+    baseline_count: float
+    baseline_cost_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLedger:
+    """Of one query: ``items`` and ``unexplained`` add up to ``overhead`` (docs/METHOD.md, "Ledgers").
+
+    ``accounted``: the same time by the state of the server's processes, which adds up too, and is never mixed with the items.
+    ``predicted``: its overhead by the baseline's counts and the arm's probes alone; ``measured``: the same as it was timed.
+    """
+
+    query: str
+    accounted: tuple[Amount, ...]
+    overhead: Amount
+    items: tuple[Entry, ...]
+    unexplained: Amount
+    predicted: EffectResult | None
+    measured: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerResult:
+    """The explained ledger of one arm at one combination of levels. ``items``, ``overhead``, ``unexplained``: sums over queries.
+
+    ``unexplained_fraction``: the sum over queries of the absolute unexplained over that of the absolute overhead. ``cpu_ratio``:
+    how many times as long a search of primes takes there, which is what a benchmark of the processor would tell.
+    """
+
+    arm: str
+    baseline: str
+    levels: Levels
+    rounds: int
+    overhead: Amount
+    items: tuple[Entry, ...]
+    unexplained: Amount
+    unexplained_fraction: EffectResult | None
+    cpu_ratio: float | None
+    accounted: tuple[Amount, ...]
+    assumed: Annotated[tuple[str, ...], Meta(description="counts taken from the baseline, each with why")]
+    queries: tuple[QueryLedger, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanChange:
     """A query for which the server in this arm uses another plan than in the baseline."""
 
@@ -298,6 +361,7 @@ class Result:
     windows: Annotated[tuple[WindowsResult, ...], Meta(description="of transaction workloads; else empty")]
     plans_changed: tuple[PlanChange, ...]
     facts: Json
+    ledgers: Annotated[tuple[LedgerResult, ...], Meta(description="of experiments that explain; else empty")] = ()
     main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
 
     def to_json(self) -> Json:

@@ -113,13 +113,13 @@ def look(
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
     does not hold the others up.
     """
-    arms = [arm.name for arm in experiment.arms]
+    arms = [arm.name for arm in experiment.arms if arm.clock == "time"]
     copies = [arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline]
     queries = sorted({visit.query for visit in visits})
     by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
     metric = METRICS[main_metric(visits, experiment)]
     for visit in visits:
-        if not visit.first_touch and visit.counts is None:
+        if not visit.first_touch and visit.counts is None and visit.arm in arms:
             by_levels[levels_key(visit.levels)].append(visit)
     varied = {name for name, _ in set().union(*by_levels) if len({dict(key).get(name) for key in by_levels}) > 1}
     found: list[tuple[str, Floats]] = []

@@ -84,7 +84,7 @@ def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> lis
 
 
 def engine(name: str, machine: AgentMachine) -> Probed:
-    """Create a data directory, start a server in a native arm, ask it, stop it.
+    """Create a data directory, start a server in a native arm, ask it if it is a process, stop it.
 
     On the system image, if that has been made; a server that answers nothing real (``null``) needs none.
     """
@@ -140,6 +140,8 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
         tried.create(arm, f"{DATA}/server")
         server = tried.start(arm, f"{DATA}/server", tried.settings(resources))
         stack.callback(tried.stop, arm, server)
+        if server.pid is None:
+            return "no server, for what needs none"
         session = arm.serial(server.address, connection="one")
         stack.callback(session.close)
         session.query("SELECT 1")

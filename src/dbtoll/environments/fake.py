@@ -19,9 +19,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from dbtoll import registry
+from dbtoll.environments.fake_events import STATUS, Costs, Tracer, counts_of, is_probe, probed
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine
+from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine, Process
 from dbtoll.model import (
+    AGENT,
     Address,
     AnswerReference,
     Artifact,
@@ -54,7 +56,7 @@ class World:
     ``effect``: fraction by which this arm is slower (0.07 is 7 %). ``noise``: standard deviation of one execution.
     ``start_spread``: of one start. ``drift``: fraction by which the world slows down per hour. ``steps``: standard
     deviation of the levels between which its speed jumps. ``outliers``: probability that an execution takes five times
-    as long.
+    as long. What else it takes is what its events cost (`fake_events`); of these, ``effect`` is the part that no event explains.
     """
 
     effect: float = 0.0
@@ -63,7 +65,16 @@ class World:
     drift: float = 0.0
     steps: float = 0.0
     outliers: float = 0.0
+    fault_ns: float = 0.0
+    call_ns: float = 0.0
+    round_trip_ns: float = 0.0
+    slowdown: float = 1.0
     seed: int = 1
+
+    @property
+    def costs(self) -> Costs:
+        """Of its events."""
+        return Costs(self.fault_ns, self.call_ns, self.round_trip_ns, self.slowdown)
 
     def base_ns(self, query: str) -> float:
         """Undisturbed duration of a query in the baseline: log-uniform from 1 to 50 ms by its name."""
@@ -86,7 +97,8 @@ class World:
         """Duration of an execution that begins at ``at_ns``; takes two numbers from ``draws``."""
         logarithm = math.log1p(self.effect) + offset + self.disturbance(at_ns) + draws.gauss(0.0, self.noise)
         factor = OUTLIER_FACTOR if draws.random() < self.outliers else 1.0
-        return max(1, round(self.base_ns(query) * math.exp(logarithm) * factor))
+        undisturbed_ns = self.base_ns(query) * self.slowdown + self.costs.of_execution(counts_of(query, _uniform))
+        return max(1, round(undisturbed_ns * math.exp(logarithm) * factor))
 
 
 def _uniform(*key: object) -> float:
@@ -149,7 +161,9 @@ class FakeMachine:
         self.awake = True
         self.spent_ns = 0
         self._place = place
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, bytes] = {f"/proc/{FakeProcess.pid}/status": STATUS}
+        self.done: Counter[str] = Counter()
+        """Events so far."""
         start = timeline.starts[place.arm]
         timeline.starts[place.arm] += 1
         self.offset = world.start_offset(place.arm, start)
@@ -166,7 +180,10 @@ class FakeMachine:
         timeout_s: float = 60.0,
         check: bool = True,
     ) -> Completed:
-        """Raises Unavailable: there is nothing to run."""
+        """A probe; Unavailable for all else: there is nothing to run."""
+        if is_probe(list(argv)):
+            self.expect_awake()
+            return probed(list(argv), self.world.costs, lambda: math.exp(self.draws.gauss(0.0, self.world.noise)))
         raise Unavailable(
             f"{self.name}: a simulated machine runs no programs ({argv[0]})", "use the engine `null` with it"
         )
@@ -180,10 +197,10 @@ class FakeMachine:
         cwd: str = "/",
         stop_signal: int = 15,
         stop_grace_ms: int = 5000,
-    ) -> FakeProcess:
-        """A program that does nothing."""
+    ) -> Process:
+        """A program that does nothing, or one that counts system calls."""
         self.expect_awake()
-        return FakeProcess(argv)
+        return Tracer(tuple(argv), self.done) if list(argv[:2]) == [AGENT, "calls"] else FakeProcess(argv)
 
     def put(
         self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None, in_place: bool = False
@@ -222,7 +239,9 @@ class FakeMachine:
     def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json:
         """CPU time is what its visits took."""
         self.expect_awake()
-        processes = {"count": 1, "user_ns": self.spent_ns, "system_ns": 0}
+        executions = self.done["executions"]
+        processes = {"count": 1, "user_ns": self.spent_ns, "system_ns": 0, "minor_faults": self.done["faults"]}
+        processes |= {"voluntary_switches": executions, "involuntary_switches": 0}
         return {"at_ns": self.timeline.now_ns, "processes": processes, "machine": {"pages_in_bytes": 0}}
 
     def hello(self) -> Json:
@@ -335,6 +354,7 @@ class FakeSession:
         timed_out = duration_ns > timeout_ns
         duration_ns = min(duration_ns, timeout_ns)
         self._spend(duration_ns)
+        machine.done.update({"executions": 1, **counts_of(query, _uniform)})
         end_ns = machine.timeline.now_ns
         machine.timeline.now_ns += GAP_NS
         return Execution(
@@ -456,6 +476,10 @@ class Environment:
         "drift": Option("number", 0.0, "fraction by which everything slows down per hour"),
         "steps": Option("number", 0.0, "standard deviation of the levels between which everything jumps"),
         "outliers": Option("number", 0.0, "probability that an execution takes five times as long"),
+        "fault_ns": Option("number", 0.0, "what a page fault costs; a statement has some hundred"),
+        "call_ns": Option("number", 0.0, "what a system call costs; a statement has some ten or hundred"),
+        "round_trip_ns": Option("number", 0.0, "what a round trip costs; a statement has one"),
+        "slowdown": Option("number", 1.0, "of user mode, a factor"),
         "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
     }
 

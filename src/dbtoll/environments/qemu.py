@@ -71,6 +71,12 @@ class Environment:
             ("auto", "kvm", "tcg"),
         ),
         "machine": Option("text", "q35", "machine type, with its properties if any"),
+        "clock": Option(
+            "text",
+            "host",
+            "what drives the guest's clocks: the host's, or emulated instructions, which they then count in place of time",
+            ("host", "instructions"),
+        ),
         "cpu": Option("text", None, "CPU model; else `host` with hardware help and `max` without"),
         "vcpus": Option("integer", None, "virtual processors; else as many as the arm's"),
         "kernel": Option("text", None, "a kernel's file on that machine; else Debian's cloud kernel"),
@@ -92,6 +98,10 @@ class Environment:
     def kernel(self, options: Mapping[str, Any]) -> str | None:
         """Debian's, unless the options name a file."""
         return None if options.get("kernel") else KERNEL
+
+    def counting(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """See interfaces.Clocked."""
+        return None if options.get("accel") == "kvm" else {**options, "clock": "instructions"}
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """See interfaces.Networked."""
@@ -119,6 +129,8 @@ class Environment:
         parent = through_agent(machine)
         options = {name: option.default for name, option in self.options.items()} | place.options
         program = find_program(parent, options, PROGRAM, Environment.packages)
+        if options["clock"] == "instructions":
+            options["accel"] = "tcg"  # hardware cannot tell QEMU how many it has done
         if options["accel"] == "auto":
             options["accel"] = "kvm" if kvm_boots(parent, place, options, journal) else "tcg"
         return _open(parent, place, journal, options, program)
@@ -136,10 +148,15 @@ def _open(
     bus = "device" if _is_microvm(options) else "pci"
 
     def argv(stage: str, tap: str | None) -> list[str]:
-        acceleration = options["accel"] + (",thread=multi,tb-size=128" if options["accel"] == "tcg" else "")
+        counting = options["clock"] == "instructions"
+        threads = "single" if counting else "multi"
+        acceleration = options["accel"] + (f",thread={threads},tb-size=128" if options["accel"] == "tcg" else "")
         words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         words += ["-machine", options["machine"], "-accel", acceleration, "-cpu", cpu, "-smp", str(vcpus)]
         words += ["-m", f"{memory_bytes >> 20}M"]
+        if counting:
+            # qemu(1), -icount: 2^0 ns an instruction. Idle, the guest waits for its next timer in real time, not in a busy loop.
+            words += ["-icount", "shift=0,sleep=on"]
         if options["hugepages"]:
             words += ["-mem-path", options["hugepages"], "-mem-prealloc"]
         arguments = ["console=ttyS0", "quiet", "panic=-1", *options["kernel_args"]]
@@ -168,7 +185,18 @@ def _open(
         **{
             name: options[name]
             for name in (
-                *("accel", "machine", "cache", "aio", "iothread", "network", "hugepages", "kernel_args", "extra_args"),
+                *(
+                    "accel",
+                    "clock",
+                    "machine",
+                    "cache",
+                    "aio",
+                    "iothread",
+                    "network",
+                    "hugepages",
+                    "kernel_args",
+                    "extra_args",
+                ),
             )
         },
     }

@@ -13,7 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
 from dbtoll.model import Json, Outcome
-from dbtoll.report import figures, transactions, words
+from dbtoll.report import bills, figures, transactions, words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result, Times
@@ -112,6 +112,7 @@ def render(result: Result, run: Run) -> str:
         time_tables=list(_time_tables(result)),
         plans=words.changed_plans(result),
         contrasts=words.contrasts(result),
+        bills=bills.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dbtoll.analysis import side_by_side
 from dbtoll.model import Outcome, Verdict
-from dbtoll.report import transactions, words
+from dbtoll.report import bills, transactions, words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,13 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
         parts += [_costs(result), Text()]
     care = words.cautions(result)
     for title, lines in (
+        (
+            "Why",
+            [
+                f"{each.arm}{f' ({each.levels})' if each.levels else ''}: {each.sentence}"
+                for each in bills.bills(result)
+            ],
+        ),
         ("What a factor's level costs", words.contrasts(result)),
         (f"Worst and best {'probes' if probing else 'queries'}", [] if groups else list(_extremes(result))),
         ("Plans that changed", words.changed_plans(result)),
@@ -188,7 +195,7 @@ def _extremes(result: Result) -> Iterator[str]:
     varied = words.varied_factors(c.levels for c in result.comparisons)
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in result.comparisons:
-        if words.query_of(c.estimand) and not c.is_aa and c.estimate is not None and c.metric != "connect_time":
+        if words.query_of(c.estimand) and not c.is_aa and c.estimate is not None and c.metric == result.main_metric:
             groups.setdefault((c.arm, words.levels_text(c.levels, varied)), []).append(c)
     for (arm, levels), queries in groups.items():
         ordered = sorted(queries, key=lambda c: c.estimate or 0.0, reverse=True)

@@ -249,6 +249,7 @@ def labelled(result: Result) -> Result:
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
         windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
         plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
+        ledgers=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.ledgers),
     )
 
 

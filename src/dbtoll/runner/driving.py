@@ -78,7 +78,7 @@ class Statements:
             mode=levels["protocol"],
             pace=self.experiment.pace,
             answers=self.answers[block.parameter_set],
-            lead_in=steady_warm,
+            lead_in=steady_warm and phase.kind == "timed",  # what is counted is counted in all executions
             dwell=steady_warm,
             least=REUSES if per_visit and steady_warm else 1,
         )
@@ -150,6 +150,8 @@ class Windows:
         _quiet(running)
         before = running.counters()
         ramp_up_ns, window_ns, rate = self.workload.pace()
+        if phase.kind == "counted":
+            ramp_up_ns = 0
         reply = terminals.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate)
         after = running.counters()
         running.executed.update({name: _ended(kind) for name, kind in reply.counts["transactions"].items()})
@@ -184,19 +186,19 @@ class Counting:
         self.driving.begin_phase(running, phase)
 
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
-        """See Driving; the times are those of the last one and of no use. What cannot be counted in an arm says why."""
+        """See Driving; the times are those of the last one. What cannot be counted in an arm says why."""
         assert running.server is not None and running.server.pid is not None
         counts: Json = {}
-        driven: Driven | None = None
+        # On a connection that is kept, its server process maps what it needs in the first execution.
+        driven = self.driving.drive(running, phase, block, query, first_touch=True)
         for collector in self.collectors:
             try:
                 with collector.around(running.machine, running.server.pid) as told:
-                    driven = self.driving.drive(running, phase, block, query, first_touch=True)
+                    driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
             except Unavailable as error:
                 counts[collector.name] = {"missing": error.message}
                 continue
-            counts[collector.name] = {"executions": max(1, len(driven.executions)), "counted": told()}
-        driven = driven or self.driving.drive(running, phase, block, query, first_touch=True)
+            counts[collector.name] = {**_work(driven), "counted": told()}
         return replace(driven, executions=(), window=None, counts=counts)
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
@@ -245,6 +247,17 @@ def _quiet(running: RunningArm) -> None:
     before = Counter(engine.background_work(session))
     engine.quiet(session)
     running.prepared_work.update(Counter(engine.background_work(session)) - before)
+
+
+def _work(driven: Driven) -> Json:
+    """How many executions or transactions there were, and what they took together."""
+    if driven.window is not None:
+        ended = sum(_ended(kind) for kind in driven.window["transactions"].values())
+        return {"executions": ended, "elapsed_ns": driven.window["length_ns"]}
+    return {
+        "executions": len(driven.executions),
+        "elapsed_ns": sum(timing.end_ns - timing.start_ns for timing in driven.executions),
+    }
 
 
 def _ended(kind: Json) -> int:

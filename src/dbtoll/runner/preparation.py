@@ -176,7 +176,7 @@ def prepare(
     if image is not None:
         ground = replace(ground, **_for_guests(cache, experiment, image, run_facts, watch))
     masters: dict[str, Artifact] = {}
-    if engine.keeps_data:
+    if engine.keeps_data and image is not None:  # a simulated arm has no files
         masters, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}

@@ -1,0 +1,236 @@
+//! What a database's executor does most of its time, in small: none of these enters the kernel, each has its own mix of instructions and
+//! of memory that is not in the caches, so that together they tell what both cost in a machine.
+
+use std::cmp::Ordering;
+use std::hint::black_box;
+
+use super::{Made, Probe, Repeated, Request, Spent};
+use crate::clock::now_ns;
+use crate::failure::Failure;
+use crate::random::Random;
+
+/// What one event does in a row, so that the loop around it does not matter.
+const STEPS: u64 = 1000;
+
+/// What an executor does with a row: finds its columns one after the other, each as long as it says itself, compares two of them by
+/// functions that it reaches through pointers, looks its group up by the hash of a text, and adds up a decimal number digit group by
+/// digit group (base 10 000, as PostgreSQL's `numeric`): an event is a thousand rows.
+pub fn rows(_: &Request) -> Made {
+    let mut table = Table::new();
+    Ok(Box::new(Repeated(move || {
+        table.pass();
+        Ok(())
+    })))
+}
+
+const ROWS: usize = 4096;
+const GROUPS: usize = 256;
+const DIGITS: usize = 6;
+const DIGIT_BASE: u32 = 10_000;
+
+type Compare = fn(&[u8], &[u8]) -> bool;
+
+struct Table {
+    /// Rows one after the other: of each column its length in a byte, then its bytes.
+    bytes: Vec<u8>,
+    starts: Vec<u32>,
+    groups: Vec<Group>,
+    filters: [(usize, Compare, Vec<u8>); 2],
+    at: usize,
+}
+
+#[derive(Clone, Default)]
+struct Group {
+    key: Vec<u8>,
+    count: u64,
+    sum: [u32; DIGITS],
+}
+
+impl Table {
+    fn new() -> Self {
+        let mut random = Random::new(&[5]);
+        let (mut bytes, mut starts) = (Vec::new(), Vec::new());
+        for row in 0..ROWS {
+            starts.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            let name = format!("group#{:06}", random.below(GROUPS as u32 / 2));
+            let comment = "x".repeat(10 + random.below(30) as usize);
+            let price: Vec<u8> = (0..3).flat_map(|_| (random.below(DIGIT_BASE) as u16).to_le_bytes()).collect();
+            let date = random.below(2500).to_be_bytes();
+            let columns: [&[u8]; 5] = [&(row as u64).to_be_bytes(), &date, name.as_bytes(), comment.as_bytes(), &price];
+            for column in columns {
+                bytes.push(u8::try_from(column.len()).unwrap_or(u8::MAX));
+                bytes.extend_from_slice(column);
+            }
+        }
+        let filters: [(usize, Compare, Vec<u8>); 2] = [
+            (1, |value, bound| value <= bound, 2300_u32.to_be_bytes().to_vec()),
+            (3, |value, bound| value.len() >= bound.len(), vec![0; 12]),
+        ];
+        Self { bytes, starts, groups: vec![Group::default(); GROUPS], filters, at: 0 }
+    }
+
+    /// A thousand rows further on.
+    fn pass(&mut self) {
+        for _ in 0..STEPS {
+            self.at = (self.at + 1) % ROWS;
+            let mut columns: [&[u8]; 5] = [&[]; 5];
+            let mut rest = &self.bytes[self.starts[self.at] as usize..];
+            for column in &mut columns {
+                let (length, behind) = (usize::from(rest[0]), &rest[1..]);
+                *column = &behind[..length];
+                rest = &behind[length..];
+            }
+            if self.filters.iter().all(|(column, compare, bound)| black_box(*compare)(columns[*column], bound)) {
+                let group = Self::find(&mut self.groups, columns[2]);
+                group.count += 1;
+                let mut carry = 0;
+                for (place, digit) in group.sum.iter_mut().enumerate() {
+                    let added =
+                        columns[4].get(2 * place..2 * place + 2).map_or(0, |d| u32::from(d[0]) | u32::from(d[1]) << 8);
+                    let sum = *digit + added + carry;
+                    carry = sum / DIGIT_BASE;
+                    *digit = sum % DIGIT_BASE;
+                }
+            }
+        }
+        black_box(&mut self.groups);
+    }
+
+    /// The group of a key, new if there is none: open addressing.
+    fn find<'a>(groups: &'a mut [Group], key: &[u8]) -> &'a mut Group {
+        let hash = key
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let mut place = (hash >> 20) as usize % GROUPS;
+        while !groups[place].key.is_empty() && groups[place].key != key {
+            place = (place + 1) % GROUPS;
+        }
+        let group = &mut groups[place];
+        if group.key.is_empty() {
+            group.key = key.to_vec();
+        }
+        group
+    }
+}
+
+/// Descents from the root of a tree to the leaf of a random key, by binary search in each page with a comparison that is called through a
+/// pointer, as in an index: an event is a thousand. The pages have 8 KiB, the leaves 16 MiB together.
+pub fn descents(_: &Request) -> Made {
+    Ok(Box::new(Tree::new()))
+}
+
+const PAGE_KEYS: usize = 512;
+const LEAVES: usize = 2048;
+
+type Ordered = fn(&(u64, u64), u64) -> Ordering;
+
+struct Tree {
+    /// Root first: pages of keys and of the numbers of the pages below.
+    levels: Vec<Vec<(u64, u64)>>,
+    compare: Ordered,
+    random: Random,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let leaves: Vec<(u64, u64)> = (0..(LEAVES * PAGE_KEYS) as u64).map(|key| (key * 3, key)).collect();
+        let mut levels = vec![leaves];
+        while levels[0].len() > PAGE_KEYS {
+            let above = levels[0].chunks(PAGE_KEYS).zip(0..).map(|(page, number)| (page[0].0, number)).collect();
+            levels.insert(0, above);
+        }
+        Self { levels, compare: |entry, key| entry.0.cmp(&key), random: Random::new(&[6]) }
+    }
+
+    /// What the leaf says of the largest key that is not above `key`.
+    fn descend(&self, key: u64) -> u64 {
+        let compare = black_box(self.compare);
+        let mut page = 0;
+        for level in &self.levels {
+            let start = page * PAGE_KEYS;
+            let entries = &level[start..level.len().min(start + PAGE_KEYS)];
+            let above = entries.partition_point(|entry| compare(entry, key) != Ordering::Greater);
+            page = entries[above.saturating_sub(1)].1 as usize;
+        }
+        page as u64
+    }
+}
+
+impl Probe for Tree {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        let bound = (LEAVES * PAGE_KEYS * 3) as u32;
+        let begin_ns = now_ns();
+        let mut sum = 0_u64;
+        for _ in 0..events * STEPS {
+            let key = u64::from(self.random.below(bound));
+            sum = sum.wrapping_add(self.descend(key));
+        }
+        black_box(sum);
+        Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })
+    }
+}
+
+/// Look-ups of random keys in a hash table of 16 MiB, with a comparison of the key and a copy of the row that is found, as in a join: an
+/// event is a thousand.
+pub fn joins(_: &Request) -> Made {
+    Ok(Box::new(Join::new()))
+}
+
+const BUCKETS: usize = 1 << 18;
+const ROW_WORDS: usize = 8;
+
+struct Join {
+    /// Of each bucket its key and the row's other words; open addressing, half full. Key 0: empty.
+    table: Vec<[u64; ROW_WORDS]>,
+    random: Random,
+}
+
+impl Join {
+    fn new() -> Self {
+        let mut join = Self { table: vec![[0; ROW_WORDS]; BUCKETS], random: Random::new(&[7]) };
+        for key in 1..=(BUCKETS / 2) as u64 {
+            let place = join.place_of(key);
+            join.table[place] = [key; ROW_WORDS];
+        }
+        join
+    }
+
+    /// Where the key is, or the empty place where it would be.
+    fn place_of(&self, key: u64) -> usize {
+        let mut hash = key.wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        let mut place = (hash >> 40) as usize % BUCKETS;
+        while self.table[place][0] != 0 && self.table[place][0] != key {
+            place = (place + 1) % BUCKETS;
+        }
+        place
+    }
+}
+
+impl Probe for Join {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        let bound = BUCKETS as u32 / 2;
+        let begin_ns = now_ns();
+        let mut row = [0; ROW_WORDS];
+        for _ in 0..events * STEPS {
+            let key = u64::from(self.random.below(bound)) + 1;
+            row = black_box(self.table[self.place_of(key)]);
+        }
+        black_box(row);
+        Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })
+    }
+}
+
+/// A thousand rows sorted by a text, which is reached through a pointer and compared through another: an event is the whole sort.
+pub fn sorts(_: &Request) -> Made {
+    let mut random = Random::new(&[8]);
+    let texts: Vec<String> =
+        (0..STEPS).map(|_| format!("Customer#{:09} {}", random.below(1_000_000), random.next_u64())).collect();
+    let compare: fn(&&String, &&String) -> Ordering = |one, other| one.as_bytes().cmp(other.as_bytes());
+    Ok(Box::new(Repeated(move || {
+        let mut rows: Vec<&String> = texts.iter().collect();
+        rows.sort_by(black_box(compare));
+        black_box(rows);
+        Ok(())
+    })))
+}

@@ -1,0 +1,416 @@
+"""From a run that explains to its ledgers: which counted event costs what a probe found (docs/METHOD.md, "Ledgers").
+
+Counts come from the counting passes, costs from the probed ones, both of the same rounds; of the timed ones only the difference
+that is to be explained and, of the baseline, the time that a statement spends in user mode.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
+from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.samples import VALUES, Times, event_time_ns, levels_key
+from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
+from dbtoll.analysis.stats import Floats
+from dbtoll.model import Json
+from dbtoll.store.schema import Visit
+
+COLD = "_cold"
+USER_MODE = "user mode"
+EMULATED = "emulated instructions"
+
+EXCHANGE = {"recvfrom": 1, "sendto": 1}
+"""Calls of the server in one round trip, which the probe of round trips holds (src/backend/libpq/be-secure.c: secure_raw_read,
+secure_raw_write)."""
+STARTS = ("fork", "vfork", "clone", "clone3")
+READS = ("read", "pread64", "readv", "preadv", "preadv2")
+WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
+LOOKUPS = (
+    "open",
+    "openat",
+    "openat2",
+    "stat",
+    "lstat",
+    "newfstatat",
+    "statx",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "unlink",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them."""
+
+    name: str
+    probes: tuple[str, ...]
+
+
+FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_copy"))
+READ_CALLS = Kind("reads", ("read_random_buffered",))
+WRITE_CALLS = Kind("writes", ("write_sequential_buffered",))
+LOOKUP_CALLS = Kind("look-ups of files", ("system_call_stat",))
+OTHER_CALLS = Kind("other system calls", ("system_call",))
+PROCESSES = Kind("processes started", ("fork",))
+ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
+SWITCHES = Kind("switches", ("switch_pipe",))
+KERNEL = (FAULTS, READ_CALLS, WRITE_CALLS, LOOKUP_CALLS, OTHER_CALLS, PROCESSES, ROUND_TRIPS, SWITCHES)
+
+EXECUTOR = ("rows", "descents", "joins", "sorts", "indirect_calls", "branches")
+"""Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
+PRIMES = "primes"
+FEWEST_PROBES = 4
+"""For a plane of two dimensions."""
+
+
+class Book:
+    """The ledgers of a run. Empty where it counted nothing.
+
+    ``probes``: another run, whose probes tell what events cost in arms that this one has not (`dbtoll predict`).
+    """
+
+    def __init__(self, measured: Measured, probes: Measured | None = None) -> None:
+        self.measured = measured
+        self.emulated = measured.emulated | (probes.emulated if probes else frozenset())
+        self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
+        for visit in measured.run.records(Visit):
+            if visit.counts is not None and not visit.first_touch:
+                self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
+        self._costs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        for visit in (*(probes.visits if probes else ()), *measured.visits, *measured.instructions):
+            if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
+                self._costs[visit.arm, visit.query][visit.round] = cost
+        self.baseline = measured.run.plan.experiment.baseline
+
+    def find_all(self) -> Iterator[LedgerResult]:
+        """Of every arm and combination of levels that was counted."""
+        experiment = self.measured.run.plan.experiment
+        for levels in self.measured.levels:
+            for arm in self.measured.arms:
+                if arm != self.baseline and (ledgers := self.ledgers(arm, levels)):
+                    yield self._result(arm, levels, ledgers, 1 - experiment.precision.confidence)
+
+    def _result(self, arm: str, levels: Levels, ledgers: Sequence[Ledger], alpha: float) -> LedgerResult:
+        foretold = self.predicted(arm, levels)
+        sums = totals(ledgers, alpha)
+        return LedgerResult(
+            arm=arm,
+            baseline=self.baseline,
+            levels=levels,
+            rounds=len(ledgers[0].overhead_ns),
+            overhead=_amount("overhead", sums),
+            items=tuple(_entries(ledgers, sums)),
+            unexplained=_amount("unexplained", sums),
+            unexplained_fraction=_effect(unexplained_fraction(ledgers, alpha)),
+            cpu_ratio=self.cpu_ratio(arm),
+            accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
+            assumed=tuple(self._assumed(arm, levels)),
+            queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
+        )
+
+    def _of_query(
+        self, arm: str, levels: Levels, ledger: Ledger, foretold: EffectResult | None, alpha: float
+    ) -> QueryLedger:
+        spans = ledger.spans(alpha)
+        return QueryLedger(
+            query=ledger.query,
+            accounted=self._accounted(arm, levels, [ledger.query], alpha),
+            overhead=_amount("overhead", spans),
+            items=tuple(_entries([ledger], spans)),
+            unexplained=_amount("unexplained", spans),
+            predicted=foretold,
+            measured=float(np.mean(ledger.overhead_ns) / np.mean(ledger.baseline_ns)),
+        )
+
+    def cpu_ratio(self, arm: str) -> float | None:
+        """How many times as long the search of primes takes in an arm."""
+        own, native = (self._costs.get((side, PRIMES)) for side in (arm, self.baseline))
+        return float(np.median(list(own.values())) / np.median(list(native.values()))) if own and native else None
+
+    def _accounted(self, arm: str, levels: Levels, queries: Sequence[str], alpha: float) -> tuple[Amount, ...]:
+        """Where the extra time went, by the state of the server's processes; the states of an execution add up to its time."""
+        key = levels_key(levels)
+        sides = [[self._counted.get((side, key, query), {}) for query in queries] for side in (arm, self.baseline)]
+        rounds = sorted(set.intersection(*(set(each) for side in sides for each in side)))
+        sums = []
+        for side in sides:
+            of_rounds = [[found for each in side if (found := states(each[number])) is not None] for number in rounds]
+            if not rounds or min(map(len, of_rounds)) < len(queries):
+                return ()
+            sums.append({name: np.array([sum(each[name] for each in found) for found in of_rounds]) for name in STATES})
+        differences = {name: span(sums[0][name] - sums[1][name], alpha) for name in STATES}
+        return tuple(_amount(name, differences) for name in STATES)
+
+    def _assumed(self, arm: str, levels: Levels) -> Iterator[str]:
+        """Collectors that could not count in an arm."""
+        reasons: dict[str, str] = {}
+        for (counted_arm, key, _), rounds in self._counted.items():
+            if counted_arm == arm and key == levels_key(levels):
+                for counts in rounds.values():
+                    reasons |= {name: told["missing"] for name, told in counts.items() if "missing" in told}
+        for name, reason in reasons.items():
+            yield f"{name}: {reason}"
+
+    def ledgers(self, arm: str, levels: Levels) -> list[Ledger]:
+        """One of each query that was timed, counted and probed in both arms, all of the same rounds."""
+        times = self.measured.times(levels, "run_time", False)
+        if times is None or arm not in times.arms or self.baseline not in times.arms:
+            return []
+        timed = {query: _by_round(times, query, arm, self._references) for query in times.queries}
+        counted = {query: self._counts(arm, levels, query) for query in timed}
+        own = {query: self._counts(self.baseline, levels, query) for query in timed}
+        rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
+        whole = [query for query, rounds in rounds_of.items() if rounds]
+        rounds = sorted(set.intersection(*(rounds_of[query] for query in whole))) if whole else []
+        found = []
+        for query in whole if rounds else ():
+            arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
+            events_of = [events(own[query][number]) for number in rounds]
+            # What could not be counted in an arm is taken to be as often there as in the baseline: it is the same program.
+            arm_events = [
+                {**base, **events(counted[query][number])} for number, base in zip(rounds, events_of, strict=True)
+            ]
+            items = self._items(arm, levels, query, rounds, native_ns, arm_events, events_of)
+            found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
+        return found
+
+    def predicted(self, arm: str, levels: Levels) -> dict[str, EffectResult]:
+        """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs."""
+        times = self.measured.times(levels, "run_time", False)
+        if times is None or self.baseline not in times.arms:
+            return {}
+        found = {}
+        for query in times.queries:
+            timed = _by_round(times, query, self.baseline, self._references)
+            own = self._counts(self.baseline, levels, query)
+            if rounds := sorted(set(timed) & set(own)):
+                native_ns = np.array([timed[number][1] for number in rounds])
+                events_of = [events(own[number]) for number in rounds]
+                items = self._items(arm, levels, query, rounds, native_ns, events_of, events_of)
+                shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
+                doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
+                whole = span(shares, 1 - self.measured.run.plan.experiment.precision.confidence, doubt)
+                low, high = (
+                    (whole.estimate - doubt, whole.estimate + doubt)
+                    if whole.low is None or whole.high is None
+                    else (whole.low, whole.high)
+                )
+                found[query] = EffectResult(whole.estimate, low, high)
+        return found
+
+    @property
+    def _references(self) -> list[str]:
+        return [self.baseline, *self.measured.copies]
+
+    def _counts(self, arm: str, levels: Levels, query: str) -> Mapping[int, Json]:
+        """By round."""
+        return self._counted.get((arm, levels_key(levels), query), {})
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def _items(
+        self,
+        arm: str,
+        levels: Levels,
+        query: str,
+        rounds: Sequence[int],
+        native_ns: Floats,
+        arm_events: Sequence[Mapping[str, float]],
+        base_events: Sequence[Mapping[str, float]],
+    ) -> tuple[Item, ...]:
+        items = []
+        kernel_ns = np.zeros(len(rounds))
+        for kind in KERNEL:
+            cost, baseline_cost = (self._cost(side, kind.probes, rounds) for side in (arm, self.baseline))
+            count, baseline_count = (
+                np.array([each.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
+            )
+            if cost is None or baseline_cost is None or not (count.any() or baseline_count.any()):
+                continue
+            items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
+            kernel_ns += baseline_count * (baseline_cost.hot_ns + baseline_cost.cold_ns) / 2
+        user_ns = np.maximum(native_ns - kernel_ns, 0.0)
+        user = self._user_mode(arm, levels, query, rounds, user_ns, base_events)
+        return (*items, *user)
+
+    def _probed(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
+        """What an event costs, per round; a round without the probe gets its mean over the others: costs differ little from start
+        to start. None where the arm has no such event."""
+        known = self._costs.get((arm, name))
+        if not known:
+            return None
+        mean = float(np.mean(list(known.values())))
+        return np.array([known.get(number, mean) for number in rounds])
+
+    def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int]) -> Costs | None:
+        """Between the least and the most of the probes, in a loop and out of the caches; None where the arm has none of them."""
+        found = [self._probed(arm, name + form, rounds) for name in probes for form in ("", COLD)]
+        known = np.array([each for each in found if each is not None])
+        return Costs(known.min(axis=0), known.max(axis=0)) if len(known) else None
+
+    # --- user mode ---------------------------------------------------------------------------------------------------
+
+    def _user_mode(
+        self,
+        arm: str,
+        levels: Levels,
+        query: str,
+        rounds: Sequence[int],
+        user_ns: Floats,
+        base_events: Sequence[Mapping[str, float]],
+    ) -> list[Item]:
+        """Where the processor executes the arm's instructions by itself: the native user time, times what the probes take longer.
+
+        Where an emulator does: each instruction of the statement has its cost, and so has the native user time, which tells of the
+        memory that the statement waits for; both by the probes.
+        """
+        one = Costs.known(1.0, len(rounds))
+        instructions = self._instructions(levels, query, base_events) if arm in self.emulated else None
+        if instructions is not None and (found := self._emulation(arm, rounds)) is not None:
+            per_instruction, per_ns = found
+            nothing = Costs.known(0.0, len(rounds))
+            count = np.full(len(rounds), instructions)
+            return [
+                Item(EMULATED, count, np.zeros(len(rounds)), per_instruction, nothing),
+                Item(USER_MODE, user_ns, user_ns, per_ns, one),
+            ]
+        slowdowns = [self._slowdown(arm, name, rounds) for name in EXECUTOR]
+        known = np.array([each for each in slowdowns if each is not None])
+        if not len(known):
+            return []
+        slowdown = Costs(np.quantile(known, 0.25, axis=0), np.quantile(known, 0.75, axis=0))
+        return [Item(USER_MODE, user_ns, user_ns, slowdown, one)]
+
+    def _slowdown(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
+        own, native = self._probed(arm, name, rounds), self._probed(self.baseline, name, rounds)
+        return None if own is None or native is None else own / native
+
+    def _emulation(self, arm: str, rounds: Sequence[int]) -> tuple[Costs, Costs] | None:
+        """What an instruction costs in an emulated arm, and what a ns of native user time does: least relative squares over the
+        probes, neither below nothing (Lawson, Hanson: Solving Least Squares Problems, 1974, chapter 23). Their doubt is how far the
+        probes lie from that plane."""
+        sides = (arm, self.measured.counter or "", self.baseline)
+        found = [[self._probed(side, name, rounds) for side in sides] for name in EXECUTOR]
+        rows = [[float(np.mean(each)) for each in row if each is not None] for row in found]
+        known = np.array([row for row in rows if len(row) == len(sides)])
+        if len(known) < FEWEST_PROBES:
+            return None
+        own, instructions, native = known.T
+        per_event = np.column_stack([instructions / own, native / own])
+        (per_instruction, per_ns), norm = nnls(per_event, np.ones(len(known)))
+        doubt = norm / np.sqrt(len(known) - per_event.shape[1])
+
+        def doubted(cost: float) -> Costs:
+            return Costs(np.full(len(rounds), cost * (1 - doubt)), np.full(len(rounds), cost * (1 + doubt)))
+
+        return doubted(per_instruction), doubted(per_ns)
+
+    def _instructions(self, levels: Levels, query: str, base_events: Sequence[Mapping[str, float]]) -> float | None:
+        """In user mode, of one execution: all, without those of the kernel for the events that were counted."""
+        if self.measured.counter is None:
+            return None
+        counted = [
+            value
+            for visit in self.measured.instructions
+            if visit.query == query and visit.levels == levels and not visit.first_touch
+            if (value := VALUES["run_time"](visit)) is not None and np.isfinite(value)
+        ]
+        if not counted:
+            return None
+        every = float(np.median(counted))
+        kernel = 0.0
+        for kind in KERNEL:
+            costs = [
+                value for name in kind.probes for value in self._costs.get((self.measured.counter, name), {}).values()
+            ]
+            if costs:
+                kernel += float(np.mean([each.get(kind.name, 0.0) for each in base_events]) * np.median(costs))
+        return max(every - kernel, 0.0)
+
+
+def events(counts: Json) -> dict[str, float]:
+    """Item -> how many of one execution, by what the collectors counted; what none of them could count is not there."""
+    found: dict[str, float] = {}
+    processes, calls = counts.get("processes", {}), counts.get("calls", {})
+    if processes.get("executions"):
+        told, executions = processes["counted"], processes["executions"]
+        if (faults := told.get("minor_faults")) is not None:
+            found[FAULTS.name] = faults / executions
+        # The server sleeps once for each round trip, whose probe holds that switch.
+        switches = [told.get(name) for name in ("voluntary_switches", "involuntary_switches")]
+        if None not in switches:
+            found[SWITCHES.name] = max(0.0, sum(switches) / executions - 1)
+        found[ROUND_TRIPS.name] = 1.0
+    if calls.get("executions"):
+        executions = calls["executions"]
+        left = {name: call["count"] / executions for name, call in calls["counted"].items()}
+        for name, count in EXCHANGE.items():
+            left[name] = max(0.0, left.get(name, 0.0) - count)
+        for kind, names in ((READ_CALLS, READS), (WRITE_CALLS, WRITES), (LOOKUP_CALLS, LOOKUPS), (PROCESSES, STARTS)):
+            found[kind.name] = sum(left.pop(name, 0.0) for name in names)
+        found[OTHER_CALLS.name] = sum(left.values())
+    return found
+
+
+def _amount(name: str, spans: Mapping[str, Span]) -> Amount:
+    found = spans[name]
+    return Amount(name, found.estimate, found.low, found.high)
+
+
+def _entries(ledgers: Sequence[Ledger], spans: Mapping[str, Span]) -> Iterator[Entry]:
+    """Each item over all those ledgers; a cost is the mean over their events."""
+    for name in dict.fromkeys(item.name for each in ledgers for item in each.items):
+        items = [item for each in ledgers for item in each.items if item.name == name]
+        count, cost_ns = _events([(item.count, item.cost) for item in items])
+        baseline_count, baseline_cost_ns = _events([(item.baseline_count, item.baseline_cost) for item in items])
+        yield Entry(_amount(name, spans), count, cost_ns, baseline_count, baseline_cost_ns)
+
+
+def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
+    """How many in all, and what one costs on average."""
+    counts = np.array([float(np.mean(count)) for count, _ in sides])
+    costs = np.array([float(np.mean(cost.hot_ns + cost.cold_ns)) / 2 for _, cost in sides])
+    return float(counts.sum()), float(np.average(costs, weights=counts if counts.any() else None))
+
+
+def _effect(found: Span) -> EffectResult | None:
+    return None if found.low is None or found.high is None else EffectResult(found.estimate, found.low, found.high)
+
+
+STATES = {
+    "user mode": "user_ns",
+    "in the kernel": "system_ns",
+    "waiting for a processor": "run_queue_wait_ns",
+    "asleep": "",
+}
+"""Of the server's processes, with the counter of each; what is left of an execution's time they slept: it was the client's turn, or
+a device's."""
+
+
+def states(counts: Json) -> dict[str, float] | None:
+    """Time of one execution in each state, ns; None where it was not counted. What a kernel does not tell counts as asleep."""
+    told = counts.get("processes", {})
+    if not told.get("executions") or None in (told["counted"]["user_ns"], told["counted"]["system_ns"]):
+        return None
+    executions = told["executions"]
+    found = {name: (told["counted"].get(counter) or 0) / executions for name, counter in STATES.items() if counter}
+    return {**found, "asleep": told["elapsed_ns"] / executions - sum(found.values())}
+
+
+def _by_round(times: Times, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:
+    """Round -> times of the arm and of the references, ns: means over the blocks in which all of them have one."""
+    chosen = [times.arm(name) for name in (arm, *references) if name in times.arms]
+    found = {}
+    for number, blocks in zip(times.rounds, times.ns[:, :, times.queries.index(query), chosen], strict=True):
+        whole = blocks[np.isfinite(blocks).all(axis=-1)]
+        if len(whole):
+            found[number] = (float(whole[:, 0].mean()), float(whole[:, 1:].mean()))
+    return found

@@ -1,0 +1,184 @@
+"""The explained ledger as people read it: a sentence, a stacked bar and a table for each arm (docs/METHOD.md, "Ledgers")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.report import words
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result import Result
+    from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult
+
+UNEXPLAINED = "unexplained"
+COLOURS = (
+    "page faults", "user mode", "emulated instructions", "other system calls", "round trips", "switches", "reads", "writes",
+    "look-ups of files", "processes started",
+)  # fmt: skip
+"""An item has the same colour in every bill."""
+
+NAMED_SHARE = 0.02
+"""Of the overhead: an item that is less is not named in the sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the bar, in per cent of its width; ``kind``: its colour's number, None for what is not explained."""
+
+    name: str
+    x: float
+    width: float
+    kind: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table: overhead, each item and what is left, as per cent of the baseline's time; then the prediction."""
+
+    query: str
+    overhead: str
+    items: tuple[str, ...]
+    unexplained: str
+    predicted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What one arm loses, itemised. ``zero``: where nothing lies, per cent of the bar's width (items may also gain)."""
+
+    arm: str
+    levels: str
+    sentence: str
+    segments: tuple[Segment, ...]
+    zero: float
+    names: tuple[str, ...]
+    lines: tuple[Line, ...]
+    accounted: tuple[tuple[str, str, str], ...]
+    """The other ledger: state, time and share."""
+    assumed: tuple[str, ...]
+
+
+def bills(result: Result) -> list[Bill]:
+    """One for each arm that differs from the baseline by more than its two copies do from each other."""
+    varied = words.varied_factors(each.levels for each in result.ledgers)
+    copies = {c.arm for c in result.comparisons if c.is_aa}
+    return [_bill(each, words.levels_text(each.levels, varied)) for each in result.ledgers if each.arm not in copies]
+
+
+def _bill(ledger: LedgerResult, levels: str) -> Bill:
+    parts = [*((entry.amount, _kind(entry.amount.name)) for entry in ledger.items), (ledger.unexplained, None)]
+    parts.sort(key=lambda part: (part[1] is None, -abs(part[0].ns)))
+    gains = sum(-amount.ns for amount, _ in parts if amount.ns < 0)
+    width = sum(abs(amount.ns) for amount, _ in parts) or 1.0
+    zero = 100 * gains / width
+    return Bill(
+        arm=ledger.arm,
+        levels=levels,
+        sentence=sentence(ledger),
+        segments=tuple(_segments(parts, width, zero, ledger.overhead.ns)),
+        zero=round(zero, 2),
+        names=tuple(entry.amount.name for entry in ledger.items),
+        lines=tuple(_lines(ledger)),
+        accounted=tuple(_accounted(ledger)),
+        assumed=ledger.assumed,
+    )
+
+
+def _accounted(ledger: LedgerResult) -> Iterator[tuple[str, str, str]]:
+    whole_ns = sum(amount.ns for amount in ledger.accounted)
+    for amount in ledger.accounted:
+        yield amount.name, _signed_time(amount.ns), _share(amount, whole_ns)
+    if ledger.accounted:
+        yield "together", _signed_time(whole_ns), ""
+
+
+def _signed_time(ns: float) -> str:
+    return (words.MINUS if ns < 0 else "") + words.time_of(abs(ns))
+
+
+def _kind(name: str) -> int:
+    return COLOURS.index(name) if name in COLOURS else len(COLOURS)
+
+
+def _segments(
+    parts: Sequence[tuple[Amount, int | None]], width: float, zero: float, overhead_ns: float
+) -> Iterator[Segment]:
+    right, left = zero, zero
+    for amount, kind in parts:
+        wide = 100 * abs(amount.ns) / width
+        if amount.ns >= 0:
+            x, right = right, right + wide
+        else:
+            left -= wide
+            x = left
+        yield Segment(amount.name, round(x, 2), round(wide, 2), kind, _share(amount, overhead_ns))
+
+
+def _share(amount: Amount, of_ns: float) -> str:
+    """``78 % (70 … 86)`` of the overhead."""
+    scale = 1 / of_ns if of_ns else 0.0
+    low, high = (None if each is None else each * scale for each in (amount.low_ns, amount.high_ns))
+    shown = words.Interval(
+        amount.ns * scale, *(sorted((low, high)) if low is not None and high is not None else (None, None))
+    )
+    bounds = f" ({shown.bounds})" if shown.bounds else ""
+    return f"{words.percent(shown.estimate, shown.decimals, plus=False)}{bounds}"
+
+
+def sentence(ledger: LedgerResult) -> str:
+    """The largest item first, in plain words."""
+    overhead_ns = ledger.overhead.ns
+    if overhead_ns <= 0:
+        return f"It takes no longer than {ledger.baseline}, so there is nothing to explain."
+    ordered = sorted(ledger.items, key=lambda entry: -entry.amount.ns)
+    named = [entry for entry in ordered if entry.amount.ns > NAMED_SHARE * overhead_ns]
+    told = "; ".join(_told(entry, overhead_ns) for entry in named) or "no item that was counted explains any of it"
+    queries = words.plural(len(ledger.queries), "query", "queries")
+    return (
+        f"Of the {words.time_of(overhead_ns)} that {queries} take longer, once each: {told}. "
+        f"Not explained: {_share(ledger.unexplained, overhead_ns)}."
+    )
+
+
+def _told(entry: Entry, overhead_ns: float) -> str:
+    share = _share(entry.amount, overhead_ns)
+    if entry.amount.name == "user mode":
+        return f"{share} user mode, {words.figure(entry.cost_ns)} times as slow"
+    if entry.amount.name == "emulated instructions":
+        millions = words.count(round(entry.count / 1e6))
+        return f"{share} {millions} million instructions, emulated at {words.figure(entry.cost_ns)} ns each"
+    return (
+        f"{share} {entry.amount.name}: {words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
+        f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)}"
+    )
+
+
+def predicted_text(effect: EffectResult | None) -> str:
+    """``+935 % (801 … 1069)``"""
+    if effect is None:
+        return words.NOTHING
+    shown = words.Interval(effect.estimate, effect.low, effect.high)
+    return f"{shown.value} ({shown.bounds})"
+
+
+def _lines(ledger: LedgerResult) -> Iterator[Line]:
+    for each in sorted(ledger.queries, key=lambda query: words.natural_key(query.query)):
+        baseline_ns = each.overhead.ns / each.measured if each.measured else 0.0
+
+        def points(amount: Amount | None, baseline_ns: float = baseline_ns) -> str:
+            if amount is None or not baseline_ns:
+                return words.NOTHING
+            low, high = (None if ns is None else ns / baseline_ns for ns in (amount.low_ns, amount.high_ns))
+            return words.percent(amount.ns / baseline_ns, words.Interval(None, low, high).decimals)
+
+        by_name = {entry.amount.name: entry.amount for entry in each.items}
+        yield Line(
+            query=each.query,
+            overhead=points(each.overhead),
+            items=tuple(points(by_name.get(entry.amount.name)) for entry in ledger.items),
+            unexplained=points(each.unexplained),
+            predicted=predicted_text(each.predicted),
+        )

@@ -1,0 +1,33 @@
+"""What `dbtoll predict` tells (docs/METHOD.md, "Ledgers")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dbtoll.report import words
+from dbtoll.report.bills import predicted_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dbtoll.analysis.prediction import Prediction
+
+
+def terminal(found: Sequence[Prediction]) -> RenderableType:
+    """A sentence for each arm, and a table of the queries."""
+    varied = words.varied_factors(each.levels for each in found)
+    heads = [", ".join(filter(None, (each.arm, words.levels_text(each.levels, varied)))) for each in found]
+    parts: list[RenderableType] = [
+        Text(f"{head}: predicted {predicted_text(each.geomean)} (geometric mean of all queries)")
+        for head, each in zip(heads, found, strict=True)
+    ]
+    table = Table("query", *heads, box=SIMPLE_HEAD)
+    for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=words.natural_key):
+        table.add_row(query, *(predicted_text(each.queries.get(query)) for each in found))
+    return Group(*parts, table)

@@ -1,0 +1,158 @@
+"""How much of an arm's overhead the explained ledger explains, on real runs; and that it recovers what was planted.
+
+What nothing explains is a figure of the instrument: it counted too little, or believes in wrong costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dbtoll.analysis import result as results
+from dbtoll.analysis.result import Result
+from dbtoll.analysis.shape import LedgerResult
+from dbtoll.errors import Invalid
+from dbtoll.model import Json, Option
+from dbtoll.runner import run as runs
+from dbtoll.selfbench import Bound, Certificate, Say, here
+from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.rig import experiment
+
+ABOUT = "unexplained_fraction: of what arms lose that lose more than a tenth, how much no counted event explains"
+OPTIONS = {
+    "run": Option("text", None, "folder of an explained run that is there already; else one is measured"),
+    "environments": Option("list", ["uml", "qemu", "docker:runsc", "docker"], "stacks, joined by +"),
+    "scale": Option("number", 0.05, "scale factor of TPC-H"),
+    "queries": Option("list", "all", "queries, joined by +"),
+    "connection": Option("list", ["one", "per_statement"], "levels of that factor"),
+    "budget": Option("duration", 40 * 60 * 10**9, "of measuring"),
+    "runs": Option("text", "runs", "where the run folder is made"),
+}
+
+WORTH_EXPLAINING = 0.1
+"""An overhead below it is within what two starts differ by."""
+
+PLANTED = """
+question = "Is what was planted recovered?"
+baseline = "native"
+explain = true
+[engine]
+name = "null"
+[workload]
+name = "tpch"
+[precision]
+budget = "60s"
+rounds_max = 8
+[[arm]]
+name = "native"
+stack = "fake:fault_ns=500,call_ns=100,round_trip_ns=6000"
+[[arm]]
+name = "planted"
+stack = "fake:fault_ns=5000,call_ns=1100,round_trip_ns=60000,slowdown=1.2"
+"""
+PLANTED_COSTS = {
+    "page faults": (5000.0, 500.0),
+    "other system calls": (1100.0, 100.0),
+    "round trips": (60000.0, 6000.0),
+    "user mode": (1.2, 1.0),
+}
+"""What one of each costs there, and in the baseline."""
+
+
+def measure(options: Mapping[str, Any], say: Say) -> Certificate:
+    """The worst arm's fraction, each arm's own with its interval, and the worst error of a planted item."""
+    planted = planted_errors(results.analyze(_measured(PLANTED, options, say)))
+    result = explained(options, say)
+    ledgers = [each for each in result.ledgers if relative(each) > WORTH_EXPLAINING and not _is_copy(result, each.arm)]
+    found = {named(each): each.unexplained_fraction for each in ledgers}
+    worst = max((each.estimate for each in found.values() if each is not None), default=None)
+    figures = {
+        "unexplained_fraction": worst,
+        "arms": {name: None if each is None else [each.low, each.estimate, each.high] for name, each in found.items()},
+        "planted_error": max(planted.values()),
+    }
+    bounds = {"unexplained_fraction": Bound(most=0.2), "planted_error": Bound(most=0.05)}
+    told: Json = {
+        "run": result.run,
+        "host": result.facts.get("host"),
+        "overheads": {f"{each.arm} {each.levels}": relative(each) for each in result.ledgers},
+        "planted": planted,
+    }
+    return Certificate("ledger", figures, bounds, told)
+
+
+def explained(options: Mapping[str, Any], say: Say) -> Result:
+    """Of the run that was named, or of one that is measured now over the environments that are here."""
+    if options["run"]:
+        return results.analyze(Path(options["run"]))
+    stacks, _ = here.present(options["environments"], say)
+    asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
+    queries = options["queries"]
+    text = SPEC.format(
+        scale=options["scale"],
+        queries="" if queries == "all" else f"queries = {[str(query) for query in queries]}",
+        connection=[str(level) for level in options["connection"]],
+        budget=options["budget"] // 10**9,
+        arms="\n".join(asked),
+    )
+    return results.analyze(_measured(text, options, say))
+
+
+SPEC = """
+question = "Why does each arm lose?"
+baseline = "native"
+explain = true
+[engine]
+name = "postgres"
+profile = "minhas2008"
+[workload]
+name = "tpch"
+scale = {scale}
+indexes = "minhas2008"
+{queries}
+[factors]
+connection = {connection}
+[resources]
+cpus = 1
+memory = "2 GiB"
+[precision]
+budget = "{budget}s"
+{arms}
+"""
+
+
+def relative(ledger: LedgerResult) -> float:
+    """What the arm loses over all queries, a fraction of the baseline's total."""
+    totals = [query.overhead.ns / query.measured for query in ledger.queries if query.measured]
+    return ledger.overhead.ns / sum(totals) if totals else 0.0
+
+
+def named(ledger: LedgerResult) -> str:
+    """The arm with the level that varies."""
+    return f"{ledger.arm} ({ledger.levels.get('connection', '')})"
+
+
+def planted_errors(result: Result) -> dict[str, float]:
+    """Item -> how far what was booked lies from the truth, as a fraction of it."""
+    ledger = next((each for each in result.ledgers if each.arm == "planted"), None)
+    if ledger is None:
+        raise Invalid("the simulated world was not explained", "report this as a defect")
+    return dict(_errors(ledger))
+
+
+def _errors(ledger: LedgerResult) -> Iterator[tuple[str, float]]:
+    booked = {entry.amount.name: entry for entry in ledger.items}
+    for name, (cost, baseline_cost) in PLANTED_COSTS.items():
+        entry = booked[name]
+        truth = entry.count * cost - entry.baseline_count * baseline_cost
+        yield name, abs(entry.amount.ns / truth - 1)
+    yield "unexplained", abs(ledger.unexplained.ns / ledger.overhead.ns)
+
+
+def _is_copy(result: Result, arm: str) -> bool:
+    return any(each.is_aa and each.arm == arm for each in result.comparisons)
+
+
+def _measured(text: str, options: Mapping[str, Any], say: Say) -> Path:
+    return runs.begin(experiment(text), text, Path(options["runs"]), Quiet(say))

@@ -1,0 +1,106 @@
+"""What is planted in the simulated world is found again: in the ledger, in predictions, and on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbtoll.analysis import prediction
+from dbtoll.analysis import result as results
+from dbtoll.analysis.result import Result
+from dbtoll.report import bills, page, predictions
+from dbtoll.runner import run as runs
+from dbtoll.selfbench import ledger, predict
+from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.rig import experiment
+from dbtoll.store.reader import Run, read_run
+
+
+def measured(text: str, folder: Path) -> Run:
+    return read_run(runs.begin(experiment(text), text, folder, Quiet(lambda _: None)))
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return measured(ledger.PLANTED.replace('"60s"', '"4s"'), tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def result(planted: Run) -> Result:
+    return results.analyze_run(planted)
+
+
+def test_every_planted_item_is_recovered_and_little_is_left(result: Result) -> None:
+    errors = ledger.planted_errors(result)
+    assert set(errors) == {*ledger.PLANTED_COSTS, "unexplained"}
+    assert max(errors.values()) < 0.05
+
+
+def test_what_no_event_explains_is_said_to_be_unexplained(tmp_path: Path) -> None:
+    text = ledger.PLANTED.replace("slowdown=1.2", "slowdown=1.2,effect=0.5").replace('"60s"', '"4s"')
+    found = results.analyze_run(measured(text, tmp_path))
+    (arm,) = (each for each in found.ledgers if each.arm == "planted")
+    # Half as much again of everything that it would take: a third of its time.
+    whole_ns = sum(query.overhead.ns * (1 + 1 / query.measured) for query in arm.queries if query.measured)
+    assert arm.unexplained.ns == pytest.approx(whole_ns / 3, rel=0.1)
+    assert arm.unexplained_fraction is not None
+    assert arm.unexplained_fraction.low > 0.2
+
+
+def test_items_and_the_rest_add_up_for_each_query(result: Result) -> None:
+    for arm in result.ledgers:
+        for each in (*arm.queries, arm):
+            total = sum(entry.amount.ns for entry in each.items) + each.unexplained.ns
+            assert total == pytest.approx(each.overhead.ns, abs=1)
+
+
+def test_the_accounted_ledger_adds_up_to_the_extra_time(result: Result) -> None:
+    arm = next(each for each in result.ledgers if each.arm == "planted")
+    assert next(amount.name for amount in arm.accounted) == "user mode"
+    assert sum(amount.ns for amount in arm.accounted) == pytest.approx(arm.overhead.ns, rel=0.15)
+
+
+def test_counts_times_costs_are_the_items(result: Result) -> None:
+    arm = next(each for each in result.ledgers if each.arm == "planted")
+    for entry in arm.items:
+        booked = entry.count * entry.cost_ns - entry.baseline_count * entry.baseline_cost_ns
+        assert booked == pytest.approx(entry.amount.ns, rel=0.02)
+
+
+def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Result, tmp_path: Path) -> None:
+    """From another run, in which no statement was asked of the arm."""
+    text = ledger.PLANTED.replace("explain = true", "").replace('"60s"', '"4s"')
+    text = text.replace('name = "null"', 'name = "none"').replace('"tpch"', '"probes"')
+    probes = measured(text, tmp_path)
+    (found,) = prediction.find_all(planted, probes, [])
+    assert found.arm == "planted"
+    arm = next(each for each in result.ledgers if each.arm == "planted")
+    for query in arm.queries:
+        told = found.queries[query.query]
+        assert query.measured is not None
+        assert told.estimate == pytest.approx(query.measured, rel=0.1, abs=0.02)
+        assert told.low < told.estimate < told.high
+    assert "planted: predicted +" in str(predictions.terminal([found]).renderables[0])  # type: ignore[attr-defined]
+
+
+def test_the_score_of_predictions(result: Result) -> None:
+    (arm,) = predict.foretold(result)
+    found = prediction.score([arm], 0.05)
+    assert found.error.estimate < 0.05
+    assert found.of_one.estimate > 0.2
+    assert found.ratio.estimate < 0.25
+    assert found.ranks[arm.arm].estimate > 0.9
+    assert found.error.low is not None
+    assert found.error.high is not None
+    assert found.error.low <= found.error.estimate <= found.error.high
+
+
+def test_the_page_says_why(planted: Run, result: Result) -> None:
+    (bill,) = bills.bills(result)
+    assert "page faults" in bill.sentence
+    assert "Not explained" in bill.sentence
+    assert sum(segment.width for segment in bill.segments) == pytest.approx(100, abs=0.1)
+    text = page.render(result, planted)
+    assert '<section id="why"' in text
+    assert "predicted" in text
