@@ -251,6 +251,44 @@ def predict(
 
 
 @app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="minhas2008")],
+    environment: Annotated[
+        str, typer.Argument(metavar="[ENV]", help="In place of the paper's Xen: uml, qemu, docker …")
+    ] = "uml",
+    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.05).")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="So many fresh starts of each arm (default: as many as fit).")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time to measure each part, instead of the specifications'.")
+    ] = None,
+    use: Annotated[
+        list[Path] | None, typer.Option(help="A run folder of a part, which is then not measured again.")
+    ] = None,
+    exclusive: Exclusive = False,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """A paper's experiments measured here: its tables and figures beside ours, and a verdict on each of its claims."""
+    from dbtoll import commands
+
+    code = commands.reproduce(
+        paper,
+        environment,
+        scale=scale,
+        rounds=rounds,
+        budget=budget,
+        exclusive=exclusive,
+        use=use or [],
+        runs_dir=runs_dir,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
     rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,

@@ -306,6 +306,8 @@ class Collector(Protocol):
     """
 
     name: str
+    disturbs: bool
+    """Whether what it looks at takes longer for it (`dbtoll selfbench collectors`): then it has a pass of its own."""
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Why it cannot be counted for the process ``pid`` and its descendants there; None if it can."""

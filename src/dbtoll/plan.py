@@ -45,11 +45,7 @@ class Plan:
             for levels in every
         ]
         if self.experiment.explain:
-            phases += [
-                Phase(levels, (self._block(chance, arms, self.queries, 0),), "counted")
-                for levels in every
-                if not _cold(levels)
-            ]
+            phases += [Phase(levels, (self._block(chance, arms, self.queries, 0),), "counted") for levels in every]
             phases.append(Phase({}, (self._block(chance, every_arm, self.experiment.explain, 0),), "probed"))
         return Round(index, order, tuple(phases))
 

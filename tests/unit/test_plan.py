@@ -74,10 +74,10 @@ def test_arms_of_a_query_are_neighbours_and_their_order_is_fair() -> None:
 def test_an_arm_that_counts_instructions_takes_part_once_and_is_not_counted_itself() -> None:
     arms = (*experiment().arms, Arm("instructions", (Step("qemu"),), clock="instructions"))
     asked = replace(experiment(), arms=arms, explain=("system_call",))
-    warm, cold, counted, probed = Plan(asked, QUERIES, 2, {}).round(0).phases
+    warm, cold, counted, counted_cold, probed = Plan(asked, QUERIES, 2, {}).round(0).phases
     present = [{visit.arm for visit in block.visits} for block in warm.blocks]
     assert ["instructions" in arms for arms in present] == [True, False]
     assert all("instructions" not in {visit.arm for visit in block.visits} for block in cold.blocks)
-    assert counted.kind == "counted"
+    assert (counted.kind, counted_cold.kind) == ("counted", "counted")
     assert {visit.arm for visit in counted.blocks[0].visits} == {"a", "a (A/A)", "b"}
     assert "instructions" in {visit.arm for visit in probed.blocks[0].visits}

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
@@ -67,8 +66,6 @@ KERNEL = (FAULTS, READ_CALLS, WRITE_CALLS, LOOKUP_CALLS, OTHER_CALLS, PROCESSES,
 EXECUTOR = ("rows", "descents", "joins", "sorts", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
 PRIMES = "primes"
-FEWEST_PROBES = 4
-"""For a plane of two dimensions."""
 
 
 class Book:
@@ -94,6 +91,8 @@ class Book:
         """Of every arm and combination of levels that was counted."""
         experiment = self.measured.run.plan.experiment
         for levels in self.measured.levels:
+            if levels.get("temperature") == "cold":
+                continue  # what a device costs is not probed as a cold statement uses it
             for arm in self.measured.arms:
                 if arm != self.baseline and (ledgers := self.ledgers(arm, levels)):
                     yield self._result(arm, levels, ledgers, 1 - experiment.precision.confidence)
@@ -165,8 +164,8 @@ class Book:
         if times is None or arm not in times.arms or self.baseline not in times.arms:
             return []
         timed = {query: _by_round(times, query, arm, self._references) for query in times.queries}
-        counted = {query: self._counts(arm, levels, query) for query in timed}
-        own = {query: self._counts(self.baseline, levels, query) for query in timed}
+        counted = {query: self.counts(arm, levels, query) for query in timed}
+        own = {query: self.counts(self.baseline, levels, query) for query in timed}
         rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
         whole = [query for query, rounds in rounds_of.items() if rounds]
         rounds = sorted(set.intersection(*(rounds_of[query] for query in whole))) if whole else []
@@ -190,7 +189,7 @@ class Book:
         found = {}
         for query in times.queries:
             timed = _by_round(times, query, self.baseline, self._references)
-            own = self._counts(self.baseline, levels, query)
+            own = self.counts(self.baseline, levels, query)
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
                 events_of = [events(own[number]) for number in rounds]
@@ -210,8 +209,8 @@ class Book:
     def _references(self) -> list[str]:
         return [self.baseline, *self.measured.copies]
 
-    def _counts(self, arm: str, levels: Levels, query: str) -> Mapping[int, Json]:
-        """By round."""
+    def counts(self, arm: str, levels: Levels, query: str) -> Mapping[int, Json]:
+        """By round, what each collector told (docs/SCHEMA.md, ``visit.counts``)."""
         return self._counted.get((arm, levels_key(levels), query), {})
 
     # --- items -------------------------------------------------------------------------------------------------------
@@ -269,49 +268,21 @@ class Book:
     ) -> list[Item]:
         """Where the processor executes the arm's instructions by itself: the native user time, times what the probes take longer.
 
-        Where an emulator does: each instruction of the statement has its cost, and so has the native user time, which tells of the
-        memory that the statement waits for; both by the probes.
+        Where an emulator does: the instructions of the statement, times what one of the probes' costs there.
         """
         one = Costs.known(1.0, len(rounds))
-        instructions = self._instructions(levels, query, base_events) if arm in self.emulated else None
-        if instructions is not None and (found := self._emulation(arm, rounds)) is not None:
-            per_instruction, per_ns = found
-            nothing = Costs.known(0.0, len(rounds))
-            count = np.full(len(rounds), instructions)
-            return [
-                Item(EMULATED, count, np.zeros(len(rounds)), per_instruction, nothing),
-                Item(USER_MODE, user_ns, user_ns, per_ns, one),
-            ]
-        slowdowns = [self._slowdown(arm, name, rounds) for name in EXECUTOR]
-        known = np.array([each for each in slowdowns if each is not None])
-        if not len(known):
-            return []
-        slowdown = Costs(np.quantile(known, 0.25, axis=0), np.quantile(known, 0.75, axis=0))
-        return [Item(USER_MODE, user_ns, user_ns, slowdown, one)]
+        if arm in self.emulated and (instructions := self._instructions(levels, query, base_events)) is not None:
+            each = self._middle(arm, self.measured.counter or "", rounds)
+            return [Item(EMULATED, np.full(len(rounds), instructions), user_ns, each, one)] if each else []
+        slowdown = self._middle(arm, self.baseline, rounds)
+        return [Item(USER_MODE, user_ns, user_ns, slowdown, one)] if slowdown else []
 
-    def _slowdown(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
-        own, native = self._probed(arm, name, rounds), self._probed(self.baseline, name, rounds)
-        return None if own is None or native is None else own / native
-
-    def _emulation(self, arm: str, rounds: Sequence[int]) -> tuple[Costs, Costs] | None:
-        """What an instruction costs in an emulated arm, and what a ns of native user time does: least relative squares over the
-        probes, neither below nothing (Lawson, Hanson: Solving Least Squares Problems, 1974, chapter 23). Their doubt is how far the
-        probes lie from that plane."""
-        sides = (arm, self.measured.counter or "", self.baseline)
-        found = [[self._probed(side, name, rounds) for side in sides] for name in EXECUTOR]
-        rows = [[float(np.mean(each)) for each in row if each is not None] for row in found]
-        known = np.array([row for row in rows if len(row) == len(sides)])
-        if len(known) < FEWEST_PROBES:
-            return None
-        own, instructions, native = known.T
-        per_event = np.column_stack([instructions / own, native / own])
-        (per_instruction, per_ns), norm = nnls(per_event, np.ones(len(known)))
-        doubt = norm / np.sqrt(len(known) - per_event.shape[1])
-
-        def doubted(cost: float) -> Costs:
-            return Costs(np.full(len(rounds), cost * (1 - doubt)), np.full(len(rounds), cost * (1 + doubt)))
-
-        return doubted(per_instruction), doubted(per_ns)
+    def _middle(self, arm: str, reference: str, rounds: Sequence[int]) -> Costs | None:
+        """Between the quartiles over the probes of what each costs in an arm for one that it costs in another; None where they
+        have none in common."""
+        pairs = [(self._probed(arm, name, rounds), self._probed(reference, name, rounds)) for name in EXECUTOR]
+        ratios = [own / other for own, other in pairs if own is not None and other is not None]
+        return Costs(np.quantile(ratios, 0.25, axis=0), np.quantile(ratios, 0.75, axis=0)) if ratios else None
 
     def _instructions(self, levels: Levels, query: str, base_events: Sequence[Mapping[str, float]]) -> float | None:
         """In user mode, of one execution: all, without those of the kernel for the events that were counted."""

@@ -25,6 +25,7 @@ class Collector:
     """See interfaces.Collector."""
 
     name = "calls"
+    disturbs = True
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Tried for a moment: sandboxes and kernels may forbid it."""

@@ -21,6 +21,7 @@ class Collector:
     """See interfaces.Collector."""
 
     name = "processes"
+    disturbs = False
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Every kernel has them."""

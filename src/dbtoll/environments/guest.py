@@ -31,6 +31,9 @@ OPTIONS: Mapping[str, Option] = {
     "overhead_memory": Option(
         "size", 512 << 20, "memory of the arm's control group beyond what the guest sees, for the program that runs it"
     ),
+    "read_ahead": Option(
+        "size", None, "how much the guest's kernel reads in advance from its disks; else as much as it wants"
+    ),
     "boot_timeout": Option("duration", 180_000_000_000, "a guest whose agent has not answered by then has failed"),
 }
 """Options that every guest environment has."""
@@ -138,11 +141,30 @@ def boot(
             parent, list(wanted.argv(stage, tap.interface if tap else None)), env=wanted.env, cwd=stage, within=within
         )
         channel = Channel(line, place.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True)
-        machine = GuestMachine(place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told)
+        machine = GuestMachine(
+            place,
+            parent,
+            channel,
+            on_close.pop_all(),
+            freezer=group.freezer,
+            told=told | {"read_ahead": options["read_ahead"]},
+        )
         machine.console, machine.stage, machine.directories = line, stage, group.directories
         machine.network = Network(joined.address) if joined else None
+        if wanted.image is not None and options["read_ahead"] is not None:
+            _read_ahead(machine, options["read_ahead"])
         return machine
     raise AssertionError  # an ExitStack swallows nothing
+
+
+def _read_ahead(machine: GuestMachine, size_bytes: int) -> None:
+    """Of every disk of the guest (Documentation/ABI/stable/sysfs-block, read_ahead_kb)."""
+    script = f"for file in /sys/block/*/queue/read_ahead_kb; do echo {size_bytes >> 10} > $file; done"
+    try:
+        machine.run(["sh", "-c", script])
+    except BaseException:
+        machine.close()
+        raise
 
 
 def _at(interface: str, tap: links.Tap) -> Interface:

@@ -149,7 +149,10 @@ def _told(entry: Entry, overhead_ns: float) -> str:
         return f"{share} user mode, {words.figure(entry.cost_ns)} times as slow"
     if entry.amount.name == "emulated instructions":
         millions = words.count(round(entry.count / 1e6))
-        return f"{share} {millions} million instructions, emulated at {words.figure(entry.cost_ns)} ns each"
+        return (
+            f"{share} {millions} million instructions, emulated at {words.figure(entry.cost_ns)} ns each, which the processor "
+            f"executes in {words.time_of(entry.baseline_count)}"
+        )
     return (
         f"{share} {entry.amount.name}: {words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
         f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -44,6 +45,10 @@ class Driving(Protocol):
         """Untimed: what the levels of the phase ask of the server."""
         ...
 
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """Untimed, before each visit."""
+        ...
+
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven: ...
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
@@ -63,12 +68,15 @@ class Statements:
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """Nothing: all levels are the session's."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
-        """See Driving. A cold one begins with a restart."""
-        levels = phase.levels
-        steady_warm = not first_touch and levels["temperature"] == "warm"
-        if levels["temperature"] == "cold" and not first_touch:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """A cold one begins with a restart."""
+        if is_cold(phase) and not first_touch:
             running.restart_cold(self.host)
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+        """See Driving."""
+        levels = phase.levels
+        steady_warm = not first_touch and not is_cold(phase)
         session = running.session(levels["connection"])
         if per_visit := levels["connection"] == "per_visit":
             session.disconnect()
@@ -136,6 +144,9 @@ class Windows:
         if told != levels["isolation"]:
             raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
 
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """Nothing: a window begins with its checkpoint."""
+
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. A first touch is a window too: the terminals' first."""
         levels = phase.levels
@@ -176,7 +187,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """The same once for each collector, one after the other: none of them sees what another does to the server."""
+    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself."""
 
     driving: Driving
     collectors: Sequence[Collector]
@@ -185,21 +196,37 @@ class Counting:
         """As when it is timed."""
         self.driving.begin_phase(running, phase)
 
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """Each pass by itself."""
+
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
-        """See Driving; the times are those of the last one. What cannot be counted in an arm says why."""
-        assert running.server is not None and running.server.pid is not None
+        """See Driving; the times are those of the last pass. What cannot be counted in an arm says why."""
+        driven: Driven | None = None
+        if not is_cold(phase):
+            # On a connection that is kept, its server process maps what it needs in the first execution.
+            driven = self.driving.drive(running, phase, block, query, first_touch=True)
         counts: Json = {}
-        # On a connection that is kept, its server process maps what it needs in the first execution.
-        driven = self.driving.drive(running, phase, block, query, first_touch=True)
-        for collector in self.collectors:
+        for together in self._passes(phase):
+            told: dict[str, Callable[[], Json]] = {}
+            self.driving.make_ready(running, phase, first_touch=first_touch)
+            assert running.server is not None and running.server.pid is not None
             try:
-                with collector.around(running.machine, running.server.pid) as told:
+                with ExitStack() as looking:
+                    for collector in together:
+                        around = collector.around(running.machine, running.server.pid)
+                        told[collector.name] = looking.enter_context(around)
                     driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
             except Unavailable as error:
-                counts[collector.name] = {"missing": error.message}
+                counts |= {each.name: {"missing": error.message} for each in together}
                 continue
-            counts[collector.name] = {**_work(driven), "counted": told()}
+            counts |= {name: {**_work(driven), "counted": tell()} for name, tell in told.items()}
+        driven = driven or self.driving.drive(running, phase, block, query, first_touch=first_touch)
         return replace(driven, executions=(), window=None, counts=counts)
+
+    def _passes(self, phase: Phase) -> list[list[Collector]]:
+        """Cold, where each pass needs a restart, only what does not disturb is counted."""
+        quiet = [each for each in self.collectors if not each.disturbs]
+        return [quiet, *([each] for each in self.collectors if each.disturbs and not is_cold(phase))]
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""
@@ -221,6 +248,9 @@ class Probes:
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """Nothing."""
 
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """A probe prepares what it needs by itself."""
+
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. What an arm cannot do is its problem, not a failure."""
         request = self.workload.request(query, DATA)
@@ -239,6 +269,11 @@ class Probes:
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """There are no data."""
         return None
+
+
+def is_cold(phase: Phase) -> bool:
+    """Whether the server is stopped and all caches are dropped before each statement."""
+    return phase.levels.get("temperature") == "cold"
 
 
 def _quiet(running: RunningArm) -> None:

@@ -316,7 +316,9 @@ class RoundRun:
         first_touch = block.index == WARM_UP
         try:
             running.wake()
-            driven = self.driving(phase).drive(running, phase, block, query, first_touch=first_touch)
+            driving = self.driving(phase)
+            driving.make_ready(running, phase, first_touch=first_touch)
+            driven = driving.drive(running, phase, block, query, first_touch=first_touch)
             others_asleep = self.others_asleep(running)
             running.sleep()
         except DbtollError as error:

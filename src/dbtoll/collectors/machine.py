@@ -1,0 +1,53 @@
+"""What the whole machine did, seen from inside it and from the machine around it: CPU time by state, switches, forks, transfers of
+each block device, pressure.
+
+Two levels, because a guest's requests are not its host's (minhas2008, Table 6: Dom0 read up to twice as much as the guest asked
+for). Cost: two reads of /proc in each machine, before and after; nothing in between. BIAS: it holds what everybody there did; of an
+arm on its parent's kernel both levels are the same. CPU times of a machine advance by ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dbtoll.errors import DbtollError
+from dbtoll.interfaces import Machine
+from dbtoll.model import Json
+
+
+class Collector:
+    """See interfaces.Collector."""
+
+    name = "machine"
+    disturbs = False
+
+    def lacks(self, machine: Machine, pid: int) -> str | None:
+        """Every kernel has some of them."""
+        try:
+            machine.counters(tree_of=pid)
+        except DbtollError as error:
+            return error.message
+        return None
+
+    @contextmanager
+    def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
+        """See interfaces.Collector: ``inside`` and ``around`` (None: nothing is around it); keys as of the agent's method
+        ``counters``, what a kernel does not tell is None."""
+        levels = {"inside": machine, "around": getattr(machine, "parent", None)}
+        before = {name: None if level is None else level.counters()["machine"] for name, level in levels.items()}
+        after: Json = {}
+        yield lambda: {name: None if old is None else risen(old, after[name]) for name, old in before.items()}
+        after |= {name: None if level is None else level.counters()["machine"] for name, level in levels.items()}
+
+
+def risen(before: Json, after: Json) -> Json:
+    """``after - before`` of every counter, at whatever depth; None where one of the two is not known."""
+    found: Json = {}
+    for name, new in after.items():
+        old = before.get(name)
+        if isinstance(new, dict):
+            found[name] = risen(old if isinstance(old, dict) else {}, new)
+        else:
+            found[name] = None if old is None or new is None else new - old
+    return found

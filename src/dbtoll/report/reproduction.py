@@ -1,0 +1,118 @@
+"""The page and the tables of `dbtoll reproduce`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dbtoll import __version__
+from dbtoll.report import bills, words
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.reproduction import ClaimResult, Reproduction
+    from dbtoll.analysis.reproduction.tables import Cell, Column, Reproduced
+    from dbtoll.analysis.result import Result
+    from dbtoll.store.reader import Run
+
+PAGE = "minhas2008.html"
+TITLE = "Database Systems on Virtual Machines: How Much Do You Lose?"
+OUTCOMES = {"reproduced": "same", "differs": "loses", "cannot tell": "unknown", "not possible here": "unknown"}
+"""The colour of a verdict."""
+
+
+def write(folder: Path, found: Reproduction, warm: Result, runs: Sequence[Run]) -> list[Path]:
+    """One page and a CSV file of each table into ``folder``; their paths, the page's first. Raises OSError."""
+    folder.mkdir(exist_ok=True)
+    page = folder / PAGE
+    page.write_text(render(found, warm, runs), encoding="utf-8")
+    written = [page, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
+    for each in found.tables:
+        path = folder / f"{each.name.lower().replace(' ', '')}.csv"
+        head = ["query", *(f"{_side(column)}: {column.name} [{column.unit}]" for column in each.columns)]
+        written.append(_write_csv(path, head, [["" if cell is None else cell for cell in row] for row in each.rows]))
+    return written
+
+
+def _side(column: Column) -> str:
+    return "ours" if column.ours else "published"
+
+
+def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        writer.writerows(rows)
+    return path
+
+
+CLAIM_HEAD = ("id", "where", "claim", "published", "published data", "measured", "verdict", "why")
+
+
+def claim_row(each: ClaimResult) -> list[str]:
+    """As the heads of `CLAIM_HEAD` say."""
+    claim = each.checked.claim
+    value = f"{claim.published_value} {claim.unit}".removesuffix(" -")
+    support = each.checked.finding.support.value
+    return [claim.id, claim.where, claim.claim, value, support, each.measured, each.outcome, each.why]
+
+
+def render(found: Reproduction, warm: Result, runs: Sequence[Run]) -> str:
+    """The whole page; everything that comes from a spec or a host is escaped."""
+    environment = Environment(
+        loader=PackageLoader("dbtoll.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(cell_text=cell_text, claim_row=claim_row, outcomes=OUTCOMES)
+    labelled = words.labelled(warm)
+    return environment.get_template("reproduction.html.j2").render(
+        title=TITLE,
+        version=__version__,
+        found=found,
+        counts={outcome: sum(each.outcome == outcome for each in found.claims) for outcome in OUTCOMES},
+        bills=bills.bills(labelled),
+        runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
+        host=warm.facts.get("host", {}),
+        scale=runs[0].plan.experiment.workload.options.get("scale"),
+        rounds=[len(run.complete_rounds) for run in runs],
+    )
+
+
+_NUMBERS: dict[str, Callable[[float], str]] = {
+    "s": lambda value: words.time_of(value * 1e9),
+    "ms": words.milliseconds,
+    "percent": lambda value: words.percent(value / 100),
+    "MB": lambda value: f"{words.figure(value)} MB",
+}
+
+
+def cell_text(cell: Cell, column: Column) -> str:
+    """With the digits of its unit."""
+    if cell is None:
+        return words.NOTHING
+    if isinstance(cell, str):
+        return cell.replace("_", " ")
+    return _NUMBERS.get(column.unit, words.count)(cell)
+
+
+def sentences(found: Reproduction) -> list[str]:
+    """For the terminal: a line for each claim."""
+    return [f"{each.checked.claim.id} {each.outcome}: {each.measured} ({each.why})" for each in found.claims]
+
+
+def markdown(each: Reproduced) -> str:
+    """A table for the documents."""
+    from dbtoll.report.tables import markdown_table
+
+    head = ["query", *(f"{_side(column)}: {column.name}" for column in each.columns)]
+    rows = [
+        [str(row[0]), *(cell_text(cell, column) for cell, column in zip(row[1:], each.columns, strict=True))]
+        for row in each.rows
+    ]
+    return markdown_table(head, rows, right=range(1, len(head)))

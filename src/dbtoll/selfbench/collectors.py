@@ -1,0 +1,145 @@
+"""Whether each collector counts a known number of events right, and what it costs what it looks at.
+
+The known number is a prime, which nothing makes by chance (as bcc's tools are checked).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbtoll import registry
+from dbtoll.analysis import stats
+from dbtoll.analysis.stats import Floats
+from dbtoll.errors import Invalid, Unavailable
+from dbtoll.interfaces import Collector, Machine, Process
+from dbtoll.model import AGENT, Json, Option, Resources
+from dbtoll.selfbench import Bound, Certificate, Say
+from dbtoll.selfbench.rig import native_arm
+
+ABOUT = "collectors: wrong (how many miss a known number of events), overhead of each on what it looks at"
+OPTIONS = {"pairs": Option("integer", 20, "of measurements with and without each collector")}
+
+PRIME = 7919
+FREE = 0.01
+"""A collector whose overhead's interval lies within that may run beside timed statements; every other one is barred from there."""
+WORK = {"probe": "round_trip_unix", "events": 20_000, "batches": 5}
+"""What the overhead is measured on: system calls and switches of two processes, as a server's are."""
+DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A probe whose events a collector counts: ``count`` finds them in what it tells. ``more``: how many others a program has
+    of its own at most; ``why``: of that bound."""
+
+    probe: str
+    count: Callable[[Json], int]
+    more: int = 0
+    why: str = ""
+
+    def missed(self, told: Json) -> bool:
+        return not PRIME <= self.count(told) <= PRIME + self.more
+
+
+KNOWN: Mapping[str, Known] = {
+    "calls": Known("system_call", lambda told: told["getppid"]["count"]),
+    "machine": Known("fork", lambda told: told["inside"]["forks"], 1000, "everybody on the machine is counted"),
+    "processes": Known(
+        "fault_anonymous", lambda told: told["minor_faults"], 600, "a program maps its own pages when it starts"
+    ),
+}
+
+
+def measure(options: Mapping[str, Any], say: Say) -> Certificate:
+    """On a native arm."""
+    counted: Json = {}
+    overhead: dict[str, list[float]] = {}
+    reasons: dict[str, str] = {}
+    with native_arm(Resources(memory_bytes=1 << 30), say) as (_, arm, _):
+        for name in registry.names("collectors"):
+            collector: Collector = registry.find("collectors", name)()
+            try:
+                counted[name] = known_number(arm, collector)
+            except Unavailable as error:
+                reasons[name] = error.message
+                continue
+            overhead[name] = _overhead(arm, collector, options["pairs"])
+            say(f"{name}: {KNOWN[name].count(counted[name])} of {PRIME}; {overhead[name][1]:+.2%}")
+    wrong = [name for name, told in counted.items() if KNOWN[name].missed(told)]
+    figures = {
+        "wrong": len(wrong),
+        "collectors": len(counted),
+        "overhead": overhead,
+        "barred_from_timed_passes": [
+            name for name, (low, _, high) in overhead.items() if not -FREE <= low <= high <= FREE
+        ],
+    }
+    told = {"counted": {name: KNOWN[name].count(each) for name, each in counted.items()}, "missing": reasons}
+    return Certificate("collectors", figures, {"wrong": Bound(most=0), "collectors": Bound(least=1)}, told)
+
+
+def known_number(machine: Machine, collector: Collector) -> Json:
+    """What the collector tells of a process whose child has PRIME events."""
+    process = _begin(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1})
+    try:
+        with collector.around(machine, process.pid) as told:
+            _let(machine, process)
+        return told()
+    finally:
+        process.signal(9)
+        process.wait(DEADLINE_S)
+
+
+def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]:
+    """How much longer what is looked at takes: lower bound, estimate, upper bound; in pairs whose order alternates."""
+    ratios = []
+    for pair in range(pairs):
+        found = {}
+        for looked_at in (True, False) if pair % 2 else (False, True):
+            process = _begin(machine, WORK)
+            try:
+                with collector.around(machine, process.pid) if looked_at else nullcontext():
+                    _let(machine, process)
+                found[looked_at] = _elapsed_ns(process)
+            finally:
+                process.signal(9)
+                process.wait(DEADLINE_S)
+        ratios.append(np.log(found[True] / found[False]))
+    values: Floats = np.array(ratios)
+    interval = stats.interval(values, 0.05, 2)
+    if interval is None:
+        raise Invalid("an overhead needs two pairs", "-o pairs=20")
+    return [float(np.expm1(each)) for each in (interval.low, interval.estimate, interval.high)]
+
+
+GO = "/tmp/go"
+
+
+def _begin(machine: Machine, asked: Json) -> Process:
+    """A shell that lives on, so that what its child did can be told of it, and that waits until it is let."""
+    machine.run(["rm", "-f", GO])
+    script = f"while [ ! -e {GO} ]; do sleep 0.02; done; {AGENT} probe '{json.dumps(asked)}'; sleep 600"
+    return machine.spawn(["sh", "-c", script])
+
+
+def _let(machine: Machine, process: Process) -> None:
+    """Returns when the probe has ended and the shell has waited for it."""
+    machine.put(GO, b"")
+    deadline = time.monotonic() + DEADLINE_S
+    while b"\n" not in process.output():
+        if time.monotonic() > deadline or not process.running():
+            raise Invalid("the probe that was to be counted told nothing", process.output().decode(errors="replace"))
+        time.sleep(0.02)
+    time.sleep(0.1)
+
+
+def _elapsed_ns(process: Process) -> float:
+    batches = json.loads(process.output())["batches"]
+    return float(np.median([batch["elapsed_ns"] / batch["events"] for batch in batches]))
