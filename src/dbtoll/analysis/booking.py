@@ -129,10 +129,15 @@ class Book:
             measured=float(np.mean(ledger.overhead_ns) / np.mean(ledger.baseline_ns)),
         )
 
+    def cost_ns(self, arm: str, probe: str) -> float | None:
+        """What one event of a probe costs, the median over rounds."""
+        known = self._costs.get((arm, probe))
+        return float(np.median(list(known.values()))) if known else None
+
     def cpu_ratio(self, arm: str) -> float | None:
         """How many times as long the search of primes takes in an arm."""
-        own, native = (self._costs.get((side, PRIMES)) for side in (arm, self.baseline))
-        return float(np.median(list(own.values())) / np.median(list(native.values()))) if own and native else None
+        own, native = (self.cost_ns(side, PRIMES) for side in (arm, self.baseline))
+        return own / native if own is not None and native is not None else None
 
     def _accounted(self, arm: str, levels: Levels, queries: Sequence[str], alpha: float) -> tuple[Amount, ...]:
         """Where the extra time went, by the state of the server's processes; the states of an execution add up to its time."""

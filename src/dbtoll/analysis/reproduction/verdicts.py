@@ -117,11 +117,8 @@ def _probe(parts: Parts, name: str, words: str) -> Told:
     found = parts.warm.comparison(OWN, f"query:{name}", "event_time")
     if found is None or found.estimate is None or found.low is None or found.high is None:
         return "nothing", "cannot tell", "it was not probed in this run"
-    costs = {each.arm: each.median_ns for each in parts.warm.result.times if each.query == name}
-    base, own = costs.get(parts.warm.baseline), costs.get(parts.warm.arm)
-    each = " and ".join(
-        f"{(cost or 0) / 1e3:.2f} us in {arm}" for arm, cost in ((parts.warm.baseline, base), (parts.warm.arm, own))
-    )
+    arms = (parts.warm.baseline, parts.warm.arm)
+    each = " and ".join(f"{(parts.warm.book.cost_ns(arm, name) or math.nan) / 1e3:.2f} us in {arm}" for arm in arms)
     told = f"{words} {each}: {_shown(found)}"
     outcome: Outcome = "reproduced" if found.low > 0 else "differs" if found.high <= 0 else "cannot tell"
     return told, outcome, "the direction, by a probe of one event; the size is another machine's"
