@@ -14,7 +14,7 @@ import numpy as np
 
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import VALUES, Times, event_time_ns, levels_key
+from dbtoll.analysis.samples import VALUES, Times, event_time_ns, levels_key, time_per_ended_ns
 from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
 from dbtoll.analysis.stats import Floats
 from dbtoll.model import Json
@@ -24,9 +24,9 @@ COLD = "_cold"
 USER_MODE = "user mode"
 EMULATED = "emulated instructions"
 
-EXCHANGE = {"recvfrom": 1, "sendto": 1}
-"""Calls of the server in one round trip, which the probe of round trips holds (src/backend/libpq/be-secure.c: secure_raw_read,
-secure_raw_write)."""
+EXCHANGE = ("recvfrom", "sendto")
+"""Of these the server makes one in each round trip, and the probe of round trips holds it (src/backend/libpq/be-secure.c:
+secure_raw_read, secure_raw_write)."""
 STARTS = ("fork", "vfork", "clone", "clone3")
 READS = ("read", "pread64", "readv", "preadv", "preadv2")
 WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
@@ -165,7 +165,7 @@ class Book:
 
     def ledgers(self, arm: str, levels: Levels) -> list[Ledger]:
         """One of each query that was timed, counted and probed in both arms, all of the same rounds."""
-        times = self.measured.times(levels, "run_time", False)
+        times = self._times(levels)
         if times is None or arm not in times.arms or self.baseline not in times.arms:
             return []
         timed = {query: _by_round(times, query, arm, self._references) for query in times.queries}
@@ -188,7 +188,7 @@ class Book:
 
     def predicted(self, arm: str, levels: Levels) -> dict[str, EffectResult]:
         """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs."""
-        times = self.measured.times(levels, "run_time", False)
+        times = self._times(levels)
         if times is None or self.baseline not in times.arms:
             return {}
         found = {}
@@ -209,6 +209,10 @@ class Book:
                 )
                 found[query] = EffectResult(whole.estimate, low, high)
         return found
+
+    def _times(self, levels: Levels) -> Times | None:
+        """Of an execution or, of transactions, of one of those that ended: the inverse of their throughput."""
+        return self.measured.times(levels, "run_time", False) or self.measured.times(levels, ended_time, False)
 
     @property
     def _references(self) -> list[str]:
@@ -297,7 +301,7 @@ class Book:
             value
             for visit in self.measured.instructions
             if visit.query == query and visit.levels == levels and not visit.first_touch
-            if (value := VALUES["run_time"](visit)) is not None and np.isfinite(value)
+            if (value := execution_ns(visit)) is not None and np.isfinite(value)
         ]
         if not counted:
             return None
@@ -312,6 +316,17 @@ class Book:
         return max(every - kernel, 0.0)
 
 
+def execution_ns(visit: Visit) -> float | None:
+    """Of one execution or, of transactions, of one that ended."""
+    return time_per_ended_ns(visit) if visit.window is not None else VALUES["run_time"](visit)
+
+
+def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
+    """As `samples.METRICS` are."""
+    if visit.window is not None and (value := time_per_ended_ns(visit)) is not None:
+        yield visit.query, value
+
+
 def events(counts: Json) -> dict[str, float]:
     """Item -> how many of one execution, by what the collectors counted; what none of them could count is not there."""
     found: dict[str, float] = {}
@@ -320,16 +335,16 @@ def events(counts: Json) -> dict[str, float]:
         told, executions = processes["counted"], processes["executions"]
         if (faults := told.get("minor_faults")) is not None:
             found[FAULTS.name] = faults / executions
+        found[ROUND_TRIPS.name] = trips = processes["round_trips"] / executions
         # The server sleeps once for each round trip, whose probe holds that switch.
         switches = [told.get(name) for name in ("voluntary_switches", "involuntary_switches")]
         if None not in switches:
-            found[SWITCHES.name] = max(0.0, sum(switches) / executions - 1)
-        found[ROUND_TRIPS.name] = 1.0
+            found[SWITCHES.name] = max(0.0, sum(switches) / executions - trips)
     if calls.get("executions"):
         executions = calls["executions"]
         left = {name: call["count"] / executions for name, call in calls["counted"].items()}
-        for name, count in EXCHANGE.items():
-            left[name] = max(0.0, left.get(name, 0.0) - count)
+        for name in EXCHANGE:
+            left[name] = max(0.0, left.get(name, 0.0) - calls["round_trips"] / executions)
         for kind, names in ((READ_CALLS, READS), (WRITE_CALLS, WRITES), (LOOKUP_CALLS, LOOKUPS), (PROCESSES, STARTS)):
             found[kind.name] = sum(left.pop(name, 0.0) for name in names)
         found[OTHER_CALLS.name] = sum(left.values())

@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from dbtoll.analysis import checks
-from dbtoll.analysis.samples import METRICS, Times, collect, levels_key
+from dbtoll.analysis.samples import METRICS, Metric, Times, collect, levels_key
 from dbtoll.analysis.shape import Levels
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
@@ -73,10 +73,10 @@ class Measured:
         """The visits at one combination of levels."""
         return self._by_levels[levels_key(levels)]
 
-    def times(self, levels: Levels, metric: str, first_touch: bool) -> Times | None:
-        """The arrays of one metric, of steady visits or of first touches."""
+    def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> Times | None:
+        """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first touches."""
         chosen = (visit for visit in self.of(levels) if visit.first_touch is first_touch)
-        return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric])
+        return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)
 
     def invalid(self, arm: str) -> str | None:
         """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import MAIN_METRICS, Experiment
+from dbtoll.model import MAIN_METRICS, Experiment, ended_well
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[Timing], "int | None"]
@@ -87,6 +87,15 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
     kinds = window["transactions"]
     committed = sum(kind["committed"] for name, kind in kinds.items() if counted in (None, name))
     return window["length_ns"] / committed if committed else math.nan
+
+
+def time_per_ended_ns(visit: Visit) -> float | None:
+    """The same of all transactions that ended well, of whatever kind."""
+    window = visit.window
+    if window is None:
+        return None
+    ended = ended_well(window)
+    return window["length_ns"] / ended if ended else math.nan
 
 
 def event_time_ns(visit: Visit) -> float | None:

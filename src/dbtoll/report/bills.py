@@ -136,9 +136,10 @@ def sentence(ledger: LedgerResult) -> str:
     ordered = sorted(ledger.items, key=lambda entry: -entry.amount.ns)
     named = [entry for entry in ordered if entry.amount.ns > NAMED_SHARE * overhead_ns]
     told = "; ".join(_told(entry, overhead_ns) for entry in named) or "no item that was counted explains any of it"
-    queries = words.plural(len(ledger.queries), "query", "queries")
+    many = len(ledger.queries)
+    what = f"{words.plural(many, 'query', 'queries')} take longer, once each" if many > 1 else "it takes longer"
     return (
-        f"Of the {words.time_of(overhead_ns)} that {queries} take longer, once each: {told}. "
+        f"Of the {words.time_of(overhead_ns)} that {what}: {told}. "
         f"Not explained: {_share(ledger.unexplained, overhead_ns)}."
     )
 

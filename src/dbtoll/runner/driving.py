@@ -285,12 +285,14 @@ def _quiet(running: RunningArm) -> None:
 
 
 def _work(driven: Driven) -> Json:
-    """How many executions or transactions there were, and what they took together."""
+    """How many executions or transactions there were, what they took together, and how often they went there and back."""
     if driven.window is not None:
         ended = sum(_ended(kind) for kind in driven.window["transactions"].values())
-        return {"executions": ended, "elapsed_ns": driven.window["length_ns"]}
+        trips = driven.window["round_trips"]
+        return {"executions": ended, "round_trips": trips, "elapsed_ns": driven.window["length_ns"]}
     return {
         "executions": len(driven.executions),
+        "round_trips": len(driven.executions),
         "elapsed_ns": sum(timing.end_ns - timing.start_ns for timing in driven.executions),
     }
 

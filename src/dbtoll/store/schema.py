@@ -103,7 +103,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why). In a counting pass only
-    ``counts``: collector -> ``counted`` in so many ``executions`` that took ``elapsed_ns``, or why it is ``missing``."""
+    ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why it is ``missing``."""
 
     round: int
     arm: str

@@ -1,0 +1,123 @@
+"""Probes beside the tools that the field knows: lmbench, sysbench and fio, where they are installed (METHOD, "Probes").
+
+Both measure in turn; the medians of their ratios must agree. What a tool measures otherwise is said where its figure is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from dbtoll.channel.binary import find_agent
+
+AGREE = 0.15
+TURNS = 7
+LMBENCH = Path("/usr/lib/lmbench/bin")
+"""Debian's package lmbench (non-free) keeps its programs in a folder by machine below it."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A probe, the tool's command, and the ns that its output tells. ``events``: of ours in one of theirs."""
+
+    probe: str
+    tool: str
+    words: list[str]
+    told_ns: Callable[[str], float]
+    events: float = 1.0
+
+
+def microseconds(text: str) -> float:
+    """lmbench says ``Simple syscall: 0.0734 microseconds``."""
+    found = re.search(r": *([\d.]+) microseconds", text)
+    assert found, text
+    return float(found[1]) * 1000
+
+
+def sysbench_ns(text: str) -> float:
+    found = re.search(r"events per second: *([\d.]+)", text)
+    assert found, text
+    return 1e9 / float(found[1])
+
+
+def fio_ns(text: str) -> float:
+    job = json.loads(text[text.index("{") :])["jobs"][0]
+    return 1e9 / max(job["read"]["iops"], job["write"]["iops"])
+
+
+def fio(mode: str, *, direct: bool) -> list[str]:
+    """The same file size, page and depth as ours; no fsync in between."""
+    return [
+        *("--name=agreement", "--filename=FOLDER/fio", f"--rw={mode}", "--bs=8k", "--size=64m", "--ioengine=psync"),
+        *(
+            f"--direct={int(direct)}",
+            "--time_based",
+            "--runtime=2",
+            "--output-format=json",
+            "--invalidate=0",
+            "--thread",
+        ),
+    ]
+
+
+SHARED = [
+    Shared("primes", "sysbench", ["cpu", "--cpu-max-prime=10000", "--threads=1", "--time=2", "run"], sysbench_ns),
+    Shared("read_random_direct", "fio", fio("randread", direct=True), fio_ns),
+    Shared("read_sequential_direct", "fio", fio("read", direct=True), fio_ns),
+    Shared("write_random_direct", "fio", fio("randwrite", direct=True), fio_ns),
+    Shared("write_sequential_direct", "fio", fio("write", direct=True), fio_ns),
+    Shared("system_call", "lat_syscall", ["-N", "3", "null"], microseconds),
+    Shared("system_call_read", "lat_syscall", ["-N", "3", "read"], microseconds),
+    Shared("system_call_write", "lat_syscall", ["-N", "3", "write"], microseconds),
+    Shared("signal", "lat_sig", ["-N", "3", "catch"], microseconds),
+    Shared("fork", "lat_proc", ["-N", "3", "fork"], microseconds),
+    Shared("round_trip_unix", "lat_unix", ["-N", "3"], microseconds),
+    # One of theirs is a round trip, two of our switches.
+    Shared("switch_pipe", "lat_pipe", ["-N", "3"], microseconds, events=2),
+]
+
+
+def program(tool: str) -> str | None:
+    """Where a tool is."""
+    return shutil.which(tool) or next((str(path) for path in sorted(LMBENCH.glob(f"**/{tool}"))), None)
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=lambda shared: f"{shared.probe}-{shared.tool}")
+def test_a_probe_agrees_with_the_tool_that_measures_the_same(shared: Shared, tmp_path: Path) -> None:
+    tool = program(shared.tool)
+    if tool is None:
+        package = "lmbench" if shared.tool.startswith("lat_") else shared.tool
+        pytest.skip(f"no {shared.tool} is installed: apt-get install {package}")
+    folder = Path("/var/tmp") / tmp_path.name  # a disk, where /tmp may be memory
+    folder.mkdir()
+    try:
+        ratios = [ours_ns(shared.probe, folder) * shared.events / theirs_ns(tool, shared, folder) for _ in range(TURNS)]
+    finally:
+        shutil.rmtree(folder)
+    assert abs(median(ratios) - 1) <= AGREE, ratios
+
+
+def on_one_processor(words: list[str]) -> str:
+    """What it prints; some tools print to their error output."""
+    done = subprocess.run(["taskset", "-c", "0", *words], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout + done.stderr
+
+
+def ours_ns(probe: str, folder: Path) -> float:
+    asked = {"probe": probe, "folder": str(folder), "batches": 100, "batch_ns": 10_000_000}
+    told = json.loads(on_one_processor([str(find_agent()), "probe", json.dumps(asked)]))
+    return median(batch["elapsed_ns"] / batch["events"] for batch in told["batches"])
+
+
+def theirs_ns(tool: str, shared: Shared, folder: Path) -> float:
+    return shared.told_ns(on_one_processor([tool, *(word.replace("FOLDER", str(folder)) for word in shared.words)]))
