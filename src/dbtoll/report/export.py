@@ -20,6 +20,7 @@ from dbtoll.report import words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.analysis.shape import Amount
     from dbtoll.model import Json
     from dbtoll.store.reader import Run
     from dbtoll.store.schema import Timing, Visit
@@ -102,6 +103,29 @@ _COMPARISON = {
 }
 
 
+_PROBE = {
+    "probe": "VARCHAR",
+    "order": "BIGINT",
+    "void": "BOOLEAN",
+    "batch": "BIGINT",
+    "events": "BIGINT",
+    "elapsed_ns": "BIGINT",
+    "cpu_ns": "BIGINT",
+}
+_BOOKED = {
+    "query": "VARCHAR",
+    "kind": "VARCHAR",
+    "item": "VARCHAR",
+    "ns": "DOUBLE",
+    "low_ns": "DOUBLE",
+    "high_ns": "DOUBLE",
+    "count": "DOUBLE",
+    "cost_ns": "DOUBLE",
+    "baseline_count": "DOUBLE",
+    "baseline_cost_ns": "DOUBLE",
+}
+
+
 def write(folder: Path, result: Result, run: Run) -> list[Path]:
     """``samples`` and ``results``, each as .csv and .parquet, in ``folder``/tables; returns their paths.
 
@@ -117,6 +141,12 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     results = {"run": "VARCHAR", **_ARM, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **_COMPARISON}
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
     written = _write(target, "results", results, _results(result, factors))
+    if any(visit.batches is not None for visit, *_ in run.all_visits()):
+        probes = {**_BEFORE_LEVELS, **_ARM, **_PROBE}
+        written += _write(target, "probes", probes, _probes(run, factors, emulated))
+    if result.ledgers:
+        ledgers = {"run": "VARCHAR", **_ARM, "baseline": "VARCHAR", **levels, **_BOOKED}
+        written += _write(target, "ledger", ledgers, _ledger(result, factors))
     if all(visit.window is None for visit, *_ in run.all_visits()):
         return [*_write(target, "samples", samples, _samples(run, factors, emulated)), *written]
     window = {**_BEFORE_LEVELS, **_ARM, **levels, **_WINDOW}
@@ -198,22 +228,39 @@ def _response_times(run: Run, factors: Sequence[str], emulated: Collection[str])
 
 
 def _samples(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
-    kept = {id(visit) for visit in Measured(run).visits}
-    for visit, attempt, complete in run.all_visits():
-        at = {
-            "run": run.begin.run,
-            "round": visit.round,
-            "attempt": attempt,
-            "complete": complete,
-            **_of_arm(visit.arm, emulated=visit.arm in emulated),
-            **{factor: visit.levels.get(factor) for factor in factors},
-            **_of_visit(visit),
-            "void": complete and id(visit) not in kept,
-        }
+    for visit, at in _visits(run, factors, emulated):
+        if visit.batches is not None or visit.counts is not None:
+            continue
         for index, timing in enumerate(visit.executions):
             yield {**at, "execution": index, **_of_timing(timing)}
         if not visit.executions:
             yield at
+
+
+def _probes(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    for visit, at in _visits(run, factors, emulated):
+        for index, batch in enumerate(visit.batches or ()):
+            counts = {name: getattr(batch, name) for name in batch.__struct_fields__}
+            yield {**at, "probe": visit.query, "batch": index, **counts}
+
+
+def _visits(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[Visit, dict[str, Any]]]:
+    measured = Measured(run)
+    kept = {id(visit) for visit in (*measured.visits, *measured.instructions)}
+    for visit, attempt, complete in run.all_visits():
+        yield (
+            visit,
+            {
+                "run": run.begin.run,
+                "round": visit.round,
+                "attempt": attempt,
+                "complete": complete,
+                **_of_arm(visit.arm, emulated=visit.arm in emulated),
+                **{factor: visit.levels.get(factor) for factor in factors},
+                **_of_visit(visit),
+                "void": complete and visit.counts is None and id(visit) not in kept,
+            },
+        )
 
 
 def _of_arm(name: str, *, emulated: bool) -> dict[str, Any]:
@@ -267,6 +314,33 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
         "drop_low": c.drop.low if c.drop else None,
         "drop_high": c.drop.high if c.drop else None,
     }
+
+
+def _ledger(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A row per item of each query; ``kind`` keeps the two ledgers apart."""
+    result = words.labelled(result)
+    emulated = {arm.name for arm in result.arms if arm.emulated}
+    for ledger in result.ledgers:
+        head = {
+            "run": result.run,
+            "arm": ledger.arm,
+            "emulated": ledger.arm in emulated,
+            "baseline": ledger.baseline,
+            **{factor: ledger.levels.get(factor) for factor in factors},
+        }
+        for query in ledger.queries:
+            of_query = {**head, "query": query.query}
+            for entry in query.items:
+                counts = {name: getattr(entry, name) for name in _BOOKED if hasattr(entry, name)}
+                yield of_query | {"kind": "explained", **_booked(entry.amount), **counts}
+            for amount in (query.overhead, query.unexplained):
+                yield of_query | {"kind": "explained", **_booked(amount)}
+            for amount in query.accounted:
+                yield of_query | {"kind": "accounted", **_booked(amount)}
+
+
+def _booked(amount: Amount) -> dict[str, Any]:
+    return {"item": amount.name, "ns": amount.ns, "low_ns": amount.low_ns, "high_ns": amount.high_ns}
 
 
 def _write(target: Path, name: str, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> list[Path]:
