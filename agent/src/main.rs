@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         ["exchange", kind, place, connections, seconds] => exchange(kind, place, connections, seconds),
         ["probe", request] => probe::run(request),
         ["calls", pid] => collect::calls::run(pid),
+        ["events", pid] => collect::events::run(pid),
         // What `probe` executes to see what that costs.
         ["exit"] => Ok(()),
         ["tpch", ref options @ ..] => tpch::command::run(options),

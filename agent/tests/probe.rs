@@ -121,6 +121,36 @@ fn calls_are_counted_exactly() {
 }
 
 #[test]
+fn events_are_counted_by_the_kernel_itself() {
+    let mut subject = waiting("fault_anonymous");
+    let mut said = BufReader::new(subject.stdout.take().unwrap());
+    assert_eq!(line(&mut said), "ready\n");
+    let mut counting = Command::new(AGENT);
+    counting.args(["events", &subject.id().to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut counting = counting.spawn().unwrap();
+    let mut told = BufReader::new(counting.stdout.take().unwrap());
+    let first = line(&mut told);
+    if first.is_empty() {
+        // A kernel without them says so.
+        assert!(!counting.wait().unwrap().success());
+        let _ = (subject.kill(), subject.wait());
+        return;
+    }
+    assert_eq!(first, "{\"ready\":true}\n");
+    subject.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(line(&mut said).contains("batches"));
+    end(&counting);
+    let seen: Value = serde_json::from_str(&line(&mut told)).unwrap();
+    assert!(counting.wait().unwrap().success());
+    let faults = seen["events"]["minor_faults"].as_u64().unwrap();
+    assert!((PRIME..PRIME + 600).contains(&faults), "{seen}");
+    for (name, count) in seen["events"].as_object().unwrap() {
+        assert_eq!(count.is_null(), seen["missing"].get(name).is_some(), "{seen}");
+    }
+    assert!(subject.wait().unwrap().success());
+}
+
+#[test]
 fn what_a_traced_process_starts_is_traced_and_what_is_let_go_lives_on() {
     let script = "read line; for i in 1 2 3; do /bin/true; done; echo done; read line; echo alive";
     let mut shell = Command::new("sh");

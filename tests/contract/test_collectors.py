@@ -9,7 +9,7 @@ import pytest
 
 from dbtoll import interfaces, registry
 from dbtoll.interfaces import Machine
-from dbtoll.selfbench.collectors import KNOWN, known_number
+from dbtoll.selfbench.collectors import KNOWN, PRIME, beginning, known_number, let
 
 OpenArm = Callable[..., Machine]
 
@@ -38,3 +38,18 @@ def test_a_known_number_of_events_is_counted(name: str, open_arm: OpenArm) -> No
 def test_who_is_not_there_cannot_be_counted(name: str, open_arm: OpenArm) -> None:
     machine = open_arm()
     assert registry.find("collectors", name)().lacks(machine, 4_000_000)
+
+
+def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None:
+    machine = open_arm()
+    subject = beginning(machine, {"probe": "system_call_stat", "events": PRIME, "batches": 1, "folder": "/tmp"})
+    with registry.find("collectors", "events")().around(machine, subject.pid) as seen:
+        let(machine, subject)
+    told = seen()
+    if told["calls"] is None:
+        pytest.skip(f"no tracepoints of system calls here: {told['missing']['calls']}")
+    other = beginning(machine, {"probe": "system_call_stat", "events": PRIME, "batches": 1, "folder": "/tmp"})
+    with registry.find("collectors", "calls")().around(machine, other.pid) as traced:
+        let(machine, other)
+    assert told["calls"]["newfstatat"] == traced()["newfstatat"]["count"]
+    assert told["calls"]["newfstatat"] >= PRIME

@@ -3,10 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use std::{fs, mem, ptr, thread};
+use std::{fs, mem, ptr};
 
 use serde::Serialize;
 
@@ -42,7 +39,7 @@ struct Report {
 /// Says `{"ready": true}` when it looks, and what it saw when it is told to end (SIGTERM) or nothing is left to look at.
 pub fn run(pid: &str) -> Result<(), String> {
     let pid = pid.parse().map_err(|_| format!("{pid} is not the number of a process"))?;
-    let over = wake_when_told_to_end();
+    let over = super::told_to_end();
     let mut tracer = Tracer::attach(pid).map_err(|failure| failure.message)?;
     println!("{{\"ready\":true}}");
     io::stdout().flush().map_err(|error| error.to_string())?;
@@ -56,39 +53,6 @@ pub fn run(pid: &str) -> Result<(), String> {
     let report = Report { calls, tasks: tracer.seen.len() as u64 };
     println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
     Ok(())
-}
-
-extern "C" fn wake(_: libc::c_int) {}
-
-/// True once SIGTERM has come; the thread that calls this is then interrupted, also in the middle of a wait.
-fn wake_when_told_to_end() -> Arc<AtomicBool> {
-    // SAFETY: all-zero sets and actions are valid, the handler does nothing, and it is installed without flags, so that waits are
-    // interrupted. No other thread exists yet that could take the signal.
-    let (this, told_by) = unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = wake as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut());
-        let mut signals: libc::sigset_t = mem::zeroed();
-        libc::sigemptyset(&raw mut signals);
-        libc::sigaddset(&raw mut signals, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, ptr::null_mut());
-        (libc::pthread_self(), signals)
-    };
-    let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
-    thread::spawn(move || {
-        let mut signal = 0;
-        // SAFETY: both pointers are to live variables of the right type.
-        unsafe { libc::sigwait(&raw const told_by, &raw mut signal) };
-        told.store(true, Ordering::SeqCst);
-        loop {
-            // Again and again: the first may come right before a wait begins. The process ends soon.
-            // SAFETY: the main thread lives as long as the process.
-            unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-    over
 }
 
 /// Between its entry and its exit a call is under way.
@@ -142,8 +106,8 @@ impl Tracer {
         self.seen.insert(task);
     }
 
-    fn follow(&mut self, over: &AtomicBool) -> Result<(), Failure> {
-        while !over.load(Ordering::SeqCst) && !self.tasks.is_empty() {
+    fn follow(&mut self, over: &super::ToldToEnd) -> Result<(), Failure> {
+        while !over.is_so() && !self.tasks.is_empty() {
             match next_stop() {
                 Ok((task, status)) => self.stopped(task, status),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -229,7 +193,7 @@ fn is_stopping(signal: libc::c_int) -> bool {
 }
 
 /// Threads of a process and of its descendants.
-fn tasks_of(pid: u32) -> Vec<libc::pid_t> {
+pub(super) fn tasks_of(pid: u32) -> Vec<libc::pid_t> {
     let mut found = Vec::new();
     let mut waiting = vec![pid];
     while let Some(process) = waiting.pop() {

@@ -50,6 +50,12 @@ class Known:
 
 KNOWN: Mapping[str, Known] = {
     "calls": Known("system_call", lambda told: told["getppid"]["count"]),
+    "events": Known(
+        "fault_anonymous",
+        lambda told: told["events"]["minor_faults"],
+        600,
+        "a program maps its own pages when it starts",
+    ),
     "machine": Known("fork", lambda told: told["inside"]["forks"], 1000, "everybody on the machine is counted"),
     "processes": Known(
         "fault_anonymous", lambda told: told["minor_faults"], 600, "a program maps its own pages when it starts"
@@ -87,10 +93,10 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 def known_number(machine: Machine, collector: Collector) -> Json:
     """What the collector tells of a process whose child has PRIME events."""
-    process = _begin(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1})
+    process = beginning(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1})
     try:
         with collector.around(machine, process.pid) as told:
-            _let(machine, process)
+            let(machine, process)
         return told()
     finally:
         process.signal(9)
@@ -103,10 +109,10 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
     for pair in range(pairs):
         found = {}
         for looked_at in (True, False) if pair % 2 else (False, True):
-            process = _begin(machine, WORK)
+            process = beginning(machine, WORK)
             try:
                 with collector.around(machine, process.pid) if looked_at else nullcontext():
-                    _let(machine, process)
+                    let(machine, process)
                 found[looked_at] = _elapsed_ns(process)
             finally:
                 process.signal(9)
@@ -122,14 +128,14 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
 GO = "/tmp/go"
 
 
-def _begin(machine: Machine, asked: Json) -> Process:
+def beginning(machine: Machine, asked: Json) -> Process:
     """A shell that lives on, so that what its child did can be told of it, and that waits until it is let."""
     machine.run(["rm", "-f", GO])
     script = f"while [ ! -e {GO} ]; do sleep 0.02; done; {AGENT} probe '{json.dumps(asked)}'; sleep 600"
     return machine.spawn(["sh", "-c", script])
 
 
-def _let(machine: Machine, process: Process) -> None:
+def let(machine: Machine, process: Process) -> None:
     """Returns when the probe has ended and the shell has waited for it."""
     machine.put(GO, b"")
     deadline = time.monotonic() + DEADLINE_S
