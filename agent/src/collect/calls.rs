@@ -267,7 +267,7 @@ fn told_by_registers(task: libc::pid_t, error: io::Error) -> io::Result<Info> {
         }
         registers
     };
-    let result = registers.rax.cast_signed();
+    let result = i64::from_ne_bytes(registers.rax.to_ne_bytes());
     Ok(if result == -i64::from(libc::ENOSYS) {
         Info::Entry(registers.orig_rax)
     } else {

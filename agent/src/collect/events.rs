@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::calls::tasks_of;
 use crate::failure::Failure;
 
-/// linux/perf_event.h.
+/// `include/uapi/linux/perf_event.h`.
 const TYPE_HARDWARE: u32 = 0;
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;

@@ -1,6 +1,11 @@
 //! What a database's executor does most of its time, in small: none of these enters the kernel, each has its own mix of instructions and
 //! of memory that is not in the caches, so that together they tell what both cost in a machine.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "keys, places and digits of tables whose sizes are constants here, far below 2^32"
+)]
+
 use std::cmp::Ordering;
 use std::hint::black_box;
 
