@@ -42,14 +42,16 @@ def test_who_is_not_there_cannot_be_counted(name: str, open_arm: OpenArm) -> Non
 
 def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None:
     machine = open_arm()
-    subject = beginning(machine, {"probe": "system_call_stat", "events": PRIME, "batches": 1, "folder": "/tmp"})
+    subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
     with registry.find("collectors", "events")().around(machine, subject.pid) as seen:
         let(machine, subject)
     told = seen()
     if told["calls"] is None:
         pytest.skip(f"no tracepoints of system calls here: {told['missing']['calls']}")
-    other = beginning(machine, {"probe": "system_call_stat", "events": PRIME, "batches": 1, "folder": "/tmp"})
+    other = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
     with registry.find("collectors", "calls")().around(machine, other.pid) as traced:
         let(machine, other)
-    assert told["calls"]["newfstatat"] == traced()["newfstatat"]["count"]
-    assert told["calls"]["newfstatat"] >= PRIME
+    assert told["calls"]["getppid"] == traced()["getppid"]["count"] == PRIME
+    # The shell goes on while one counter after the other is read.
+    named = sum(count for name, count in told["calls"].items() if name != "all")
+    assert abs(told["calls"]["all"] - named) < 200

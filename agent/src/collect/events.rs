@@ -4,15 +4,17 @@
 //! BIAS: a counter of the processor that has to share its register is scaled by the time that it had it.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 use serde::Serialize;
 
 use super::calls::tasks_of;
+use super::names::known;
 use crate::failure::Failure;
 
 /// `include/uapi/linux/perf_event.h`.
@@ -44,6 +46,11 @@ const EVENTS: &[(&str, u32, u64, bool)] = &[
     ("data_tlb_misses", TYPE_CACHE, DATA_TLB_MISSES, false),
 ];
 
+/// `PERF_EVENT_IOC_SET_FILTER`: `_IOW('$', 6, char *)`.
+const SET_FILTER: libc::Ioctl = 0x4008_2406;
+/// What is told beside the calls by name.
+const ALL_CALLS: &str = "all";
+
 /// Where the kernel shows its tracepoints; also mounted here, for this process alone, where nobody has.
 const TRACING: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -65,7 +72,7 @@ struct Attributes {
 struct Report {
     /// None: this machine does not count it; `missing` says why.
     events: BTreeMap<String, Option<u64>>,
-    /// By name; None: this kernel has no tracepoints, or does not let us.
+    /// By name, and `all` of them, also those without one; None: this kernel has no tracepoints, or does not let us.
     calls: Option<BTreeMap<String, u64>>,
     missing: BTreeMap<String, String>,
 }
@@ -98,12 +105,7 @@ pub fn run(pid: &str) -> Result<(), String> {
     if counting.is_empty() {
         return Err(format!("this kernel counts no events: {}", missing.values().next().map_or("", String::as_str)));
     }
-    let calls = tracepoints().and_then(|found| {
-        found
-            .into_iter()
-            .map(|(name, id)| count(&name, &tasks, TYPE_TRACEPOINT, id, false))
-            .collect::<Result<Vec<_>, _>>()
-    });
+    let calls = calls_of(&tasks);
     println!("{{\"ready\":true}}");
     io::stdout().flush().map_err(|error| error.to_string())?;
     over.wait();
@@ -178,26 +180,28 @@ fn total(counting: &Counting) -> Result<Option<u64>, Failure> {
     Ok(Some(sum))
 }
 
-/// Of every system call: its name and the number of the tracepoint at its entry.
-fn tracepoints() -> io::Result<Vec<(String, u64)>> {
-    let folder = tracing()?.join("events/syscalls");
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(call) = name.strip_prefix("sys_enter_") {
-            let id = fs::read_to_string(entry.path().join("id"))?;
-            found.push((
-                call.to_owned(),
-                id.trim().parse().map_err(|_| io::Error::other("a tracepoint has no number"))?,
-            ));
+/// One counter for each system call that has a name, all at the one tracepoint that every call passes: to switch on a tracepoint of
+/// each takes the kernel many ms.
+fn calls_of(tasks: &[libc::pid_t]) -> io::Result<Vec<Counting>> {
+    let id = fs::read_to_string(tracing()?.join("events/raw_syscalls/sys_enter/id"))?;
+    let id = id.trim().parse().map_err(|_| io::Error::other("the tracepoint has no number"))?;
+    let mut found = vec![count(ALL_CALLS, tasks, TYPE_TRACEPOINT, id, false)?];
+    for (number, name) in known() {
+        let counting = count(name, tasks, TYPE_TRACEPOINT, id, false)?;
+        let filter = CString::new(format!("id == {number}")).map_err(io::Error::other)?;
+        for counter in &counting.counters {
+            // SAFETY: the text ends with a zero and lives as long as the call.
+            if unsafe { libc::ioctl(counter.as_raw_fd(), SET_FILTER, filter.as_ptr()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
         }
+        found.push(counting);
     }
     Ok(found)
 }
 
 fn tracing() -> io::Result<PathBuf> {
-    if let Some(folder) = TRACING.iter().map(Path::new).find(|folder| folder.join("events/syscalls").is_dir()) {
+    if let Some(folder) = TRACING.iter().map(Path::new).find(|folder| folder.join("events/raw_syscalls").is_dir()) {
         return Ok(folder.to_owned());
     }
     let target = Path::new(TRACING[0]);

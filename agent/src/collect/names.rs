@@ -6,6 +6,11 @@ pub fn name_of(number: u64) -> String {
     known.map_or_else(|| format!("call_{number}"), |(_, name)| (*name).to_owned())
 }
 
+/// Number and name of each that has one.
+pub fn known() -> impl Iterator<Item = (libc::c_long, &'static str)> {
+    COMMON.iter().chain(OLD).copied()
+}
+
 macro_rules! names {
     ($($number:ident $name:literal),* $(,)?) => {
         &[$((libc::$number, $name)),*]

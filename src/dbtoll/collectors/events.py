@@ -30,6 +30,6 @@ class Collector:
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
         """See interfaces.Collector: ``events`` (name -> how many, None where this machine does not count it), ``calls`` (name ->
-        how many; None: no tracepoints) and ``missing`` (name -> why)."""
+        how many, with ``all`` of them; None: no tracepoints) and ``missing`` (name -> why)."""
         with looking_on(machine, pid, self.name, WHAT) as told:
             yield told
