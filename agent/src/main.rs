@@ -16,7 +16,7 @@ use dbtoll_agent::{children, collect, device, guest, launch, probe, tpch};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
     | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
-    | probe REQUEST | calls PID | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
+    | probe REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
@@ -49,6 +49,9 @@ fn main() -> ExitCode {
         ["probe", request] => probe::run(request),
         ["calls", pid] => collect::calls::run(pid),
         ["events", pid] => collect::events::run(pid),
+        ["tracepoints", pid] => collect::tracepoints::run(pid),
+        ["faults", pid] => collect::faults::run(pid),
+        ["blocks"] => collect::blocks::run(),
         // What `probe` executes to see what that costs.
         ["exit"] => Ok(()),
         ["tpch", ref options @ ..] => tpch::command::run(options),

@@ -377,6 +377,23 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Accounting(Protocol):
+    """Power of an engine that keeps accounts of its own: of the pages that its sessions touch, and of what they wait for."""
+
+    def account(self, session: Session, statement: Statement) -> Json:
+        """Of one execution of a statement, which this is: name -> how many. Unavailable for a text of which it cannot tell."""
+        ...
+
+    def accounts(self, session: Session) -> Json:
+        """Of all sessions since the server started: name -> how many; may nest."""
+        ...
+
+    def waiting(self, session: Session) -> list[str]:
+        """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
+        ...
+
+
+@runtime_checkable
 class Committing(Protocol):
     """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
 

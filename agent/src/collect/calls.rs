@@ -2,7 +2,7 @@
 //! does, and slows down what it looks at many times over, so it belongs into a counting pass and never into a timed one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::{self, Write};
+use std::io;
 use std::{fs, mem, ptr};
 
 use serde::Serialize;
@@ -38,11 +38,10 @@ struct Report {
 
 /// Says `{"ready": true}` when it looks, and what it saw when it is told to end (SIGTERM) or nothing is left to look at.
 pub fn run(pid: &str) -> Result<(), String> {
-    let pid = pid.parse().map_err(|_| format!("{pid} is not the number of a process"))?;
+    let pid = super::number_of_process(pid)?;
     let over = super::told_to_end();
     let mut tracer = Tracer::attach(pid).map_err(|failure| failure.message)?;
-    println!("{{\"ready\":true}}");
-    io::stdout().flush().map_err(|error| error.to_string())?;
+    super::say_ready()?;
     let seen = tracer.follow(&over);
     tracer.detach();
     seen.map_err(|failure| failure.message)?;
@@ -50,9 +49,7 @@ pub fn run(pid: &str) -> Result<(), String> {
         return Err(format!("this kernel does not tell a tracer which system calls there are: {error}"));
     }
     let calls = tracer.calls.iter().map(|(&number, &calls)| (name_of(number), calls)).collect();
-    let report = Report { calls, tasks: tracer.seen.len() as u64 };
-    println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
-    Ok(())
+    super::tell(&Report { calls, tasks: tracer.seen.len() as u64 })
 }
 
 /// Between its entry and its exit a call is under way.

@@ -1,13 +1,34 @@
 //! Collectors that are programs of their own, run beside a server in a counting pass (docs/METHOD.md, "Ledgers").
 
+pub mod blocks;
 pub mod calls;
 pub mod events;
+pub mod faults;
 mod names;
+mod perf;
+pub mod tracepoints;
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{mem, ptr, thread};
+
+use serde::Serialize;
+
+fn number_of_process(pid: &str) -> Result<u32, String> {
+    pid.parse().map_err(|_| format!("{pid} is not the number of a process"))
+}
+
+fn say_ready() -> Result<(), String> {
+    println!("{{\"ready\":true}}");
+    io::stdout().flush().map_err(|error| error.to_string())
+}
+
+fn tell(found: &impl Serialize) -> Result<(), String> {
+    println!("{}", serde_json::to_string(found).map_err(|error| error.to_string())?);
+    Ok(())
+}
 
 /// Whether SIGTERM has come.
 pub(crate) struct ToldToEnd(Arc<AtomicBool>);

@@ -54,6 +54,8 @@ pub struct Processes {
     /// Of live threads.
     pub run_ns: Option<u64>,
     pub run_queue_wait_ns: Option<u64>,
+    /// Waiting for block devices, of live threads; None where the kernel's delay accounting is off.
+    pub block_io_wait_ns: Option<u64>,
     pub rss_bytes: Option<u64>,
 }
 
@@ -69,6 +71,8 @@ pub struct Machine {
     pub steal_ns: Option<u64>,
     pub context_switches: Option<u64>,
     pub forks: Option<u64>,
+    /// Of all its guests, where it has KVM.
+    pub kvm_exits: Option<u64>,
     pub pages_in_bytes: Option<u64>,
     pub pages_out_bytes: Option<u64>,
     pub minor_faults: Option<u64>,
@@ -151,6 +155,7 @@ mod field {
     pub const CHILDREN_USER: usize = 16;
     pub const CHILDREN_SYSTEM: usize = 17;
     pub const RSS: usize = 24;
+    pub const BLOCK_IO_DELAY: usize = 42;
 }
 
 impl Stat {
@@ -209,13 +214,15 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
     };
     let io: Vec<_> = stats.iter().map(|stat| fs::read_to_string(format!("/proc/{}/io", stat.pid)).ok()).collect();
     let io_total = |key: &str| io.iter().map(|text| labelled(text.as_deref()?, key)).sum::<Option<u64>>();
-    let threads: Vec<_> = stats.iter().map(|stat| Threads::read(stat.pid)).collect();
+    let threads: Vec<_> = stats.iter().map(|stat| Threads::read(stat.pid, units)).collect();
     let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| threads.iter().map(of).sum::<Option<u64>>();
     Processes {
         count: stats.len() as u64,
         user_ns: with_children(field::USER, field::CHILDREN_USER, units.tick_ns),
         system_ns: with_children(field::SYSTEM, field::CHILDREN_SYSTEM, units.tick_ns),
-        minor_faults: with_children(field::MINOR_FAULTS, field::CHILDREN_MINOR_FAULTS, 1),
+        // A kernel in which this program has had none does not count them (gVisor).
+        minor_faults: with_children(field::MINOR_FAULTS, field::CHILDREN_MINOR_FAULTS, 1)
+            .filter(|_| Stat::read(std::process::id()).and_then(|own| own.get(field::MINOR_FAULTS)) != Some(0)),
         major_faults: with_children(field::MAJOR_FAULTS, field::CHILDREN_MAJOR_FAULTS, 1),
         voluntary_switches: threads_total(&|threads| threads.voluntary_switches),
         involuntary_switches: threads_total(&|threads| threads.involuntary_switches),
@@ -223,6 +230,7 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
         written_bytes: io_total("write_bytes:"),
         run_ns: threads_total(&|threads| threads.run_ns),
         run_queue_wait_ns: threads_total(&|threads| threads.run_queue_wait_ns),
+        block_io_wait_ns: threads_total(&|threads| threads.block_io_wait_ns),
         rss_bytes: total(&|stat| Some(stat.get(field::RSS)? * units.page_bytes)),
     }
 }
@@ -233,10 +241,14 @@ struct Threads {
     involuntary_switches: Option<u64>,
     run_ns: Option<u64>,
     run_queue_wait_ns: Option<u64>,
+    block_io_wait_ns: Option<u64>,
 }
 
+/// Without delay accounting its column is 0 all the time; kernels before 5.14 do not say whether they have it.
+const DELAY_ACCOUNTING: &str = "/proc/sys/kernel/task_delayacct";
+
 impl Threads {
-    fn read(pid: u32) -> Self {
+    fn read(pid: u32, units: &Units) -> Self {
         let listing = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
         let folders: Vec<_> = listing.filter_map(|entry| Some(entry.ok()?.path())).collect();
         let of_each = |of: &dyn Fn(&Path) -> Option<u64>| {
@@ -245,6 +257,7 @@ impl Threads {
             values.sum::<Option<u64>>().filter(|_| !folders.is_empty())
         };
         let status = |key: &str| of_each(&|folder| labelled(&fs::read_to_string(folder.join("status")).ok()?, key));
+        let accounts_delays = fs::read_to_string(DELAY_ACCOUNTING).is_ok_and(|text| text.trim() == "1");
         let schedule = |word: usize| {
             of_each(&|folder| {
                 let text = fs::read_to_string(folder.join("schedstat")).ok()?;
@@ -256,6 +269,12 @@ impl Threads {
             involuntary_switches: status("nonvoluntary_ctxt_switches:"),
             run_ns: schedule(0),
             run_queue_wait_ns: schedule(1),
+            block_io_wait_ns: accounts_delays.then_some(()).and_then(|()| {
+                of_each(&|folder| {
+                    let stat = Stat::parse(pid, &fs::read_to_string(folder.join("stat")).ok()?)?;
+                    Some(stat.get(field::BLOCK_IO_DELAY)? * units.tick_ns)
+                })
+            }),
         }
     }
 }
@@ -264,6 +283,8 @@ impl Threads {
 fn labelled(text: &str, label: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(label)?.split_ascii_whitespace().next()?.parse().ok())
 }
+
+const KVM_EXITS: &str = "/sys/kernel/debug/kvm/exits";
 
 impl Machine {
     fn read(units: &Units) -> Self {
@@ -287,6 +308,7 @@ impl Machine {
             steal_ns: time(7),
             context_switches: labelled(&stat, "ctxt "),
             forks: labelled(&stat, "processes "),
+            kvm_exits: fs::read_to_string(KVM_EXITS).ok().and_then(|text| text.trim().parse().ok()),
             // The kernel counts these two in KiB.
             pages_in_bytes: labelled(&memory, "pgpgin ").map(|kib| kib * 1024),
             pages_out_bytes: labelled(&memory, "pgpgout ").map(|kib| kib * 1024),

@@ -1,11 +1,12 @@
 //! System calls, and a signal to oneself.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::{io, mem, ptr};
 
 use rustix::fs::CWD;
 
+use super::pages::Scratch;
 use super::{Made, Repeated, Request};
 use crate::failure::Failure;
 
@@ -50,6 +51,21 @@ pub fn stat(request: &Request) -> Made {
             .map(drop)
             .map_err(|error| Failure::io("stat", error))
     })))
+}
+
+/// The end of a file in the folder, as a database asks how long a table is: the size has to be known anew each time.
+pub fn seek(request: &Request) -> Made {
+    let mut scratch = Scratch::new(request, 0)?;
+    scratch.file.write_all(&[1; 8192]).map_err(|error| Failure::io("write", error))?;
+    Ok(Box::new(Repeated(move || {
+        scratch.file.seek(SeekFrom::End(0)).map(drop).map_err(|error| Failure::io("lseek", error))
+    })))
+}
+
+/// A file in the folder opened and closed again.
+pub fn open(request: &Request) -> Made {
+    let scratch = Scratch::new(request, 0)?;
+    Ok(Box::new(Repeated(move || File::open(scratch.path()).map(drop).map_err(|error| Failure::io("open", error)))))
 }
 
 extern "C" fn heard(_: libc::c_int) {}

@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 use std::hint::black_box;
 
+use super::memory::{Pages, room};
 use super::{Made, Probe, Repeated, Request, Spent};
 use crate::clock::now_ns;
 use crate::failure::Failure;
@@ -121,11 +122,22 @@ impl Table {
 /// Descents from the root of a tree to the leaf of a random key, by binary search in each page with a comparison that is called through a
 /// pointer, as in an index: an event is a thousand. The pages have 8 KiB, the leaves 16 MiB together.
 pub fn descents(_: &Request) -> Made {
-    Ok(Box::new(Tree::new()))
+    Ok(Box::new(Tree::new(LEAVES, Pages::Small)?))
+}
+
+/// The same in the same tree, but to a few leaves that stay in the caches: the same instructions.
+pub fn descents_cached(_: &Request) -> Made {
+    Ok(Box::new(Tree::new(CACHED_LEAVES, Pages::Small)?))
+}
+
+/// To all leaves again, in memory of huge pages: the caches are missed as often, the translation cache is not.
+pub fn descents_2m_pages(_: &Request) -> Made {
+    Ok(Box::new(Tree::new(LEAVES, Pages::Huge)?))
 }
 
 const PAGE_KEYS: usize = 512;
 const LEAVES: usize = 2048;
+const CACHED_LEAVES: usize = 8;
 
 type Ordered = fn(&(u64, u64), u64) -> Ordering;
 
@@ -134,17 +146,21 @@ struct Tree {
     levels: Vec<Vec<(u64, u64)>>,
     compare: Ordered,
     random: Random,
+    /// Keys that are looked for are below it.
+    bound: u32,
 }
 
 impl Tree {
-    fn new() -> Self {
-        let leaves: Vec<(u64, u64)> = (0..(LEAVES * PAGE_KEYS) as u64).map(|key| (key * 3, key)).collect();
+    /// In which only keys of the first so many leaves are looked for.
+    fn new(leaves_used: usize, pages: Pages) -> Result<Self, Failure> {
+        let leaves = room(LEAVES * PAGE_KEYS, pages, (0..(LEAVES * PAGE_KEYS) as u64).map(|key| (key * 3, key)))?;
         let mut levels = vec![leaves];
         while levels[0].len() > PAGE_KEYS {
             let above = levels[0].chunks(PAGE_KEYS).zip(0..).map(|(page, number)| (page[0].0, number)).collect();
             levels.insert(0, above);
         }
-        Self { levels, compare: |entry, key| entry.0.cmp(&key), random: Random::new(&[6]) }
+        let bound = (leaves_used * PAGE_KEYS * 3) as u32;
+        Ok(Self { levels, compare: |entry, key| entry.0.cmp(&key), random: Random::new(&[6]), bound })
     }
 
     /// What the leaf says of the largest key that is not above `key`.
@@ -163,11 +179,10 @@ impl Tree {
 
 impl Probe for Tree {
     fn run(&mut self, events: u64) -> Result<Spent, Failure> {
-        let bound = (LEAVES * PAGE_KEYS * 3) as u32;
         let begin_ns = now_ns();
         let mut sum = 0_u64;
         for _ in 0..events * STEPS {
-            let key = u64::from(self.random.below(bound));
+            let key = u64::from(self.random.below(self.bound));
             sum = sum.wrapping_add(self.descend(key));
         }
         black_box(sum);
@@ -178,26 +193,41 @@ impl Probe for Tree {
 /// Look-ups of random keys in a hash table of 16 MiB, with a comparison of the key and a copy of the row that is found, as in a join: an
 /// event is a thousand.
 pub fn joins(_: &Request) -> Made {
-    Ok(Box::new(Join::new()))
+    Ok(Box::new(Join::new(KEYS, Pages::Small)?))
+}
+
+/// The same in the same table, but of a few keys whose rows stay in the caches: the same instructions.
+pub fn joins_cached(_: &Request) -> Made {
+    Ok(Box::new(Join::new(CACHED_KEYS, Pages::Small)?))
+}
+
+/// Of all keys again, in memory of huge pages: the caches are missed as often, the translation cache is not.
+pub fn joins_2m_pages(_: &Request) -> Made {
+    Ok(Box::new(Join::new(KEYS, Pages::Huge)?))
 }
 
 const BUCKETS: usize = 1 << 18;
+const KEYS: u32 = BUCKETS as u32 / 2;
+const CACHED_KEYS: u32 = 512;
 const ROW_WORDS: usize = 8;
 
 struct Join {
     /// Of each bucket its key and the row's other words; open addressing, half full. Key 0: empty.
     table: Vec<[u64; ROW_WORDS]>,
     random: Random,
+    keys_used: u32,
 }
 
 impl Join {
-    fn new() -> Self {
-        let mut join = Self { table: vec![[0; ROW_WORDS]; BUCKETS], random: Random::new(&[7]) };
-        for key in 1..=(BUCKETS / 2) as u64 {
+    /// In which only the first so many keys are looked for.
+    fn new(keys_used: u32, pages: Pages) -> Result<Self, Failure> {
+        let table = room(BUCKETS, pages, (0..BUCKETS).map(|_| [0; ROW_WORDS]))?;
+        let mut join = Self { table, random: Random::new(&[7]), keys_used };
+        for key in 1..=u64::from(KEYS) {
             let place = join.place_of(key);
             join.table[place] = [key; ROW_WORDS];
         }
-        join
+        Ok(join)
     }
 
     /// Where the key is, or the empty place where it would be.
@@ -214,11 +244,10 @@ impl Join {
 
 impl Probe for Join {
     fn run(&mut self, events: u64) -> Result<Spent, Failure> {
-        let bound = BUCKETS as u32 / 2;
         let begin_ns = now_ns();
         let mut row = [0; ROW_WORDS];
         for _ in 0..events * STEPS {
-            let key = u64::from(self.random.below(bound)) + 1;
+            let key = u64::from(self.random.below(self.keys_used)) + 1;
             row = black_box(self.table[self.place_of(key)]);
         }
         black_box(row);

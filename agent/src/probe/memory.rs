@@ -3,7 +3,6 @@
 use std::fs;
 use std::hint::black_box;
 
-use super::pages::Mapping;
 use super::{Made, Probe, Request, Spent, unsupported};
 use crate::clock::now_ns;
 use crate::failure::Failure;
@@ -16,27 +15,42 @@ const PLACES: usize = CHASED_BYTES / LINE_BYTES;
 /// From one place to the next that it names, all over 64 MiB in random order: an event is one access, which has to wait for the last
 /// (lmbench: `lat_mem_rd`). With small pages nearly every one misses the translation cache too.
 pub fn chase_4k_pages(_: &Request) -> Made {
-    let memory = mapped()?;
-    let _ = memory.advise(libc::MADV_NOHUGEPAGE); // a kernel without huge pages needs no telling
-    Ok(Box::new(Chase::through(memory)))
+    Ok(Box::new(Chase::on(Pages::Small)?))
 }
 
 /// The same with pages of 2 MiB: what `chase_4k_pages` takes longer is translation.
 pub fn chase_2m_pages(_: &Request) -> Made {
-    let memory = mapped()?;
-    memory.advise(libc::MADV_HUGEPAGE).map_err(|_| unsupported("this kernel has no transparent huge pages"))?;
-    let chase = Chase::through(memory);
-    // The kernel gives them where it finds some.
-    if huge_bytes() < (CHASED_BYTES / 2) as u64 {
-        return Err(unsupported("the kernel gave no huge pages"));
-    }
-    Ok(Box::new(chase))
+    Ok(Box::new(Chase::on(Pages::Huge)?))
 }
 
-fn mapped() -> Result<Mapping, Failure> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    Mapping::new(CHASED_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, None)
+/// What a processor translates addresses by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pages {
+    Small,
+    Huge,
 }
+
+/// Memory for so many, filled with them, on pages of that kind; refused where the kernel gives none.
+pub fn room<T>(count: usize, pages: Pages, filling: impl Iterator<Item = T>) -> Result<Vec<T>, Failure> {
+    const PAGE: usize = 4096;
+    let mut memory = Vec::with_capacity(count);
+    let start = memory.as_ptr() as usize;
+    let (first, end) = (start.next_multiple_of(PAGE), (start + count * size_of::<T>()) / PAGE * PAGE);
+    let advice = if pages == Pages::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    // SAFETY: whole pages within memory that the vector has for itself; the advice changes nothing of what they hold.
+    let told = unsafe { libc::madvise(first as *mut libc::c_void, end - first, advice) };
+    if told != 0 && pages == Pages::Huge {
+        return Err(unsupported(NO_HUGE_PAGES)); // small ones need no telling there
+    }
+    memory.extend(filling);
+    if pages == Pages::Huge && huge_bytes() < (end - first) as u64 / 2 {
+        return Err(unsupported(NONE_GIVEN));
+    }
+    Ok(memory)
+}
+
+const NO_HUGE_PAGES: &str = "this kernel has no transparent huge pages";
+const NONE_GIVEN: &str = "the kernel gave no huge pages";
 
 /// Of this process, by `/proc/self/smaps_rollup`.
 fn huge_bytes() -> u64 {
@@ -46,36 +60,31 @@ fn huge_bytes() -> u64 {
 }
 
 struct Chase {
-    memory: Mapping,
+    /// A cache line of each place, which begins with the number of the next.
+    places: Vec<[u32; LINE_BYTES / 4]>,
     at: usize,
 }
 
 impl Chase {
-    /// Fills it with one circle through all places (Sattolo's).
-    fn through(mut memory: Mapping) -> Self {
+    /// One circle through all places (Sattolo's).
+    fn on(pages: Pages) -> Result<Self, Failure> {
         let mut order: Vec<u32> = (0..u32::try_from(PLACES).unwrap_or(u32::MAX)).collect();
         let mut random = Random::new(&[4]);
         for last in (1..order.len()).rev() {
             let other = random.below(u32::try_from(last).unwrap_or(u32::MAX)) as usize;
             order.swap(last, other);
         }
-        let bytes = memory.bytes_mut();
-        for (place, next) in order.iter().enumerate() {
-            bytes[place * LINE_BYTES..][..4].copy_from_slice(&next.to_ne_bytes());
-        }
-        Self { memory, at: 0 }
+        let places = room(PLACES, pages, order.into_iter().map(|next| [next; LINE_BYTES / 4]))?;
+        Ok(Self { places, at: 0 })
     }
 }
 
 impl Probe for Chase {
     fn run(&mut self, events: u64) -> Result<Spent, Failure> {
-        let bytes = self.memory.bytes_mut();
         let begin_ns = now_ns();
         let mut at = self.at;
         for _ in 0..events {
-            let mut next = [0; 4];
-            next.copy_from_slice(&bytes[at * LINE_BYTES..][..4]);
-            at = u32::from_ne_bytes(next) as usize;
+            at = self.places[at][0] as usize;
         }
         self.at = black_box(at);
         Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })

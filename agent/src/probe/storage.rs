@@ -112,6 +112,34 @@ pub fn write_sequential_buffered(request: &Request) -> Made {
     access(request, true, Pattern::Sequential, false)
 }
 
+/// At the end of a file that is emptied again when it has 2 MiB: what is written beside in a sort or a join that memory does not hold.
+pub fn write_appended_buffered(request: &Request) -> Made {
+    Ok(Box::new(Appending { scratch: Scratch::new(request, 0)?, pages: 0 }))
+}
+
+struct Appending {
+    scratch: Scratch,
+    pages: u64,
+}
+
+impl Probe for Appending {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        const MOST: u64 = 256;
+        let page = [1; PAGE_BYTES];
+        let begin_ns = now_ns();
+        for _ in 0..events {
+            let place = self.pages * PAGE_BYTES as u64;
+            self.scratch.file.write_all_at(&page, place).map_err(|error| Failure::io("pwrite", error))?;
+            self.pages += 1;
+            if self.pages == MOST {
+                self.scratch.file.set_len(0).map_err(|error| Failure::io("ftruncate", error))?;
+                self.pages = 0;
+            }
+        }
+        Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })
+    }
+}
+
 /// As `write_sequential_buffered`.
 pub fn write_random_buffered(request: &Request) -> Made {
     access(request, true, Pattern::Random, false)

@@ -21,8 +21,10 @@ from dbtoll.model import Json
 from dbtoll.store.schema import Visit
 
 COLD = "_cold"
-USER_MODE = "user mode"
+USER_MODE = "user mode: instructions"
 EMULATED = "emulated instructions"
+CACHES = "user mode: caches"
+TRANSLATION = "user mode: address translation"
 
 EXCHANGE = ("recvfrom", "sendto")
 """Of these the server makes one in each round trip, and the probe of round trips holds it (src/backend/libpq/be-secure.c:
@@ -30,19 +32,8 @@ secure_raw_read, secure_raw_write)."""
 STARTS = ("fork", "vfork", "clone", "clone3")
 READS = ("read", "pread64", "readv", "preadv", "preadv2")
 WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
-LOOKUPS = (
-    "open",
-    "openat",
-    "openat2",
-    "stat",
-    "lstat",
-    "newfstatat",
-    "statx",
-    "access",
-    "faccessat",
-    "faccessat2",
-    "unlink",
-)
+OPENS = ("open", "openat", "openat2", "creat")
+LOOKUPS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "unlink", "unlinkat", "rename")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +44,56 @@ class Kind:
     probes: tuple[str, ...]
 
 
-FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_copy"))
+FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
+"""Those of which nobody tells what they do."""
+FAULTS_BY_KIND: Mapping[str, Kind] = {
+    "anonymous": Kind("page faults, new pages", ("fault_anonymous",)),
+    "shared": Kind("page faults, shared memory written", ("fault_shared",)),
+    "shared_read": Kind("page faults, shared memory read", ("fault_shared_read",)),
+    "file": Kind("page faults, files", ("fault_file",)),
+    "copy": Kind("page faults, copies", ("fault_copy",)),
+}
+"""By what the collector `faults` calls them."""
 READ_CALLS = Kind("reads", ("read_random_buffered",))
-WRITE_CALLS = Kind("writes", ("write_sequential_buffered",))
+WRITE_CALLS = Kind("writes", ("write_sequential_buffered", "write_appended_buffered"))
+SEEKS = Kind("file sizes asked for", ("system_call_seek",))
+OPEN_CALLS = Kind("files opened", ("open_file",))
 LOOKUP_CALLS = Kind("look-ups of files", ("system_call_stat",))
 OTHER_CALLS = Kind("other system calls", ("system_call",))
 PROCESSES = Kind("processes started", ("fork",))
 ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
 SWITCHES = Kind("switches", ("switch_pipe",))
-KERNEL = (FAULTS, READ_CALLS, WRITE_CALLS, LOOKUP_CALLS, OTHER_CALLS, PROCESSES, ROUND_TRIPS, SWITCHES)
+MAPPED_AROUND = ("shared_read", "file")
+"""Kinds of which one fault maps several pages, how many being the kernel's choice."""
+KERNEL = (
+    FAULTS,
+    *FAULTS_BY_KIND.values(),
+    READ_CALLS,
+    WRITE_CALLS,
+    SEEKS,
+    OPEN_CALLS,
+    LOOKUP_CALLS,
+    OTHER_CALLS,
+    PROCESSES,
+    ROUND_TRIPS,
+    SWITCHES,
+)
+
+CALLS = (
+    (READ_CALLS, READS),
+    (WRITE_CALLS, WRITES),
+    (SEEKS, ("lseek",)),
+    (OPEN_CALLS, OPENS),
+    (LOOKUP_CALLS, LOOKUPS),
+    (PROCESSES, STARTS),
+)
+"""Kinds of system calls with the names of each."""
 
 EXECUTOR = ("rows", "descents", "joins", "sorts", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
+CACHED = "_cached"
+HUGE_PAGES = "_2m_pages"
+"""Forms of those that need more memory than the caches hold: the same instructions without that, and with less translation."""
 PRIMES = "primes"
 
 
@@ -154,14 +183,17 @@ class Book:
         return tuple(_amount(name, differences) for name in STATES)
 
     def _assumed(self, arm: str, levels: Levels) -> Iterator[str]:
-        """Collectors that could not count in an arm."""
+        """For what could not be counted or probed in an arm."""
         reasons: dict[str, str] = {}
         for (counted_arm, key, _), rounds in self._counted.items():
             if counted_arm == arm and key == levels_key(levels):
                 for counts in rounds.values():
                     reasons |= {name: told["missing"] for name, told in counts.items() if "missing" in told}
         for name, reason in reasons.items():
-            yield f"{name}: {reason}"
+            yield f"{name} as in the baseline, for they could not be counted ({reason})"
+        memory = [name for name in EXECUTOR if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
+        if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
+            yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
 
     def ledgers(self, arm: str, levels: Levels) -> list[Ledger]:
         """One of each query that was timed, counted and probed in both arms, all of the same rounds."""
@@ -178,10 +210,7 @@ class Book:
         for query in whole if rounds else ():
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
             events_of = [events(own[query][number]) for number in rounds]
-            # What could not be counted in an arm is taken to be as often there as in the baseline: it is the same program.
-            arm_events = [
-                {**base, **events(counted[query][number])} for number, base in zip(rounds, events_of, strict=True)
-            ]
+            arm_events = [events(counted[query][number], own[query][number]) for number in rounds]
             items = self._items(arm, levels, query, rounds, native_ns, arm_events, events_of)
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
         return found
@@ -279,19 +308,51 @@ class Book:
 
         Where an emulator does: the instructions of the statement, times what one of the probes' costs there.
         """
-        one = Costs.known(1.0, len(rounds))
-        if arm in self.emulated and (instructions := self._instructions(levels, query, base_events)) is not None:
-            each = self._middle(arm, self.measured.counter or "", rounds)
-            return [Item(EMULATED, np.full(len(rounds), instructions), user_ns, each, one)] if each else []
-        slowdown = self._middle(arm, self.baseline, rounds)
-        return [Item(USER_MODE, user_ns, user_ns, slowdown, one)] if slowdown else []
+        instructions = self._instructions(levels, query, base_events) if arm in self.emulated else None
+        one, none = Costs.known(1.0, len(rounds)), Costs.known(0.0, len(rounds))
+        name, reference, count = (
+            (USER_MODE, self.baseline, user_ns)
+            if instructions is None
+            else (EMULATED, self.measured.counter or "", np.full(len(rounds), instructions))
+        )
+        parts = self._slowdown(arm, reference, rounds)
+        if parts is None:
+            return []
+        executing, caches, translation = parts
+        return [
+            Item(name, count, user_ns, executing, one),
+            *(
+                Item(part, count, count, cost, none)
+                for part, cost in ((CACHES, caches), (TRANSLATION, translation))
+                if cost.hot_ns.any() or cost.cold_ns.any()
+            ),
+        ]
 
-    def _middle(self, arm: str, reference: str, rounds: Sequence[int]) -> Costs | None:
-        """Between the quartiles over the probes of what each costs in an arm for one that it costs in another; None where they
-        have none in common."""
-        pairs = [(self._probed(arm, name, rounds), self._probed(reference, name, rounds)) for name in EXECUTOR]
-        ratios = [own / other for own, other in pairs if own is not None and other is not None]
-        return Costs(np.quantile(ratios, 0.25, axis=0), np.quantile(ratios, 0.75, axis=0)) if ratios else None
+    def _slowdown(self, arm: str, reference: str, rounds: Sequence[int]) -> tuple[Costs, Costs, Costs] | None:
+        """How many times as long as in another arm the probes take: with all they need in the caches; how much that ratio grows
+        where caches are missed, and again where translations are. Each between its quartiles over the probes; None where the two
+        arms have none in common."""
+        found: list[tuple[Floats, Floats, Floats]] = []
+        for name in EXECUTOR:
+            if (whole := self._ratio(arm, reference, name, rounds)) is None:
+                continue
+            # What has no such form, or an arm without huge pages, shows no difference.
+            huge = self._ratio(arm, reference, name + HUGE_PAGES, rounds)
+            huge = whole if huge is None else huge
+            cached = self._ratio(arm, reference, name + CACHED, rounds)
+            cached = huge if cached is None else cached
+            found.append((cached, huge - cached, whole - huge))
+        if not found:
+            return None
+        executing, caches, translation = (
+            Costs(*np.quantile([each[part] for each in found], [0.25, 0.75], axis=0)) for part in range(3)
+        )
+        return executing, caches, translation
+
+    def _ratio(self, arm: str, reference: str, probe: str, rounds: Sequence[int]) -> Floats | None:
+        """Of what one event costs in two arms, per round; None where one of them was not probed for it."""
+        own, other = self._probed(arm, probe, rounds), self._probed(reference, probe, rounds)
+        return None if own is None or other is None else own / other
 
     def _instructions(self, levels: Levels, query: str, base_events: Sequence[Mapping[str, float]]) -> float | None:
         """In user mode, of one execution: all, without those of the kernel for the events that were counted."""
@@ -327,28 +388,62 @@ def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
         yield visit.query, value
 
 
-def events(counts: Json) -> dict[str, float]:
-    """Item -> how many of one execution, by what the collectors counted; what none of them could count is not there."""
+def events(counts: Json, otherwise: Json | None = None) -> dict[str, float]:
+    """Item -> how many of one execution, by what the collectors counted.
+
+    ``otherwise``: what another arm's counted, which is taken for what could not be counted here: it is the same program. What was
+    counted nowhere is not there.
+    """
+    otherwise = otherwise or {}
     found: dict[str, float] = {}
-    processes, calls = counts.get("processes", {}), counts.get("calls", {})
-    if processes.get("executions"):
-        told, executions = processes["counted"], processes["executions"]
-        if (faults := told.get("minor_faults")) is not None:
-            found[FAULTS.name] = faults / executions
-        found[ROUND_TRIPS.name] = trips = processes["round_trips"] / executions
+    processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
+    if (faults := processes.get("minor_faults")) is not None:
+        found |= fault_kinds(faults, counts, otherwise)
+    if (trips := processes.get("round_trips")) is not None:
+        found[ROUND_TRIPS.name] = trips
         # The server sleeps once for each round trip, whose probe holds that switch.
-        switches = [told.get(name) for name in ("voluntary_switches", "involuntary_switches")]
-        if None not in switches:
-            found[SWITCHES.name] = max(0.0, sum(switches) / executions - trips)
+        if {"voluntary_switches", "involuntary_switches"} <= processes.keys():
+            switches = processes["voluntary_switches"] + processes["involuntary_switches"]
+            found[SWITCHES.name] = max(0.0, switches - trips)
+    calls: Json = next((told["calls"] for told in (counts, otherwise) if told.get("calls", {}).get("executions")), {})
     if calls.get("executions"):
         executions = calls["executions"]
         left = {name: call["count"] / executions for name, call in calls["counted"].items()}
         for name in EXCHANGE:
             left[name] = max(0.0, left.get(name, 0.0) - calls["round_trips"] / executions)
-        for kind, names in ((READ_CALLS, READS), (WRITE_CALLS, WRITES), (LOOKUP_CALLS, LOOKUPS), (PROCESSES, STARTS)):
+        for kind, names in CALLS:
             found[kind.name] = sum(left.pop(name, 0.0) for name in names)
+        # The probe of an opened file closes it.
+        left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
         found[OTHER_CALLS.name] = sum(left.values())
     return found
+
+
+def _of_one(told: Json) -> dict[str, float]:
+    """Of one execution, what a collector counted of whole numbers; what it could not count is not there."""
+    if not told.get("executions"):
+        return {}
+    counted = {**told["counted"], "round_trips": told["round_trips"]}
+    return {name: count / told["executions"] for name, count in counted.items() if count is not None}
+
+
+def fault_kinds(faults: float, counts: Json, otherwise: Json) -> dict[str, float]:
+    """Item -> how many of so many page faults; the kernel's own count of all of them is of another pass, and knows no kinds.
+
+    Where nobody told them apart in this arm but in the other one, those that map one page each are as many as there: it is the same
+    program. All others map what is there already, as many pages at once as this kernel likes.
+    """
+    told = _of_one(counts.get("faults", {})) or _of_one(otherwise.get("faults", {}))
+    kinds = {name: told[name] for name in FAULTS_BY_KIND if told.get(name)}
+    around = sum(kinds.get(name, 0.0) for name in MAPPED_AROUND)
+    single = sum(kinds.values()) - around
+    if around and faults > single:
+        scale = {name: (faults - single) / around if name in MAPPED_AROUND else 1.0 for name in kinds}
+    else:
+        scale = dict.fromkeys(kinds, faults / single if single else 0.0)
+    if not any(scale.values()):
+        return {FAULTS.name: faults}
+    return {FAULTS_BY_KIND[name].name: count * scale[name] for name, count in kinds.items()}
 
 
 def _amount(name: str, spans: Mapping[str, Span]) -> Amount:
@@ -376,14 +471,16 @@ def _effect(found: Span) -> EffectResult | None:
     return None if found.low is None or found.high is None else EffectResult(found.estimate, found.low, found.high)
 
 
-STATES = {
+COUNTED_STATES = {
     "user mode": "user_ns",
     "in the kernel": "system_ns",
     "waiting for a processor": "run_queue_wait_ns",
-    "asleep": "",
+    "waiting for a device": "block_io_wait_ns",
 }
-"""Of the server's processes, with the counter of each; what is left of an execution's time they slept: it was the client's turn, or
-a device's."""
+"""Of the server's processes, with the counter of each."""
+STOLEN, ASLEEP = "stolen by the host", "asleep"
+STATES = (*COUNTED_STATES, STOLEN, ASLEEP)
+"""What is left of an execution's time they slept: it was the client's turn, say."""
 
 
 def states(counts: Json) -> dict[str, float] | None:
@@ -392,8 +489,11 @@ def states(counts: Json) -> dict[str, float] | None:
     if not told.get("executions") or None in (told["counted"]["user_ns"], told["counted"]["system_ns"]):
         return None
     executions = told["executions"]
-    found = {name: (told["counted"].get(counter) or 0) / executions for name, counter in STATES.items() if counter}
-    return {**found, "asleep": told["elapsed_ns"] / executions - sum(found.values())}
+    found = {name: (told["counted"].get(counter) or 0) / executions for name, counter in COUNTED_STATES.items()}
+    # BIAS: of all processors of the machine, on which nothing else is awake.
+    inside = counts.get("machine", {}).get("counted", {}).get("inside") or {}
+    found[STOLEN] = (inside.get("steal_ns") or 0) / executions
+    return {**found, ASLEEP: told["elapsed_ns"] / executions - sum(found.values())}
 
 
 def _by_round(times: Times, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:

@@ -10,26 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.collectors.looking_on import lacks, looking_on, owner
+from dbtoll.collectors.looking_on import Program, looking_on
 from dbtoll.interfaces import Machine
-from dbtoll.model import Json
-
-WHAT = "system calls"
+from dbtoll.model import AGENT, Json
 
 
-class Collector:
+class Collector(Program):
     """See interfaces.Collector."""
 
     name = "calls"
-    disturbs = True
-
-    def lacks(self, machine: Machine, pid: int) -> str | None:
-        """Sandboxes and kernels may forbid it."""
-        return lacks(machine, pid, self.name, WHAT)
+    what = "system calls"
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
         """See interfaces.Collector: name -> ``count``, ``failed``, ``elapsed_ns``."""
         # As the server's own user: a container's root may not look at others' processes (ptrace(2), "access mode checking").
-        with looking_on(machine, pid, self.name, WHAT, user=owner(machine, pid)) as told:
+        argv = [AGENT, self.name, str(pid)]
+        with looking_on(machine, argv, self.what, user=_owner(machine, pid)) as told:
             yield lambda: told()["calls"]
+
+
+def _owner(machine: Machine, pid: int) -> str:
+    """``uid:gid`` of a process."""
+    lines = machine.get(f"/proc/{pid}/status").decode().splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return f"{fields['Uid'].split()[0]}:{fields['Gid'].split()[0]}"

@@ -1,12 +1,13 @@
-"""What collectors have in common that are programs of the agent: `dbtoll-agent NAME PID`, which says when it looks, and at its end
-what it saw."""
+"""What collectors have in common: programs of the agent that look on (`dbtoll-agent NAME …`, which say when they look, and at their
+end what they saw), and counters that are read before and after.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dbtoll.errors import DbtollError, Unavailable
@@ -17,22 +18,36 @@ READY_DEADLINE_S = 30.0
 POLL_S = 0.01
 
 
-def lacks(machine: Machine, pid: int, name: str, what: str) -> str | None:
-    """Tried for a moment: sandboxes and kernels may forbid it."""
-    try:
-        with looking_on(machine, pid, name, what):
-            pass
-    except DbtollError as error:
-        return error.message
-    return None
+class Program:
+    """The shape of interfaces.Collector where a program of the agent counts, given the server's first process. A subclass names it
+    and says what it counts, for people."""
+
+    name: str
+    what: str
+    disturbs = True
+
+    def lacks(self, machine: Machine, pid: int) -> str | None:
+        """Tried for a moment: sandboxes and kernels may forbid it."""
+        try:
+            with self.around(machine, pid):
+                pass
+        except DbtollError as error:
+            return error.message
+        return None
+
+    @contextmanager
+    def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
+        """See interfaces.Collector; what the program tells is what was counted."""
+        with looking_on(machine, [AGENT, self.name, str(pid)], self.what) as told:
+            yield told
 
 
 @contextmanager
 def looking_on(
-    machine: Machine, pid: int, name: str, what: str, *, user: str | None = None
+    machine: Machine, argv: Sequence[str], what: str, *, user: str | None = None
 ) -> Iterator[Callable[[], Json]]:
     """See interfaces.Collector.around. ``what`` is counted, for people; ``user``: as whom it looks."""
-    process = machine.spawn([AGENT, name, str(pid)], user=user)
+    process = machine.spawn(argv, user=user)
     told: Json = {}
     try:
         _wait_until_ready(process, what)
@@ -55,8 +70,27 @@ def _wait_until_ready(process: Process, what: str) -> None:
         time.sleep(POLL_S)
 
 
-def owner(machine: Machine, pid: int) -> str:
-    """``uid:gid`` of a process."""
-    lines = machine.get(f"/proc/{pid}/status").decode().splitlines()
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return f"{fields['Uid'].split()[0]}:{fields['Gid'].split()[0]}"
+class Counters:
+    """The shape of interfaces.Collector where the kernel's own accounts are read before and after. A subclass says which."""
+
+    disturbs = False
+
+    def lacks(self, machine: Machine, pid: int) -> str | None:
+        """Every kernel has some of them."""
+        try:
+            machine.counters(tree_of=pid)
+        except DbtollError as error:
+            return error.message
+        return None
+
+
+def risen(before: Json, after: Json) -> Json:
+    """``after - before`` of every counter, at whatever depth; None where one of the two is not known."""
+    found: Json = {}
+    for name, new in after.items():
+        old = before.get(name)
+        if isinstance(new, dict):
+            found[name] = risen(old if isinstance(old, dict) else {}, new)
+        else:
+            found[name] = None if old is None or new is None else new - old
+    return found

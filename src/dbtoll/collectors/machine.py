@@ -11,24 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.errors import DbtollError
+from dbtoll.collectors.looking_on import Counters, risen
 from dbtoll.interfaces import Machine
 from dbtoll.model import Json
 
 
-class Collector:
+class Collector(Counters):
     """See interfaces.Collector."""
 
     name = "machine"
-    disturbs = False
-
-    def lacks(self, machine: Machine, pid: int) -> str | None:
-        """Every kernel has some of them."""
-        try:
-            machine.counters(tree_of=pid)
-        except DbtollError as error:
-            return error.message
-        return None
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
@@ -39,15 +30,3 @@ class Collector:
         after: Json = {}
         yield lambda: {name: None if old is None else risen(old, after[name]) for name, old in before.items()}
         after |= {name: None if level is None else level.counters()["machine"] for name, level in levels.items()}
-
-
-def risen(before: Json, after: Json) -> Json:
-    """``after - before`` of every counter, at whatever depth; None where one of the two is not known."""
-    found: Json = {}
-    for name, new in after.items():
-        old = before.get(name)
-        if isinstance(new, dict):
-            found[name] = risen(old if isinstance(old, dict) else {}, new)
-        else:
-            found[name] = None if old is None or new is None else new - old
-    return found

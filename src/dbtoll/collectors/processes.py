@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.errors import DbtollError
+from dbtoll.collectors.looking_on import Counters, risen
 from dbtoll.interfaces import Machine
 from dbtoll.model import Json
 
@@ -17,27 +17,15 @@ LEVELS = frozenset({"count", "rss_bytes"})
 """Not counters: they do not only rise."""
 
 
-class Collector:
+class Collector(Counters):
     """See interfaces.Collector."""
 
     name = "processes"
-    disturbs = False
-
-    def lacks(self, machine: Machine, pid: int) -> str | None:
-        """Every kernel has them."""
-        try:
-            machine.counters(tree_of=pid)
-        except DbtollError as error:
-            return error.message
-        return None
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
         """See interfaces.Collector. Keys as of the agent's method ``counters``; what the kernel does not tell is None."""
         before = machine.counters(tree_of=pid)["processes"]
         after: Json = {}
-        yield lambda: {
-            name: None if None in (before[name], after[name]) else after[name] - before[name]
-            for name in before.keys() - LEVELS
-        }
+        yield lambda: {name: value for name, value in risen(before, after).items() if name not in LEVELS}
         after |= machine.counters(tree_of=pid)["processes"]

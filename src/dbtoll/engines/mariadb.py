@@ -240,6 +240,34 @@ class Engine:
             "temporary_tables_count": _status(session, "Created_tmp_disk_tables"),
         }
 
+    # --- interfaces.Accounting ---
+
+    def account(self, session: Session, statement: Statement) -> Json:
+        """Pages and rows by how they were found. BIAS: InnoDB keeps its part for all sessions together."""
+        before = _counts(session, "SESSION")
+        session.query(statement.text)
+        after = _counts(session, "SESSION")
+        return {name: after[name] - before[name] for name in before}
+
+    def accounts(self, session: Session) -> Json:
+        """``waits`` by event with their time, where the server was started with performance_schema = ON."""
+        waits = session.query(
+            "SELECT event_name, count_star, round(sum_timer_wait / 1000)"
+            " FROM performance_schema.events_waits_summary_global_by_event_name WHERE count_star > 0"
+        )  # in picoseconds
+        return {
+            **_counts(session, "GLOBAL"),
+            "waits": {str(name): {"count": int(count or 0), "elapsed_ns": int(ns or 0)} for name, count, ns in waits},
+        }
+
+    def waiting(self, session: Session) -> list[str]:
+        """States of its threads (documentation, "General Thread States")."""
+        rows = session.query(
+            "SELECT coalesce(nullif(state, ''), 'running') FROM information_schema.processlist"
+            " WHERE command IN ('Query', 'Execute') AND id <> connection_id()"
+        )
+        return [row[0] or "" for row in rows]
+
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """The rows of EXPLAIN without numbers of rows; a text that has no plan has the fingerprint ``none``."""
         try:
@@ -328,6 +356,22 @@ def _as_text(name: str, value: Any) -> str:
     if not isinstance(value, str | int | float) or "\n" in text:
         raise SpecError(f"engine mariadb: the setting {name} is neither text nor number", f"write: {name} = 'value'")
     return text
+
+
+ACCOUNTED = (
+    "Handler_commit", "Handler_delete", "Handler_read_first", "Handler_read_key", "Handler_read_next", "Handler_read_rnd",
+    "Handler_read_rnd_next", "Handler_update", "Handler_write", "Innodb_buffer_pool_read_requests",
+    "Innodb_buffer_pool_reads", "Innodb_buffer_pool_write_requests", "Innodb_data_fsyncs", "Innodb_data_reads",
+    "Innodb_data_writes", "Innodb_deadlocks", "Innodb_log_writes", "Innodb_os_log_written", "Innodb_row_lock_time",
+    "Innodb_row_lock_waits", "Created_tmp_disk_tables", "Created_tmp_tables",
+)  # fmt: skip
+"""Status variables that only rise; a version that lacks one does not tell of it. Innodb_row_lock_time is in ms."""
+
+
+def _counts(session: Session, scope: str) -> dict[str, int]:
+    names = ", ".join(f"'{name}'" for name in ACCOUNTED)
+    rows = session.query(f"SHOW {scope} STATUS WHERE variable_name IN ({names})")
+    return {str(name).lower(): int(value or 0) for name, value in rows}
 
 
 def _status(session: Session, name: str) -> int:

@@ -8,6 +8,7 @@ reach the server.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 import signal
@@ -48,6 +49,16 @@ LOAD_DEADLINE_S = 6 * 3600.0
 """Vacuum and checkpoint of data that have just been loaded read and write all of them."""
 
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+
+PAGES = {
+    "Shared Hit Blocks": "hit_pages",
+    "Shared Read Blocks": "read_pages",
+    "Shared Dirtied Blocks": "dirtied_pages",
+    "Shared Written Blocks": "written_pages",
+    "Temp Read Blocks": "temporary_read_pages",
+    "Temp Written Blocks": "temporary_written_pages",
+}
+"""What EXPLAIN calls them, and this program: of 8 KiB each."""
 
 DURABILITY: Mapping[str, Mapping[str, str]] = {
     "device": {},
@@ -315,15 +326,40 @@ class Engine:
             "temporary_bytes": temporary_bytes,
         }
 
+    # --- interfaces.Accounting ---
+
+    def account(self, session: Session, statement: Statement) -> Json:
+        """Pages by where they were found, with those of planning (manual, EXPLAIN: BUFFERS)."""
+        if not _has_plan(statement.text):
+            raise Unavailable("EXPLAIN tells of single statements that have a plan")
+        rows = session.query(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, COSTS OFF, FORMAT JSON) {statement.text}")
+        (told,) = json.loads("\n".join(row[0] or "" for row in rows))
+        parts = (told["Plan"], told.get("Planning", {}))
+        return {column: sum(part.get(name, 0) for part in parts) for name, column in PAGES.items()}
+
+    def accounts(self, session: Session) -> Json:
+        """BIAS: a session that works adds its own about once a second (PGSTAT_MIN_INTERVAL)."""
+        names = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "xact_commit", "xact_rollback", "deadlocks")
+        found = _integers(
+            session, f"SELECT {', '.join(names)} FROM pg_stat_database WHERE datname = current_database()"
+        )
+        return dict(zip(names, found, strict=True))
+
+    def waiting(self, session: Session) -> list[str]:
+        """Wait events (manual, 28.2.3), with their type."""
+        rows = session.query(
+            "SELECT coalesce(wait_event_type || ': ' || wait_event, 'running') FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()"
+        )
+        return [row[0] or "" for row in rows]
+
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """Two plans of one shape have one fingerprint, whatever the parameters: literals do not count, nor do costs.
 
         A text of several statements, or one that has no plan, has the fingerprint ``none``.
         """
-        if len(_statements(statement.text)) != 1:  # EXPLAIN would explain the first and execute the others
-            return "none", "several statements have no single plan"
-        if not _PLANNED.match(_uncommented(statement.text)):
-            return "none", "this statement has no plan"
+        if not _has_plan(statement.text):
+            return "none", "several statements have no single plan, and some have none"
         plan = "\n".join(row[0] or "" for row in session.query(f"EXPLAIN (COSTS OFF) {statement.text}"))
         return hashlib.sha256(shape(plan).encode()).hexdigest()[:16], plan
 
@@ -376,6 +412,11 @@ _QUOTED = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/""", re.DOTALL | re.ASCII
 )
 _PLANNED = re.compile(r"[\s(]*(?:select|with|values|table|insert|update|delete|merge)\b", re.IGNORECASE)
+
+
+def _has_plan(sql: str) -> bool:
+    """One statement alone: of several, EXPLAIN would explain the first and execute the others."""
+    return len(_statements(sql)) == 1 and _PLANNED.match(_uncommented(sql)) is not None
 
 
 def _uncommented(sql: str) -> str:

@@ -19,11 +19,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from dbtoll import registry
-from dbtoll.environments.fake_events import STATUS, Costs, Tracer, counts_of, is_probe, probed
+from dbtoll.environments.fake_events import STATUS, Costs, Counting, counts_of, is_counting, is_probe, probed
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine, Process
 from dbtoll.model import (
-    AGENT,
     Address,
     AnswerReference,
     Artifact,
@@ -198,9 +197,9 @@ class FakeMachine:
         stop_signal: int = 15,
         stop_grace_ms: int = 5000,
     ) -> Process:
-        """A program that does nothing, or one that counts system calls."""
+        """A program that does nothing, or one that counts."""
         self.expect_awake()
-        return Tracer(tuple(argv), self.done) if list(argv[:2]) == [AGENT, "calls"] else FakeProcess(argv)
+        return Counting(tuple(argv), self.done) if is_counting(argv) else FakeProcess(argv)
 
     def put(
         self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None, in_place: bool = False

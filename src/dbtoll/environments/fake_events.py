@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtoll.model import AGENT, Completed, Json
@@ -33,7 +33,7 @@ class Costs:
         kinds = {"fault": self.fault_ns, "system": self.call_ns, "read": self.call_ns, "write": self.call_ns}
         if name == "round_trip_unix":
             return self.round_trip_ns or None
-        if name in ("primes", "branches", "indirect_calls", "rows", "descents", "joins", "sorts"):
+        if name.partition("_")[0] in ("primes", "branches", "indirect", "rows", "descents", "joins", "sorts"):
             return STEP_NS * self.slowdown
         return kinds.get(name.partition("_")[0]) or None
 
@@ -64,14 +64,23 @@ def is_probe(argv: list[str]) -> bool:
     return argv[:2] == [AGENT, "probe"]
 
 
-class Tracer:
-    """`dbtoll-agent calls`: tells, when it is ended, what was called since it began."""
+def is_counting(argv: Sequence[str]) -> bool:
+    """Whether a program is one of the agent's that count beside a server."""
+    return list(argv[:1]) == [AGENT] and len(argv) > 1 and argv[1] in COUNTING
+
+
+COUNTING = ("calls", "faults", "events", "tracepoints", "blocks")
+
+
+class Counting:
+    """`dbtoll-agent calls`, `faults`: tells, when it is ended, what was done since it began; the others there cannot count."""
 
     pid = 3
 
     def __init__(self, argv: tuple[str, ...], counted: Counter[str]) -> None:
         self._argv, self._counted, self._before = argv, counted, Counter(counted)
-        self._ended = False
+        self._ended = argv[1] not in ("calls", "faults")
+        self._able = not self._ended
 
     def running(self) -> bool:
         """Until it is signalled."""
@@ -83,12 +92,26 @@ class Tracer:
 
     def output(self) -> bytes:
         """It looks at once."""
-        return b'{"ready":true}\n'
+        return b'{"ready":true}\n' if self._able else b"this simulated kernel does not count them"
 
     def wait(self, timeout_s: float) -> Completed:
-        """What was called; ended or not."""
+        """What was counted; ended or not."""
+        if not self._able:
+            return Completed(self._argv, 1, None, b"", self.output(), {})
         new = self._counted - self._before
-        names = {"lseek": new["calls"], "recvfrom": new["executions"], "sendto": new["executions"]}
+        if self._argv[1] == "faults":
+            # Half of them on new pages.
+            kinds = json.dumps(
+                {
+                    "anonymous": new["faults"],
+                    "shared": new["faults"],
+                    "shared_read": 0,
+                    "file": 0,
+                    "copy": 0,
+                }
+            )
+            return Completed(self._argv, 0, None, self.output() + kinds.encode(), b"", {})
+        names = {"getppid": new["calls"], "recvfrom": new["executions"], "sendto": new["executions"]}
         calls = {name: {"count": count, "failed": 0, "elapsed_ns": 0} for name, count in names.items()}
         told = json.dumps({"calls": calls, "tasks": 1}).encode()
         return Completed(self._argv, 0, None, self.output() + told, b"", {})

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.booking import CACHES, EMULATED, FAULTS_BY_KIND, TRANSLATION, USER_MODE
 from dbtoll.report import words
 
 if TYPE_CHECKING:
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 UNEXPLAINED = "unexplained"
 COLOURS = (
-    "page faults", "user mode", "emulated instructions", "other system calls", "round trips", "switches", "reads", "writes",
-    "look-ups of files", "processes started",
+    "page faults", USER_MODE, EMULATED, "other system calls", "round trips", "switches", "reads", "writes",
+    "look-ups of files", "processes started", "files opened", "file sizes asked for", CACHES, TRANSLATION,
+    *(kind.name for kind in FAULTS_BY_KIND.values() if kind.name != "page faults"),
 )  # fmt: skip
 """An item has the same colour in every bill."""
 
@@ -146,9 +148,11 @@ def sentence(ledger: LedgerResult) -> str:
 
 def _told(entry: Entry, overhead_ns: float) -> str:
     share = _share(entry.amount, overhead_ns)
-    if entry.amount.name == "user mode":
-        return f"{share} user mode, {words.figure(entry.cost_ns)} times as slow"
-    if entry.amount.name == "emulated instructions":
+    if entry.amount.name in (CACHES, TRANSLATION):
+        return f"{share} {entry.amount.name}"
+    if entry.amount.name == USER_MODE:
+        return f"{share} {entry.amount.name}, {words.figure(entry.cost_ns)} times as slow"
+    if entry.amount.name == EMULATED:
         millions = words.count(round(entry.count / 1e6))
         return (
             f"{share} {millions} million instructions, emulated at {words.figure(entry.cost_ns)} ns each, which the processor "

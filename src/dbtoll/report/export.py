@@ -112,6 +112,15 @@ _PROBE = {
     "elapsed_ns": "BIGINT",
     "cpu_ns": "BIGINT",
 }
+_COUNT = {
+    "query": "VARCHAR",
+    "order": "BIGINT",
+    "collector": "VARCHAR",
+    "counter": "VARCHAR",
+    "executions": "BIGINT",
+    "count": "DOUBLE",
+    "missing": "VARCHAR",
+}
 _BOOKED = {
     "query": "VARCHAR",
     "kind": "VARCHAR",
@@ -144,6 +153,9 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     if any(visit.batches is not None for visit, *_ in run.all_visits()):
         probes = {**_BEFORE_LEVELS, **_ARM, **_PROBE}
         written += _write(target, "probes", probes, _probes(run, factors, emulated))
+    if any(visit.counts is not None for visit, *_ in run.all_visits()):
+        counts = {**_BEFORE_LEVELS, **_ARM, **levels, **_COUNT}
+        written += _write(target, "counts", counts, _counts(run, factors, emulated))
     if result.ledgers:
         ledgers = {"run": "VARCHAR", **_ARM, "baseline": "VARCHAR", **levels, **_BOOKED}
         written += _write(target, "ledger", ledgers, _ledger(result, factors))
@@ -242,6 +254,27 @@ def _probes(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iter
         for index, batch in enumerate(visit.batches or ()):
             counts = {name: getattr(batch, name) for name in batch.__struct_fields__}
             yield {**at, "probe": visit.query, "batch": index, **counts}
+
+
+def _counts(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    """A row per counter, or one that says why a collector has none."""
+    for visit, at in _visits(run, factors, emulated):
+        for collector, told in (visit.counts or {}).items():
+            of_collector = {**at, "collector": collector, "executions": told.get("executions")}
+            if "missing" in told:
+                yield of_collector | {"missing": told["missing"]}
+            for counter, count in _flat(told.get("counted", {})):
+                said = {"missing": count} if isinstance(count, str) else {"count": count}
+                yield {**of_collector, "counter": counter, **said}
+
+
+def _flat(counted: Json, before: str = "") -> Iterator[tuple[str, float | str | None]]:
+    """``inside.disk.vda.reads`` and the like."""
+    for name, value in counted.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _visits(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[Visit, dict[str, Any]]]:

@@ -140,6 +140,8 @@ class RunningArm:
     """Transactions of the round's windows, by kind, however they ended."""
     prepared_work: Counter[str] = field(default_factory=Counter)
     """Background work of the server that this program asked for between two windows, as `background_work` counts it."""
+    uncounted: dict[str, str] = field(default_factory=dict)
+    """Collectors that cannot count in this arm, with why: they are not tried again."""
     _asleep_cpu_ns: int | None = None
 
     def start_server(self) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dbtoll.errors import EngineError, Unavailable
-from dbtoll.interfaces import Collector, Durable, Machine, Probing, Transacting
+from dbtoll.collectors.looking_on import risen
+from dbtoll.errors import DbtollError, EngineError, Unavailable
+from dbtoll.interfaces import Accounting, Collector, Durable, Machine, Probing, Transacting
 from dbtoll.model import AGENT, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema
@@ -207,19 +209,22 @@ class Counting:
             driven = self.driving.drive(running, phase, block, query, first_touch=True)
         counts: Json = {}
         for together in self._passes(phase):
-            told: dict[str, Callable[[], Json]] = {}
-            self.driving.make_ready(running, phase, first_touch=first_touch)
-            assert running.server is not None and running.server.pid is not None
-            try:
-                with ExitStack() as looking:
-                    for collector in together:
-                        around = collector.around(running.machine, running.server.pid)
-                        told[collector.name] = looking.enter_context(around)
-                    driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
-            except Unavailable as error:
-                counts |= {each.name: {"missing": error.message} for each in together}
-                continue
-            counts |= {name: {**_work(driven), "counted": tell()} for name, tell in told.items()}
+            if able := [each for each in together if each.name not in running.uncounted]:
+                self.driving.make_ready(running, phase, first_touch=first_touch)
+                told: dict[str, Callable[[], Json]] = {}
+                try:
+                    with ExitStack() as looking:
+                        told |= _look_on(running, able, looking)
+                        if told:
+                            driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
+                except Unavailable as error:
+                    counts |= {name: {"missing": error.message} for name in told}
+                    continue
+                if driven is not None:
+                    counts |= {name: {**_work(driven), "counted": tell()} for name, tell in told.items()}
+        counts |= {name: {"missing": why} for name, why in running.uncounted.items()}
+        if isinstance(running.engine, Accounting) and not is_cold(phase):
+            counts["engine"] = _engine_account(self.driving, running, phase, block, query)
         driven = driven or self.driving.drive(running, phase, block, query, first_touch=first_touch)
         return replace(driven, executions=(), window=None, counts=counts)
 
@@ -231,6 +236,64 @@ class Counting:
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""
         return self.driving.violations(running, initially=initially)
+
+
+def _look_on(running: RunningArm, collectors: Sequence[Collector], looking: ExitStack) -> dict[str, Callable[[], Json]]:
+    """Name -> what tells afterwards, until ``looking`` ends. What cannot be counted in this arm is not tried again."""
+    assert running.server is not None and running.server.pid is not None
+    told = {}
+    for collector in collectors:
+        try:
+            told[collector.name] = looking.enter_context(collector.around(running.machine, running.server.pid))
+        except Unavailable as error:
+            running.uncounted[collector.name] = error.message
+    return told
+
+
+LOOK_EVERY_S = 0.02
+"""At what the sessions wait for: some hundred times in a window, and little enough work for the server."""
+
+
+def _engine_account(driving: Driving, running: RunningArm, phase: Phase, block: Block, query: str) -> Json:
+    """What the server itself counts, of one execution, or in a window in which its sessions are looked at too."""
+    engine = running.engine
+    assert isinstance(engine, Accounting)
+    if isinstance(driving, Statements):
+        try:
+            told = engine.account(running.session(), driving.statements[block.parameter_set][query])
+        except Unavailable as error:
+            return {"missing": error.message}
+        return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
+    before = engine.accounts(running.session())
+    with _looks(running) as looks:
+        driven = driving.drive(running, phase, block, query, first_touch=False)
+    counted = {**risen(before, engine.accounts(running.session())), "waiting": dict(looks)}
+    return {**_work(driven), "counted": counted}
+
+
+@contextmanager
+def _looks(running: RunningArm) -> Iterator[Counter[str]]:
+    """While it lasts: what sessions were found to wait for, and how often; ``looks``: how many there were."""
+    engine, server = running.engine, running.server
+    assert isinstance(engine, Accounting) and server is not None
+    found: Counter[str] = Counter()
+    over = threading.Event()
+    session = running.machine.serial(server.address, connection="one")
+
+    def look() -> None:
+        # Whatever ends the window ends this too; its own failure must not.
+        with suppress(DbtollError):
+            while not over.wait(LOOK_EVERY_S):
+                found.update([*engine.waiting(session), "looks"])
+
+    looking = threading.Thread(target=look, name="what sessions wait for", daemon=True)
+    looking.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        looking.join()
+        session.close()
 
 
 PROBE_DEADLINE_S = 600.0

@@ -20,6 +20,7 @@ from dbtoll.analysis.stats import Floats
 from dbtoll.errors import Invalid, Unavailable
 from dbtoll.interfaces import Collector, Machine, Process
 from dbtoll.model import AGENT, Json, Option, Resources
+from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.rig import native_arm
 
@@ -48,18 +49,22 @@ class Known:
         return not PRIME <= self.count(told) <= PRIME + self.more
 
 
+def _reads(told: Json) -> int:
+    """Of all devices, at the level that shows them."""
+    levels = [level for level in told.values() if level is not None and "missing" not in level]
+    return max(sum(int(device.get("reads", {}).get("count", 0)) for device in level.values()) for level in levels)
+
+
+OWN_PAGES = "a program maps its own pages when it starts"
+
 KNOWN: Mapping[str, Known] = {
+    "blocks": Known("read_random_direct", _reads, 200, "everybody's requests are counted"),
     "calls": Known("system_call", lambda told: told["getppid"]["count"]),
-    "events": Known(
-        "fault_anonymous",
-        lambda told: told["events"]["minor_faults"],
-        600,
-        "a program maps its own pages when it starts",
-    ),
+    "events": Known("fault_anonymous", lambda told: told["events"]["minor_faults"], 600, OWN_PAGES),
+    "faults": Known("fault_anonymous", lambda told: told["anonymous"], 600, OWN_PAGES),
     "machine": Known("fork", lambda told: told["inside"]["forks"], 1000, "everybody on the machine is counted"),
-    "processes": Known(
-        "fault_anonymous", lambda told: told["minor_faults"], 600, "a program maps its own pages when it starts"
-    ),
+    "processes": Known("fault_anonymous", lambda told: told["minor_faults"], 600, OWN_PAGES),
+    "tracepoints": Known("system_call", lambda told: told["calls"]["getppid"]),
 }
 
 
@@ -93,7 +98,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 def known_number(machine: Machine, collector: Collector) -> Json:
     """What the collector tells of a process whose child has PRIME events."""
-    process = beginning(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1})
+    process = beginning(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1, "folder": DATA})
     try:
         with collector.around(machine, process.pid) as told:
             let(machine, process)

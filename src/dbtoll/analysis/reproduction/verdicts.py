@@ -12,7 +12,6 @@ from scipy import stats as distributions
 from dbtoll.analysis import stats
 from dbtoll.analysis.reproduction.parts import ONE, OWN, Counted, Part, Parts, mean, of
 from dbtoll.analysis.shape import Comparison, EffectResult
-from dbtoll.analysis.stats import Interval
 from dbtoll.model import Verdict
 
 STRONGLY = 0.5
@@ -43,6 +42,11 @@ def _shown(effect: EffectResult | Comparison) -> str:
     if effect.estimate is None or effect.low is None or effect.high is None:
         return "no figure"
     return f"{percent(effect.estimate)} ({effect.low * 100:.1f} … {effect.high * 100:.1f})"
+
+
+def _above(low: float, high: float, bound: float = 0.0) -> Outcome:
+    """Whether what has this interval is above the bound."""
+    return "reproduced" if low > bound else "differs" if high < bound else "cannot tell"
 
 
 NOT_COUNTED: Told = ("nothing", "cannot tell", "it was not counted in this run")
@@ -85,7 +89,7 @@ def _system_time_slows_down_more(parts: Parts) -> Told:
         for name in ("system_ns", "user_ns")
     )
     told = f"system time {percent((system or 1) - 1)}, user time {percent((user or 1) - 1)}, all queries together"
-    return told, _by_sign(interval), "the interval of their ratio over rounds"
+    return told, _above(interval.low, interval.high), "the interval of their ratio over rounds"
 
 
 def _rounds(part: Part, connection: str) -> list[tuple[Counted, Counted]]:
@@ -104,10 +108,6 @@ def _sum(counts: Sequence[Counted]) -> Counted:
     return Counted(*(total(name) for name in Counted.__slots__))
 
 
-def _by_sign(interval: Interval) -> Outcome:
-    return "reproduced" if interval.low > 0 else "differs" if interval.high < 0 else "cannot tell"
-
-
 @_claim("M03")
 def _system_calls_are_slower(parts: Parts) -> Told:
     return _probe(parts, "system_call", "a system call takes")
@@ -120,8 +120,7 @@ def _probe(parts: Parts, name: str, words: str) -> Told:
     arms = (parts.warm.baseline, parts.warm.arm)
     each = " and ".join(f"{(parts.warm.book.cost_ns(arm, name) or math.nan) / 1e3:.2f} us in {arm}" for arm in arms)
     told = f"{words} {each}: {_shown(found)}"
-    outcome: Outcome = "reproduced" if found.low > 0 else "differs" if found.high <= 0 else "cannot tell"
-    return told, outcome, "the direction, by a probe of one event; the size is another machine's"
+    return told, _above(found.low, found.high), "the direction, by a probe of one event; the size is another machine's"
 
 
 @_claim("M04")
@@ -157,8 +156,7 @@ def _page_faults_go_with_slowdown(parts: Parts) -> Told:
     found = distributions.pearsonr(rates, slowdowns)
     bounds = found.confidence_interval(warm.result.confidence)
     told = f"r = {found.statistic:.2f} ({bounds.low:.2f} … {bounds.high:.2f}) over {len(known)} queries"
-    outcome: Outcome = "reproduced" if bounds.low > STRONGLY else "differs" if bounds.high < STRONGLY else "cannot tell"
-    return told, outcome, f"strongly: above {STRONGLY}, by Fisher's interval"
+    return told, _above(bounds.low, bounds.high, STRONGLY), f"strongly: above {STRONGLY}, by Fisher's interval"
 
 
 @_claim("M06")
@@ -174,8 +172,11 @@ def _one_connection_costs_less(parts: Parts) -> Told:
     if one is None or own is None or found is None or found.low is None or found.high is None:
         return NOT_COUNTED
     told = f"{_shown(one)} on one connection, {_shown(own)} on one for each query"
-    outcome: Outcome = "reproduced" if found.low > 0 else "differs" if found.high < 0 else "cannot tell"
-    return told, outcome, "that it is lower, by the contrast of the two; the size is another machine's"
+    return (
+        told,
+        _above(found.low, found.high),
+        "that it is lower, by the contrast of the two; the size is another machine's",
+    )
 
 
 @_claim("M08")
@@ -202,8 +203,11 @@ def _cold_costs_less(parts: Parts) -> Told:
     if cold is None or warm is None or cold.low is None or cold.high is None or warm.low is None or warm.high is None:
         return NOT_COUNTED
     told = f"{_shown(cold)} cold, {_shown(warm)} warm"
-    outcome: Outcome = "reproduced" if cold.high < warm.low else "differs" if cold.low > warm.high else "cannot tell"
-    return told, outcome, "that it is less than warm, by their intervals; the size is another machine's"
+    return (
+        told,
+        _above(warm.low - cold.high, warm.high - cold.low),
+        "that it is less than warm, by their intervals; the size is another machine's",
+    )
 
 
 def _cold_queries(parts: Parts, wanted: Verdict, words: str) -> Told:
