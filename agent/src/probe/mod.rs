@@ -35,8 +35,8 @@ const BATCH_MAX_NS: u64 = 60_000_000_000;
 const COLD_EVENTS: u64 = 16;
 /// What is gone over before each of them: more than the caches that a core has for itself.
 const WALKED_BYTES: usize = 8 << 20;
-/// What is done after each of them, some 100 us that need no memory: a monitor or a sandbox goes on to work on an event after it is over.
-const STEPS_AFTER: u64 = 100_000;
+/// What is done after each of them, some 300 us that need no memory: a monitor or a sandbox goes on to work on an event after it is over.
+const STEPS_AFTER: u64 = 200_000;
 
 /// What is to be probed, and how.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -117,7 +117,7 @@ fn minor_faults() -> u64 {
     u64::try_from(usage.ru_minflt).unwrap_or(0)
 }
 
-/// Touches a page of each of a mapping that has none, again and again; what it is emptied by is not timed.
+/// Touches one page after the other of a mapping that has none, again and again; what it is emptied by is not timed.
 ///
 /// The events are the faults that the kernel counted: where it maps pages around the one that was touched, a fault is of several.
 /// BIAS: where it counts none (gVisor) they are as many as Linux would have had, `around` pages each.
@@ -125,11 +125,23 @@ struct Touching {
     mapping: Mapping,
     writes: bool,
     around: usize,
+    /// From one touched page to the next; odd, so that it comes to each.
+    stride: usize,
     _file: Option<Scratch>,
 }
 
-/// Page faults come in rows: what is allocated is used from one end to the other. These are 256 KiB, about what a heap grows by.
+/// Page faults come in rows: a new process, a heap that grows by 256 KiB.
 const FAULTS_IN_A_ROW: u64 = 64;
+/// What is allocated is used from one end to the other.
+const IN_ORDER: usize = 1;
+/// What is there already is used here and there: no kernel maps two of these pages in one fault.
+const HERE_AND_THERE: usize = 1657;
+
+impl Touching {
+    fn new(mapping: Mapping, writes: bool, around: usize, stride: usize, file: Option<Scratch>) -> Self {
+        Self { mapping, writes, around, stride, _file: file }
+    }
+}
 
 impl Probe for Touching {
     fn run(&mut self, events: u64) -> Result<Spent, Failure> {
@@ -139,7 +151,8 @@ impl Probe for Touching {
             self.mapping.advise(libc::MADV_DONTNEED)?;
             let pages = left.min(PAGES);
             let (faults, begin_ns) = (minor_faults(), now_ns());
-            for page in 0..pages {
+            for number in 0..pages {
+                let page = number * self.stride % PAGES;
                 if self.writes {
                     self.mapping.write_at(page * page_bytes());
                 } else {
@@ -166,14 +179,14 @@ pub fn fault_anonymous(_: &Request) -> Made {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mapping = Mapping::new(PAGES * page_bytes(), READ_WRITE, flags, None)?;
     let _ = mapping.advise(libc::MADV_NOHUGEPAGE); // a kernel without huge pages needs no telling
-    Ok(Box::new(Touching { mapping, writes: true, around: 1, _file: None }))
+    Ok(Box::new(Touching::new(mapping, true, 1, IN_ORDER, None)))
 }
 
 /// Pages of a file that the kernel holds, mapped for reading (lmbench: `lat_pagefault`, which makes it touch the disk's cache too).
 pub fn fault_file(request: &Request) -> Made {
     let scratch = filled(request)?;
     let mapping = Mapping::new(PAGES * page_bytes(), libc::PROT_READ, libc::MAP_PRIVATE, Some(&scratch.file))?;
-    Ok(Box::new(Touching { mapping, writes: false, around: MAPPED_AROUND, _file: Some(scratch) }))
+    Ok(Box::new(Touching::new(mapping, false, MAPPED_AROUND, HERE_AND_THERE, Some(scratch))))
 }
 
 /// Shared memory as `PostgreSQL` maps its buffers (`MAP_SHARED|MAP_ANONYMOUS`, `src/backend/port/sysv_shmem.c`): the pages are there, this
@@ -194,7 +207,7 @@ fn shared(writes: bool) -> Made {
         mapping.write_at(page * page_bytes());
     }
     let around = if writes { 1 } else { MAPPED_AROUND };
-    Ok(Box::new(Touching { mapping, writes, around, _file: None }))
+    Ok(Box::new(Touching::new(mapping, writes, around, HERE_AND_THERE, None)))
 }
 
 /// A copy of a page that another process has too: what a new server process pays when it first writes to what it inherited.
