@@ -31,6 +31,20 @@ MaxOverhead = Annotated[
     str | None,
     typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 cannot tell."),
 ]
+Engine = Annotated[str, typer.Option(help="Database engine.")]
+Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
+Indexes = Annotated[str | None, typer.Option(help="Index profile of TPC-H.")]
+Queries = Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")]
+Profile = Annotated[str | None, typer.Option(help="Settings profile of the engine.")]
+Image = Annotated[str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")]
+Baseline = Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")]
+Factors = Annotated[
+    list[str] | None,
+    typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=one+per_statement; see SPEC."),
+]
+Cpus = Annotated[int, typer.Option(help="Processors of each arm.")]
+Memory = Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")]
+Seed = Annotated[int, typer.Option(help="Of the order and the parameters.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be asked.")]
 
 RUNS = Path("runs")
@@ -85,31 +99,26 @@ def compare(
     stacks: Annotated[
         list[str], typer.Argument(metavar="ENV...", help="For example: docker docker:runsc,network=host")
     ],
-    engine: Annotated[str, typer.Option(help="Database engine.")] = "postgres",
+    engine: Engine = "postgres",
     workload: Annotated[
         str, typer.Option(help="tpch, tpcc:5,terminals=4, tatp:100000, or sql:DIR for your own statements.")
     ] = "tpch",
-    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")] = None,
-    indexes: Annotated[str | None, typer.Option(help="Index profile of TPC-H.")] = None,
-    queries: Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Settings profile of the engine.")] = None,
+    scale: Scale = None,
+    indexes: Indexes = None,
+    queries: Queries = None,
+    profile: Profile = None,
     settings: Annotated[Path | None, typer.Option(help="Your postgresql.conf.")] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")
-    ] = None,
+    image: Image = None,
     budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "5m",
     target: Annotated[str, typer.Option(help="Stop when every interval is this narrow (half-width).")] = "1%",
     margin: Annotated[str, typer.Option(help="Differences below it do not matter to you.")] = "2%",
     confidence: Annotated[str, typer.Option(help="Of the intervals.")] = "95%",
-    baseline: Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")] = None,
-    factor: Annotated[
-        list[str] | None,
-        typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=one+per_statement; see SPEC."),
-    ] = None,
-    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
-    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
+    baseline: Baseline = None,
+    factor: Factors = None,
+    cpus: Cpus = 1,
+    memory: Memory = "4 GiB",
     explain: Annotated[bool, typer.Option("--explain", help="Count events and probe what they cost, too.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
+    seed: Seed = 1,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     exclusive: Exclusive = False,
@@ -142,15 +151,13 @@ def probe(
     stacks: Annotated[list[str], typer.Argument(metavar="ENV...", help="For example: docker uml qemu")],
     probes: Annotated[str | None, typer.Option(help="Only these, e.g. system_call+fault_anonymous_cold.")] = None,
     instances: Annotated[str | None, typer.Option(help="How many of each at once, e.g. 1+4+16.")] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")
-    ] = None,
+    image: Image = None,
     budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "10m",
     target: Annotated[str, typer.Option(help="Stop when the geometric mean is this narrow (half-width).")] = "1%",
-    baseline: Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")] = None,
-    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
-    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
-    seed: Annotated[int, typer.Option(help="Of the order.")] = 1,
+    baseline: Baseline = None,
+    cpus: Cpus = 1,
+    memory: Memory = "4 GiB",
+    seed: Seed = 1,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -188,19 +195,17 @@ def predict(
     probes_run: Annotated[
         Path | None, typer.Option("--probes-run", help="A run of `dbtoll probe`: what events cost in the arms.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="Database engine.")] = "postgres",
+    engine: Engine = "postgres",
     workload: Annotated[str, typer.Option(help="tpch, or sql:DIR for your own statements.")] = "tpch",
-    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")] = None,
-    indexes: Annotated[str | None, typer.Option(help="Index profile of TPC-H.")] = None,
-    queries: Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Settings profile of the engine.")] = None,
-    factor: Annotated[
-        list[str] | None, typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, as of compare.")
-    ] = None,
+    scale: Scale = None,
+    indexes: Indexes = None,
+    queries: Queries = None,
+    profile: Profile = None,
+    factor: Factors = None,
     budget: Annotated[str, typer.Option(help="Time to measure, for the profile and for the probes each.")] = "5m",
-    cpus: Annotated[int, typer.Option(help="Processors of each arm.")] = 1,
-    memory: Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")] = "4 GiB",
-    seed: Annotated[int, typer.Option(help="Of the order and the parameters.")] = 1,
+    cpus: Cpus = 1,
+    memory: Memory = "4 GiB",
+    seed: Seed = 1,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     yes: Yes = False,

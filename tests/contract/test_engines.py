@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,3 +164,53 @@ def done(script: list[tuple[str, str]], **sessions: Session) -> list[list[str | 
     except EngineError:
         return None
     return answer
+
+
+accounting = pytest.mark.parametrize(
+    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.Accounting)]
+)
+SLEEPS = {"postgres": ("select pg_sleep(1)", "Timeout: PgSleep"), "mariadb": ("select sleep(1)", "User sleep")}
+SETTINGS = {"mariadb": {"performance-schema": "ON"}}
+
+
+@accounting
+def test_its_accounts_tell_of_pages_and_of_waits(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    engine, resources = made(name), Resources(memory_bytes=1 << 30)
+    provision = Provision(Artifact("test-data", str(data)), DATA, writable=True)
+    machine = open_arm(provision, resources=resources, packages=engine.packages)
+    engine.create(machine, DATA)
+    server = engine.start(machine, DATA, {**engine.settings(resources), **SETTINGS.get(name, {})})
+    session, other = (machine.serial(server.address, connection="one") for _ in range(2))
+    try:
+        session.query("create table t (a integer, b char(200))")
+        session.query(
+            f"insert into t values {', '.join(['(1, repeat(char(65), 200))'] * 2000)}"
+            if name == "mariadb"
+            else "insert into t select 1, repeat('A', 200) from generate_series(1, 2000)"
+        )
+        before = engine.accounts(session)
+        told = engine.account(session, Statement("Q", "select count(*) from t", "select count(*) from t"))
+        if name == "postgres":
+            ((pages,),) = session.query("select pg_relation_size('t') / 8192")
+            assert told["hit_pages"] + told["read_pages"] >= int(pages or 0) > 50
+            assert told["temporary_read_pages"] == 0
+        else:
+            assert told["handler_read_rnd_next"] == 2001
+            assert sum(wait["count"] for wait in engine.accounts(session)["waits"].values()) > 0
+        after = engine.accounts(session)
+        assert all(after[key] >= value for key, value in before.items() if isinstance(value, int))
+        asleep, state = SLEEPS[name]
+        assert engine.waiting(session) == []
+        sleeping = threading.Thread(target=other.query, args=(asleep,))
+        sleeping.start()
+        deadline = time.monotonic() + 5
+        while not (found := engine.waiting(session)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        sleeping.join()
+        assert found == [state]
+    finally:
+        session.close()
+        other.close()
+    engine.stop(machine, server)

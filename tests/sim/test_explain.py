@@ -9,7 +9,7 @@ import pytest
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
 from dbtoll.analysis.result import Result
-from dbtoll.report import bills, page, predictions
+from dbtoll.report import bills, page, predictions, words
 from dbtoll.runner import run as runs
 from dbtoll.selfbench import ledger, predict
 from dbtoll.selfbench.precision import Quiet
@@ -104,3 +104,14 @@ def test_the_page_says_why(planted: Run, result: Result) -> None:
     text = page.render(result, planted)
     assert '<section id="why"' in text
     assert "predicted" in text
+
+
+def test_the_headline_names_the_largest_item(result: Result) -> None:
+    (arm,) = (each for each in result.ledgers if each.arm == "planted")
+    families: dict[str, float] = {}
+    for entry in arm.items:
+        family = words.family(entry.amount.name)
+        families[family] = families.get(family, 0.0) + entry.amount.ns
+    largest = max(families, key=families.__getitem__)
+    (headline,) = (each for each in words.headlines(result) if each.arm == "planted")
+    assert f"{largest} ({100 * families[largest] / arm.overhead.ns:.0f}" in headline.sentence.replace("\u202f", "")

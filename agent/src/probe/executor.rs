@@ -137,7 +137,7 @@ pub fn descents_2m_pages(_: &Request) -> Made {
 
 const PAGE_KEYS: usize = 512;
 const LEAVES: usize = 2048;
-const CACHED_LEAVES: usize = 8;
+const CACHED_LEAVES: usize = 2;
 
 type Ordered = fn(&(u64, u64), u64) -> Ordering;
 
@@ -208,7 +208,7 @@ pub fn joins_2m_pages(_: &Request) -> Made {
 
 const BUCKETS: usize = 1 << 18;
 const KEYS: u32 = BUCKETS as u32 / 2;
-const CACHED_KEYS: u32 = 512;
+const CACHED_KEYS: u32 = 128;
 const ROW_WORDS: usize = 8;
 
 struct Join {

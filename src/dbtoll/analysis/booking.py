@@ -22,7 +22,7 @@ from dbtoll.store.schema import Visit
 
 COLD = "_cold"
 USER_MODE = "user mode: instructions"
-EMULATED = "emulated instructions"
+EMULATED = "user mode: emulated instructions"
 CACHES = "user mode: caches"
 TRANSLATION = "user mode: address translation"
 
@@ -38,31 +38,35 @@ LOOKUPS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "facce
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them."""
+    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them.
+
+    ``coldness``: as of `ledger.Costs`; 1 for what is done once in the midst of other work, ½ for what comes in rows.
+    """
 
     name: str
     probes: tuple[str, ...]
+    coldness: float = 0.5
 
 
 FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
 """Those of which nobody tells what they do."""
 FAULTS_BY_KIND: Mapping[str, Kind] = {
-    "anonymous": Kind("page faults, new pages", ("fault_anonymous",)),
-    "shared": Kind("page faults, shared memory written", ("fault_shared",)),
-    "shared_read": Kind("page faults, shared memory read", ("fault_shared_read",)),
-    "file": Kind("page faults, files", ("fault_file",)),
-    "copy": Kind("page faults, copies", ("fault_copy",)),
+    "anonymous": Kind("page faults: new pages", ("fault_anonymous",)),
+    "shared": Kind("page faults: shared memory written", ("fault_shared",)),
+    "shared_read": Kind("page faults: shared memory read", ("fault_shared_read",)),
+    "file": Kind("page faults: files", ("fault_file",)),
+    "copy": Kind("page faults: copies", ("fault_copy",)),
 }
 """By what the collector `faults` calls them."""
-READ_CALLS = Kind("reads", ("read_random_buffered",))
-WRITE_CALLS = Kind("writes", ("write_sequential_buffered", "write_appended_buffered"))
-SEEKS = Kind("file sizes asked for", ("system_call_seek",))
-OPEN_CALLS = Kind("files opened", ("open_file",))
-LOOKUP_CALLS = Kind("look-ups of files", ("system_call_stat",))
-OTHER_CALLS = Kind("other system calls", ("system_call",))
+READ_CALLS = Kind("files: read", ("read_random_buffered",))
+WRITE_CALLS = Kind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
+SEEKS = Kind("files: sizes asked for", ("system_call_seek",), coldness=1)
+OPEN_CALLS = Kind("files: opened", ("open_file",), coldness=1)
+LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",), coldness=1)
+OTHER_CALLS = Kind("other system calls", ("system_call",), coldness=1)
 PROCESSES = Kind("processes started", ("fork",))
-ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
-SWITCHES = Kind("switches", ("switch_pipe",))
+ROUND_TRIPS = Kind("round trips", ("round_trip_unix",), coldness=1)
+SWITCHES = Kind("switches", ("switch_pipe",), coldness=1)
 MAPPED_AROUND = ("shared_read", "file")
 """Kinds of which one fault maps several pages, how many being the kernel's choice."""
 KERNEL = (
@@ -79,15 +83,18 @@ KERNEL = (
     SWITCHES,
 )
 
-CALLS = (
-    (READ_CALLS, READS),
-    (WRITE_CALLS, WRITES),
-    (SEEKS, ("lseek",)),
-    (OPEN_CALLS, OPENS),
-    (LOOKUP_CALLS, LOOKUPS),
-    (PROCESSES, STARTS),
-)
-"""Kinds of system calls with the names of each."""
+BOOKED = {"processes": "page faults and switches", "faults": "kinds of page faults", "calls": "system calls"}
+"""What the collectors' counts are booked as."""
+
+KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
+    READ_CALLS: READS,
+    WRITE_CALLS: WRITES,
+    SEEKS: ("lseek",),
+    OPEN_CALLS: OPENS,
+    LOOKUP_CALLS: LOOKUPS,
+    PROCESSES: STARTS,
+}
+"""With the names of each; all other calls are of one kind."""
 
 EXECUTOR = ("rows", "descents", "joins", "sorts", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
@@ -189,8 +196,10 @@ class Book:
             if counted_arm == arm and key == levels_key(levels):
                 for counts in rounds.values():
                     reasons |= {name: told["missing"] for name, told in counts.items() if "missing" in told}
-        for name, reason in reasons.items():
-            yield f"{name} as in the baseline, for they could not be counted ({reason})"
+        for name, what in BOOKED.items():
+            if name in reasons:
+                why = reasons[name].rpartition(": ")[2]
+                yield f"{what} as in the baseline, for they could not be counted here ({why})"
         memory = [name for name in EXECUTOR if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
@@ -266,14 +275,14 @@ class Book:
         items = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
-            cost, baseline_cost = (self._cost(side, kind.probes, rounds) for side in (arm, self.baseline))
+            cost, baseline_cost = (self._cost(side, kind, rounds) for side in (arm, self.baseline))
             count, baseline_count = (
                 np.array([each.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
             )
             if cost is None or baseline_cost is None or not (count.any() or baseline_count.any()):
                 continue
             items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
-            kernel_ns += baseline_count * (baseline_cost.hot_ns + baseline_cost.cold_ns) / 2
+            kernel_ns += baseline_count * baseline_cost.ns
         user_ns = np.maximum(native_ns - kernel_ns, 0.0)
         user = self._user_mode(arm, levels, query, rounds, user_ns, base_events)
         return (*items, *user)
@@ -287,11 +296,11 @@ class Book:
         mean = float(np.mean(list(known.values())))
         return np.array([known.get(number, mean) for number in rounds])
 
-    def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int]) -> Costs | None:
+    def _cost(self, arm: str, kind: Kind, rounds: Sequence[int]) -> Costs | None:
         """Between the least and the most of the probes, in a loop and out of the caches; None where the arm has none of them."""
-        found = [self._probed(arm, name + form, rounds) for name in probes for form in ("", COLD)]
+        found = [self._probed(arm, name + form, rounds) for name in kind.probes for form in ("", COLD)]
         known = np.array([each for each in found if each is not None])
-        return Costs(known.min(axis=0), known.max(axis=0)) if len(known) else None
+        return Costs(known.min(axis=0), known.max(axis=0), kind.coldness) if len(known) else None
 
     # --- user mode ---------------------------------------------------------------------------------------------------
 
@@ -329,25 +338,22 @@ class Book:
         ]
 
     def _slowdown(self, arm: str, reference: str, rounds: Sequence[int]) -> tuple[Costs, Costs, Costs] | None:
-        """How many times as long as in another arm the probes take: with all they need in the caches; how much that ratio grows
-        where caches are missed, and again where translations are. Each between its quartiles over the probes; None where the two
-        arms have none in common."""
-        found: list[tuple[Floats, Floats, Floats]] = []
+        """How many times as long as in another arm the probes take, between the quartiles over them: with all they need in the
+        caches; how much that grows where caches are missed, and again where translations are. None where the two arms have none in
+        common. Together they are the quartiles of the probes as they are."""
+        cached, huge, whole = [], [], []
         for name in EXECUTOR:
-            if (whole := self._ratio(arm, reference, name, rounds)) is None:
+            if (as_it_is := self._ratio(arm, reference, name, rounds)) is None:
                 continue
             # What has no such form, or an arm without huge pages, shows no difference.
-            huge = self._ratio(arm, reference, name + HUGE_PAGES, rounds)
-            huge = whole if huge is None else huge
-            cached = self._ratio(arm, reference, name + CACHED, rounds)
-            cached = huge if cached is None else cached
-            found.append((cached, huge - cached, whole - huge))
-        if not found:
+            forms = [self._ratio(arm, reference, name + form, rounds) for form in (HUGE_PAGES, CACHED)]
+            whole.append(as_it_is)
+            huge.append(as_it_is if forms[0] is None else forms[0])
+            cached.append(huge[-1] if forms[1] is None else forms[1])
+        if not whole:
             return None
-        executing, caches, translation = (
-            Costs(*np.quantile([each[part] for each in found], [0.25, 0.75], axis=0)) for part in range(3)
-        )
-        return executing, caches, translation
+        executing, missing, translating = (np.quantile(each, [0.25, 0.75], axis=0) for each in (cached, huge, whole))
+        return Costs(*executing), Costs(*(missing - executing)), Costs(*(translating - missing))
 
     def _ratio(self, arm: str, reference: str, probe: str, rounds: Sequence[int]) -> Floats | None:
         """Of what one event costs in two arms, per round; None where one of them was not probed for it."""
@@ -411,7 +417,7 @@ def events(counts: Json, otherwise: Json | None = None) -> dict[str, float]:
         left = {name: call["count"] / executions for name, call in calls["counted"].items()}
         for name in EXCHANGE:
             left[name] = max(0.0, left.get(name, 0.0) - calls["round_trips"] / executions)
-        for kind, names in CALLS:
+        for kind, names in KINDS_OF_CALLS.items():
             found[kind.name] = sum(left.pop(name, 0.0) for name in names)
         # The probe of an opened file closes it.
         left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
@@ -463,7 +469,7 @@ def _entries(ledgers: Sequence[Ledger], spans: Mapping[str, Span]) -> Iterator[E
 def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
     """How many in all, and what one costs on average."""
     counts = np.array([float(np.mean(count)) for count, _ in sides])
-    costs = np.array([float(np.mean(cost.hot_ns + cost.cold_ns)) / 2 for _, cost in sides])
+    costs = np.array([float(np.mean(cost.ns)) for _, cost in sides])
     return float(counts.sum()), float(np.average(costs, weights=counts if counts.any() else None))
 
 

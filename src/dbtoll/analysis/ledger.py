@@ -26,10 +26,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one event costs in one arm, per round [round]: alone in a loop, and with what it needs out of the caches."""
+    """What one event costs in one arm, per round [round]: alone in a loop, and in the midst of other work.
+
+    ``coldness``: where between the two it is believed to lie, 0 to 1.
+    """
 
     hot_ns: Floats
     cold_ns: Floats
+    coldness: float = 0.5
+
+    @property
+    def ns(self) -> Floats:
+        """What it is believed to cost."""
+        return self.hot_ns + self.coldness * (self.cold_ns - self.hot_ns)
 
     @classmethod
     def known(cls, ns: float, rounds: int = 1) -> Costs:
@@ -60,13 +69,14 @@ class Item:
 
     @property
     def explained_ns(self) -> Floats:
-        """In between: an event in the midst of other work finds some of its things."""
-        return (self.hot_ns + self.cold_ns) / 2
+        """By the costs that are believed."""
+        return self.count * self.cost.ns - self.baseline_count * self.baseline_cost.ns
 
     @property
     def doubt_ns(self) -> float:
-        """How far the mean over the rounds may lie from what it would be if it were known what the caches hold."""
-        return float(abs(np.mean(self.cold_ns) - np.mean(self.hot_ns)) / 2)
+        """How far the mean over the rounds may lie from what it would be if the costs were known."""
+        believed = np.mean(self.explained_ns)
+        return float(max(abs(np.mean(bound) - believed) for bound in (self.hot_ns, self.cold_ns)))
 
 
 @dataclass(frozen=True, slots=True)

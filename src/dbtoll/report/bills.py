@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 UNEXPLAINED = "unexplained"
 COLOURS = (
-    "page faults", USER_MODE, EMULATED, "other system calls", "round trips", "switches", "reads", "writes",
-    "look-ups of files", "processes started", "files opened", "file sizes asked for", CACHES, TRANSLATION,
-    *(kind.name for kind in FAULTS_BY_KIND.values() if kind.name != "page faults"),
+    "page faults", *(kind.name for kind in FAULTS_BY_KIND.values()),
+    USER_MODE, EMULATED, CACHES, TRANSLATION,
+    "files: read", "files: written", "files: sizes asked for", "files: opened", "files: looked up",
+    "other system calls", "processes started", "round trips", "switches",
 )  # fmt: skip
 """An item has the same colour in every bill."""
 
@@ -38,7 +39,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table: overhead, each item and what is left, as per cent of the baseline's time; then the prediction."""
+    """A row of the table: overhead, each family of items and the rest, as per cent of the baseline's time; then the prediction."""
 
     query: str
     overhead: str
@@ -82,7 +83,7 @@ def _bill(ledger: LedgerResult, levels: str) -> Bill:
         sentence=sentence(ledger),
         segments=tuple(_segments(parts, width, zero, ledger.overhead.ns)),
         zero=round(zero, 2),
-        names=tuple(entry.amount.name for entry in ledger.items),
+        names=tuple(_families(ledger)),
         lines=tuple(_lines(ledger)),
         accounted=tuple(_accounted(ledger)),
         assumed=ledger.assumed,
@@ -159,8 +160,8 @@ def _told(entry: Entry, overhead_ns: float) -> str:
             f"executes in {words.time_of(entry.baseline_count)}"
         )
     return (
-        f"{share} {entry.amount.name}: {words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
-        f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)}"
+        f"{share} {entry.amount.name} ({words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
+        f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)})"
     )
 
 
@@ -176,17 +177,27 @@ def _lines(ledger: LedgerResult) -> Iterator[Line]:
     for each in sorted(ledger.queries, key=lambda query: words.natural_key(query.query)):
         baseline_ns = each.overhead.ns / each.measured if each.measured else 0.0
 
-        def points(amount: Amount | None, baseline_ns: float = baseline_ns) -> str:
-            if amount is None or not baseline_ns:
-                return words.NOTHING
-            low, high = (None if ns is None else ns / baseline_ns for ns in (amount.low_ns, amount.high_ns))
-            return words.percent(amount.ns / baseline_ns, words.Interval(None, low, high).decimals)
+        def points(ns: float, interval: words.Interval, baseline_ns: float = baseline_ns) -> str:
+            return words.percent(ns / baseline_ns, interval.decimals) if baseline_ns else words.NOTHING
 
-        by_name = {entry.amount.name: entry.amount for entry in each.items}
+        def with_interval(amount: Amount, baseline_ns: float = baseline_ns) -> str:
+            low, high = (
+                None if ns is None or not baseline_ns else ns / baseline_ns for ns in (amount.low_ns, amount.high_ns)
+            )
+            return points(amount.ns, words.Interval(None, low, high))
+
+        sums = {
+            name: sum(entry.amount.ns for entry in each.items if words.family(entry.amount.name) == name)
+            for name in _families(ledger)
+        }
         yield Line(
             query=each.query,
-            overhead=points(each.overhead),
-            items=tuple(points(by_name.get(entry.amount.name)) for entry in ledger.items),
-            unexplained=points(each.unexplained),
+            overhead=with_interval(each.overhead),
+            items=tuple(points(ns, words.Interval(None, None, None)) for ns in sums.values()),
+            unexplained=with_interval(each.unexplained),
             predicted=predicted_text(each.predicted),
         )
+
+
+def _families(ledger: LedgerResult) -> list[str]:
+    return list(dict.fromkeys(words.family(entry.amount.name) for entry in ledger.items))

@@ -504,7 +504,35 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         widened = max((c.widened_by for c in same), default=0.0)
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
     phrase = verdict_phrase(comparison, result.margin)
+    if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
+        phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
     return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
+
+
+WORTH_NAMING, MOST = 0.2, 0.5
+"""Of an overhead: what explains less of it is not its cause in a word; what explains more of it is most of it."""
+
+
+def family(item: str) -> str:
+    """Items of a ledger that are of one kind have one beginning: ``page faults: new pages``."""
+    return item.partition(":")[0]
+
+
+def _cause(comparison: Comparison, result: Result) -> str:
+    """``mostly page faults (91 %)``: the largest family of items of the ledger; empty where none is large."""
+    here = (each for each in result.ledgers if (each.arm, each.levels) == (comparison.arm, comparison.levels))
+    ledger = next(here, None)
+    if ledger is None or ledger.overhead.ns <= 0:
+        return ""
+    shares: dict[str, float] = {}
+    for entry in ledger.items:
+        name = family(entry.amount.name)
+        shares[name] = shares.get(name, 0.0) + entry.amount.ns / ledger.overhead.ns
+    largest = max(shares, key=shares.__getitem__, default="")
+    if not largest or shares[largest] < WORTH_NAMING:
+        return ""
+    lead = "mostly" if shares[largest] >= MOST else "the largest part"
+    return f"{lead} {largest} ({percent(shares[largest], 0, plus=False)})"
 
 
 def headlines(result: Result) -> list[Headline]:

@@ -52,8 +52,8 @@ name = "planted"
 stack = "fake:fault_ns=5000,call_ns=1100,round_trip_ns=60000,slowdown=1.2"
 """
 PLANTED_COSTS = {
-    "page faults, new pages": (5000.0, 500.0),
-    "page faults, shared memory written": (5000.0, 500.0),
+    "page faults: new pages": (5000.0, 500.0),
+    "page faults: shared memory written": (5000.0, 500.0),
     "other system calls": (1100.0, 100.0),
     "round trips": (60000.0, 6000.0),
     "user mode: instructions": (1.2, 1.0),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dbtoll.analysis.booking import Book
+from dbtoll.analysis.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result, analyze_run
 from dbtoll.analysis.shape import Comparison, LedgerResult, Levels
@@ -15,7 +15,7 @@ from dbtoll.store.reader import Run
 
 OWN, ONE = "per_statement", "one"
 """Levels of the factor connection: the paper's Tables 1 and 5, and its Table 4."""
-CALLS = ("other system calls", "reads", "writes", "look-ups of files")
+CALLS = tuple(kind.name for kind in (OTHER_CALLS, *KINDS_OF_CALLS) if kind != PROCESSES)
 """Items of the ledger that are system calls."""
 
 
