@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::calls::tasks_of;
-use super::perf::{Counting, EXCLUDE_KERNEL, raise_limit_of_files};
+use super::perf::{Counting, EXCLUDE_KERNEL};
 
 /// `include/uapi/linux/perf_event.h`.
 const TYPE_HARDWARE: u32 = 0;
@@ -44,12 +43,7 @@ struct Report {
 
 /// Says `{"ready": true}` when it counts, and what it counted when it is told to end (SIGTERM).
 pub fn run(pid: &str) -> Result<(), String> {
-    let tasks = tasks_of(super::number_of_process(pid)?);
-    let over = super::told_to_end();
-    if tasks.is_empty() {
-        return Err(format!("no process {pid}"));
-    }
-    raise_limit_of_files();
+    let (tasks, over) = super::tasks_to_count(pid)?;
     let mut missing = BTreeMap::new();
     let mut counting = Vec::new();
     for &(name, kind, config, flags) in EVENTS {

@@ -20,6 +20,16 @@ fn number_of_process(pid: &str) -> Result<u32, String> {
     pid.parse().map_err(|_| format!("{pid} is not the number of a process"))
 }
 
+/// Of the process and of its descendants, and when to end; each may need some hundred counters.
+fn tasks_to_count(pid: &str) -> Result<(Vec<libc::pid_t>, ToldToEnd), String> {
+    let tasks = calls::tasks_of(number_of_process(pid)?);
+    if tasks.is_empty() {
+        return Err(format!("no process {pid}"));
+    }
+    perf::raise_limit_of_files();
+    Ok((tasks, told_to_end()))
+}
+
 fn say_ready() -> Result<(), String> {
     println!("{{\"ready\":true}}");
     io::stdout().flush().map_err(|error| error.to_string())

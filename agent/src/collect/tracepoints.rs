@@ -6,9 +6,8 @@ use std::io;
 
 use serde::Serialize;
 
-use super::calls::tasks_of;
 use super::names::known;
-use super::perf::{Counting, TYPE_TRACEPOINT, Tracepoint, raise_limit_of_files};
+use super::perf::{Counting, TYPE_TRACEPOINT, Tracepoint};
 
 /// What is told beside the calls by name.
 const ALL_CALLS: &str = "all";
@@ -21,12 +20,7 @@ struct Report {
 
 /// Says `{"ready": true}` when it counts, and what it counted when it is told to end (SIGTERM).
 pub fn run(pid: &str) -> Result<(), String> {
-    let tasks = tasks_of(super::number_of_process(pid)?);
-    let over = super::told_to_end();
-    if tasks.is_empty() {
-        return Err(format!("no process {pid}"));
-    }
-    raise_limit_of_files();
+    let (tasks, over) = super::tasks_to_count(pid)?;
     let counting = begin(&tasks).map_err(|error| format!("no tracepoints of system calls: {error}"))?;
     super::say_ready()?;
     over.wait();

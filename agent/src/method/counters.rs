@@ -21,6 +21,9 @@ pub struct Selection {
     pub tree_of: Option<u32>,
     #[serde(default)]
     pub all: bool,
+    /// Also what each of the processes waits for.
+    #[serde(default)]
+    pub each: bool,
     #[serde(default = "yes")]
     pub machine: bool,
 }
@@ -57,6 +60,8 @@ pub struct Processes {
     /// Waiting for block devices, of live threads; None where the kernel's delay accounting is off.
     pub block_io_wait_ns: Option<u64>,
     pub rss_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub each: Option<BTreeMap<String, Threads>>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -106,16 +111,20 @@ pub fn counters(params: Value, _: StreamHandle) -> Result<Value, Failure> {
 pub fn read(selection: &Selection) -> Result<Counters, Failure> {
     let units = Units::of_kernel();
     let at_ns = clock::now_ns();
-    let processes = match (selection.pids.as_ref(), selection.tree_of, selection.all) {
+    let chosen = match (selection.pids.as_ref(), selection.tree_of, selection.all) {
         (None, None, false) => None,
         (Some(pids), None, false) => {
             let stats = pids.iter().map(|pid| Stat::read(*pid).ok_or_else(|| no_process(*pid)));
-            Some(sum(&stats.collect::<Result<Vec<_>, _>>()?, &units, false))
+            Some((stats.collect::<Result<Vec<_>, _>>()?, false))
         }
-        (None, Some(root), false) => Some(sum(&tree(root, all_stats()?)?, &units, true)),
-        (None, None, true) => Some(sum(&all_stats()?, &units, false)),
+        (None, Some(root), false) => Some((tree(root, all_stats()?)?, true)),
+        (None, None, true) => Some((all_stats()?, false)),
         _ => return Err(Failure::bad_request("only one of pids, tree_of and all")),
     };
+    let processes = chosen.map(|(stats, ended_children)| {
+        let each = || stats.iter().map(|stat| (title(stat.pid), Threads::read(stat.pid, &units))).collect();
+        Processes { each: selection.each.then(each), ..sum(&stats, &units, ended_children) }
+    });
     let machine = selection.machine.then(|| Machine::read(&units));
     Ok(Counters { at_ns, processes, machine })
 }
@@ -232,11 +241,13 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
         run_queue_wait_ns: threads_total(&|threads| threads.run_queue_wait_ns),
         block_io_wait_ns: threads_total(&|threads| threads.block_io_wait_ns),
         rss_bytes: total(&|stat| Some(stat.get(field::RSS)? * units.page_bytes)),
+        each: None,
     }
 }
 
 /// Sums over the live threads of one process.
-struct Threads {
+#[derive(Debug, Serialize)]
+pub struct Threads {
     voluntary_switches: Option<u64>,
     involuntary_switches: Option<u64>,
     run_ns: Option<u64>,
@@ -283,6 +294,17 @@ impl Threads {
 fn labelled(text: &str, label: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(label)?.split_ascii_whitespace().next()?.parse().ok())
 }
+
+/// Number and name of a process, as `PostgreSQL` has them in its title (`postgres: checkpointer`) without what changes; empty where it
+/// has ended.
+fn title(pid: u32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&words).replace('\0', " ");
+    let name = text.split('[').next().unwrap_or_default();
+    format!("{pid} {}", name.trim().chars().take(TITLE_MAX).collect::<String>())
+}
+
+const TITLE_MAX: usize = 60;
 
 const KVM_EXITS: &str = "/sys/kernel/debug/kvm/exits";
 
@@ -395,11 +417,15 @@ mod tests {
         let (name, disk) = disk(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
         assert_eq!((name.as_str(), disk.reads, disk.read_bytes, disk.written_bytes), ("vda", 1, 3 * 512, 7 * 512));
         assert_eq!(disk.io_ns, 10_000_000);
-        let selection = Selection { pids: Some(vec![std::process::id()]), tree_of: None, all: false, machine: true };
+        let selection =
+            Selection { pids: Some(vec![std::process::id()]), tree_of: None, all: false, each: true, machine: true };
         let counters = read(&selection).unwrap();
         let processes = counters.processes.unwrap();
         assert_eq!(processes.count, 1);
         assert!(processes.minor_faults > Some(100) && processes.rss_bytes > Some(100_000), "{processes:?}");
+        let each = processes.each.unwrap();
+        let (name, waits) = each.iter().next().unwrap();
+        assert!(name.starts_with(&format!("{} ", std::process::id())) && waits.run_ns > Some(0), "{each:?}");
         let machine = counters.machine.unwrap();
         assert!(machine.idle_ns > Some(0) && machine.context_switches > Some(0), "{machine:?}");
     }

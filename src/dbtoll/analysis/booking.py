@@ -62,6 +62,7 @@ READ_CALLS = Kind("files: read", ("read_random_buffered",))
 WRITE_CALLS = Kind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
 SEEKS = Kind("files: sizes asked for", ("system_call_seek",), coldness=1)
 OPEN_CALLS = Kind("files: opened", ("open_file",), coldness=1)
+SYNCS = Kind("files: made durable", ("fsync",))
 LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",), coldness=1)
 OTHER_CALLS = Kind("other system calls", ("system_call",), coldness=1)
 PROCESSES = Kind("processes started", ("fork",))
@@ -76,6 +77,7 @@ KERNEL = (
     WRITE_CALLS,
     SEEKS,
     OPEN_CALLS,
+    SYNCS,
     LOOKUP_CALLS,
     OTHER_CALLS,
     PROCESSES,
@@ -92,6 +94,7 @@ KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
     SEEKS: ("lseek",),
     OPEN_CALLS: OPENS,
     LOOKUP_CALLS: LOOKUPS,
+    SYNCS: ("fsync", "fdatasync", "sync_file_range", "msync"),
     PROCESSES: STARTS,
 }
 """With the names of each; all other calls are of one kind."""
@@ -430,7 +433,7 @@ def _of_one(told: Json) -> dict[str, float]:
     if not told.get("executions"):
         return {}
     counted = {**told["counted"], "round_trips": told["round_trips"]}
-    return {name: count / told["executions"] for name, count in counted.items() if count is not None}
+    return {name: count / told["executions"] for name, count in counted.items() if isinstance(count, int)}
 
 
 def fault_kinds(faults: float, counts: Json, otherwise: Json) -> dict[str, float]:

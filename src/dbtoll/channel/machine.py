@@ -255,9 +255,9 @@ class AgentMachine:
         """See interfaces.Machine."""
         return AgentTerminals(self.channel, address, driving)
 
-    def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json:
+    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
         """Of the machine and of a process tree, or of all processes (docs/PROTOCOL.md, ``counters``)."""
-        return self.channel.call("counters", {"tree_of": tree_of, "all": everything, "machine": True})
+        return self.channel.call("counters", {"tree_of": tree_of, "all": everything, "each": each, "machine": True})
 
     def call(
         self,

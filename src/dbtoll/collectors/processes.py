@@ -25,7 +25,7 @@ class Collector(Counters):
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
         """See interfaces.Collector. Keys as of the agent's method ``counters``; what the kernel does not tell is None."""
-        before = machine.counters(tree_of=pid)["processes"]
+        before = machine.counters(tree_of=pid, each=True)["processes"]
         after: Json = {}
         yield lambda: {name: value for name, value in risen(before, after).items() if name not in LEVELS}
-        after |= machine.counters(tree_of=pid)["processes"]
+        after |= machine.counters(tree_of=pid, each=True)["processes"]

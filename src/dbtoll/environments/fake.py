@@ -235,7 +235,7 @@ class FakeMachine:
         self.expect_awake()
         return FakeTerminals(self, driving)
 
-    def counters(self, *, tree_of: int | None = None, everything: bool = False) -> Json:
+    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
         """CPU time is what its visits took."""
         self.expect_awake()
         executions = self.done["executions"]

@@ -17,7 +17,7 @@ UNEXPLAINED = "unexplained"
 COLOURS = (
     "page faults", *(kind.name for kind in FAULTS_BY_KIND.values()),
     USER_MODE, EMULATED, CACHES, TRANSLATION,
-    "files: read", "files: written", "files: sizes asked for", "files: opened", "files: looked up",
+    "files: read", "files: written", "files: sizes asked for", "files: opened", "files: looked up", "files: made durable",
     "other system calls", "processes started", "round trips", "switches",
 )  # fmt: skip
 """An item has the same colour in every bill."""

@@ -23,6 +23,7 @@ ABOUT = "unexplained_fraction: of what arms lose that lose more than a tenth, ho
 OPTIONS = {
     "run": Option("text", None, "folder of an explained run that is there already; else one is measured"),
     "environments": Option("list", ["uml", "qemu", "docker:runsc", "docker"], "stacks, joined by +"),
+    "workload": Option("text", "tpch", "what is explained", ("tpch", "tpcc")),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
     "queries": Option("list", "all", "queries, joined by +"),
     "connection": Option("list", ["one", "per_statement"], "levels of that factor"),
@@ -90,13 +91,12 @@ def explained(options: Mapping[str, Any], say: Say) -> Result:
     stacks, _ = here.present(options["environments"], say)
     asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
     queries = options["queries"]
-    text = SPEC.format(
+    workload = WORKLOADS[options["workload"]].format(
         scale=options["scale"],
         queries="" if queries == "all" else f"queries = {[str(query) for query in queries]}",
         connection=[str(level) for level in options["connection"]],
-        budget=options["budget"] // 10**9,
-        arms="\n".join(asked),
     )
+    text = SPEC.format(workload=workload, budget=options["budget"] // 10**9, arms="\n".join(asked))
     return results.analyze(_measured(text, options, say))
 
 
@@ -104,6 +104,16 @@ SPEC = """
 question = "Why does each arm lose?"
 baseline = "native"
 explain = true
+{workload}
+[resources]
+cpus = 1
+memory = "2 GiB"
+[precision]
+budget = "{budget}s"
+{arms}
+"""
+WORKLOADS = {
+    "tpch": """
 [engine]
 name = "postgres"
 profile = "minhas2008"
@@ -114,13 +124,22 @@ indexes = "minhas2008"
 {queries}
 [factors]
 connection = {connection}
-[resources]
-cpus = 1
-memory = "2 GiB"
-[precision]
-budget = "{budget}s"
-{arms}
-"""
+""",
+    # One terminal: what a transaction takes is what its events take, one after the other.
+    "tpcc": """
+[engine]
+name = "postgres"
+profile = "modern"
+[workload]
+name = "tpcc"
+warehouses = 1
+terminals = 1
+ramp_up = "1s"
+window = "5s"
+[factors]
+interaction = ["statement"]
+""",
+}
 
 
 def relative(ledger: LedgerResult) -> float:
@@ -130,8 +149,9 @@ def relative(ledger: LedgerResult) -> float:
 
 
 def named(ledger: LedgerResult) -> str:
-    """The arm with the level that varies."""
-    return f"{ledger.arm} ({ledger.levels.get('connection', '')})"
+    """The arm with the level that may vary."""
+    level = ledger.levels.get("connection") or ledger.levels.get("interaction", "")
+    return f"{ledger.arm} ({level})"
 
 
 def planted_errors(result: Result) -> dict[str, float]:
