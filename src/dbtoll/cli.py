@@ -216,13 +216,12 @@ def predict(
     stacks = stacks or []
     if not stacks and probes_run is None:
         raise UsageError("no environment is named", "dbtoll predict uml qemu, or --probes-run RUN")
-    counter = spec.counter_text(stacks)
     tables: dict[str, dict[str, Any]] = {
         "resources": {"cpus": cpus, "memory": memory},
         "precision": {"budget": budget},
     }
     profile_text = commands.comparison_text(
-        [counter] if counter else [],
+        [],
         baseline="native",
         engine=engine,
         engine_options={"profile": profile},

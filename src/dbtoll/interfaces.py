@@ -271,15 +271,6 @@ class Booting(Protocol):
 
 
 @runtime_checkable
-class Clocked(Protocol):
-    """Power of an environment whose machines' clock can count instructions in place of time."""
-
-    def counting(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The options that were given, so that it counts; None where they rule that out."""
-        ...
-
-
-@runtime_checkable
 class Networked(Protocol):
     """Power of an environment whose machines can be `Reachable`."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
-from dbtoll.interfaces import Clocked, Listening, Networked, Probing
+from dbtoll.interfaces import Listening, Networked, Probing
 from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
 
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -41,7 +41,7 @@ EXPLAINING = (
     "write_appended_buffered", "fsync", "fault_anonymous", "fault_anonymous_cold", "fault_file", "fault_file_cold",
     "fault_shared", "fault_shared_cold", "fault_shared_read", "fault_shared_read_cold", "fault_copy", "fault_copy_cold",
     "fork", "switch_pipe", "switch_pipe_cold", "round_trip_unix", "round_trip_unix_cold", "primes", "branches",
-    "indirect_calls", "rows", "sorts", "descents", "descents_cached", "descents_2m_pages", "joins", "joins_cached",
+    "indirect_calls", "rows", "sorts", "code", "descents", "descents_cached", "descents_2m_pages", "joins", "joins_cached",
     "joins_2m_pages",
 )  # fmt: skip
 """The probes of an experiment that explains."""
@@ -56,8 +56,6 @@ INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
 
 COPY_SUFFIX = " (A/A)"
-COUNTER = "instructions"
-"""The arm that an experiment that explains has beside its own."""
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
 
@@ -324,8 +322,6 @@ class _Reader:
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
         explain = EXPLAINING if self.take("", "explain", _flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
-        if explain and (counter := _counter(arms)) is not None:
-            arms.append(counter)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(
             question=self.take("", "question", _text, "How much does each arm lose?"),
@@ -361,14 +357,14 @@ class _Reader:
             stack = self.stack(table, where)
             text = write_stack(stack)
             name = self.take(where, "name", _text, text)
-            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX) or name == COUNTER:
+            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
                     f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
                 )  # fmt: skip
             if name in [arm.name for arm in arms]:
                 raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
-            counts = _counting(stack) == stack
+            counts = stack[-1].options.get("clock") == "instructions"
             arms.append(Arm(name, stack, text=text, clock="instructions" if counts else "time"))
         return arms
 
@@ -588,28 +584,6 @@ class _Reader:
             if (inside if table else not current) and re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
                 return number
         return head_line
-
-
-def _counter(arms: Sequence[Arm]) -> Arm | None:
-    """An arm that counts the instructions of a statement: like the first one that may be emulated, which pays for each of them."""
-    if any(arm.clock == "instructions" for arm in arms):
-        return None
-    stack = next((found for arm in arms if (found := _counting(arm.stack)) is not None), None)
-    return None if stack is None else Arm(COUNTER, stack, text=write_stack(stack), clock="instructions")
-
-
-def counter_text(stacks: Sequence[str]) -> str | None:
-    """The stack that counts instructions for these, in its short form; None where none of them may be emulated."""
-    counter = _counter([Arm(text, parse_stack(text)) for text in stacks])
-    return None if counter is None else counter.text
-
-
-def _counting(stack: tuple[Step, ...]) -> tuple[Step, ...] | None:
-    """The same with a clock that counts instructions; None where its innermost environment has none."""
-    *around, step = stack
-    environment = registry.find("environments", step.environment)()
-    options = environment.counting(step.options) if isinstance(environment, Clocked) else None
-    return None if options is None else (*around, Step(step.environment, options))
 
 
 def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:

@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -54,31 +56,48 @@ unshare --cgroup --mount sh -c \
   'umount /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && {pytest} && echo ALL-PASSED'"""
 
 
-@pytest.mark.parametrize("job", [IN_THE_ROOT, IN_A_NAMESPACE], ids=["root", "namespace"])
-def test_native_arms(job: str, tmp_path: Path) -> None:
+JOBS = {"root": IN_THE_ROOT, "namespace": IN_A_NAMESPACE}
+
+
+@pytest.fixture(scope="module")
+def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[subprocess.Popen[bytes], Path]]]:
+    """One for each job with what it says, at the same time: they have one processor each."""
     assert UML is not None
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
     environ = kept | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": "/run", "XDG_CACHE_HOME": "/run/cache"}
-    init = tmp_path / "init"
-    init.write_text(
-        INIT.format(
-            environ=" ".join(f"{name}='{value}'" for name, value in environ.items()),
-            root=ROOT,
-            job=job.format(pytest=PYTEST.format(python=sys.executable)),
-        )
-    )
-    init.chmod(0o755)
-    argv = [UML, "mem=1200M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}", "con=null", "con0=fd:0,fd:1"]
-    done = subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},  # it leaves a directory in the home
-    )
-    said = done.stdout.rpartition("Run ")[2]
+    started = {}
+    with ExitStack() as ending:
+        for name, job in JOBS.items():
+            folder = tmp_path_factory.mktemp(name)
+            init = folder / "init"
+            init.write_text(
+                INIT.format(
+                    environ=" ".join(f"{name}='{value}'" for name, value in environ.items()),
+                    root=ROOT,
+                    job=job.format(pytest=PYTEST.format(python=sys.executable)),
+                )
+            )
+            init.chmod(0o755)
+            argv = [UML, "mem=1200M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}"]
+            said = folder / "said"
+            guest = subprocess.Popen(
+                [*argv, "con=null", "con0=fd:0,fd:1"],
+                stdin=subprocess.DEVNULL,
+                stdout=ending.enter_context(said.open("wb")),
+                stderr=subprocess.DEVNULL,
+                env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},  # it leaves a directory in the home
+            )
+            started[name] = guest, said
+            ending.callback(guest.wait)
+            ending.callback(guest.kill)
+        yield started
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_native_arms(name: str, guests: dict[str, tuple[subprocess.Popen[bytes], Path]]) -> None:
+    guest, output = guests[name]
+    guest.wait(500)
+    said = output.read_text(errors="replace").rpartition("Run ")[2]
     print(said)
     assert "ALL-PASSED" in said
     # Not by skipping everything: one skip is right, for want of a second processor.

@@ -146,7 +146,7 @@ impl Driver {
             Some(Err(error)) => return Ok(Err(error)),
             None => None,
         };
-        let selection = Selection { pids: None, tree_of: visit.server_pid, all: false, machine: true };
+        let selection = Selection { pids: None, tree_of: visit.server_pid, all: false, each: false, machine: true };
         let sample = || visit.counters.then(|| counters::read(&selection)).transpose();
         let before = sample()?;
         let mut executions = Vec::new();

@@ -268,3 +268,54 @@ pub fn sorts(_: &Request) -> Made {
         Ok(())
     })))
 }
+
+/// Much code, as a server's parser, planner and executor are, in place of a loop: a thousand calls, each of another of 1024 functions in
+/// 256 KiB and more, which no core's first cache holds. What is executed seldom is what emulators do slowest.
+pub fn code(_: &Request) -> Made {
+    let mut random = Random::new(&[9]);
+    let mut paths: Vec<Path> = PATHS.iter().flatten().copied().collect();
+    for last in (1..paths.len()).rev() {
+        paths.swap(last, random.below(last as u32 + 1) as usize);
+    }
+    let data: Vec<u64> = (0..256).map(|_| random.next_u64()).collect();
+    let mut at = 0;
+    Ok(Box::new(Repeated(move || {
+        let mut value = 1;
+        for _ in 0..STEPS {
+            at = (at + 1) % paths.len();
+            value = paths[at](value, &data);
+        }
+        black_box(value);
+        Ok(())
+    })))
+}
+
+type Path = fn(u64, &[u64]) -> u64;
+
+/// A function of its own for each pair of numbers: some tests, look-ups and arithmetic.
+#[inline(never)]
+fn path<const A: u64, const B: u64>(mut value: u64, data: &[u64]) -> u64 {
+    for (turn, shift) in [3 + A % 7, 11 + B % 5, 17 + (A ^ B) % 9, 29 + (A + B) % 11].into_iter().enumerate() {
+        let found = data[(value >> shift) as usize % 256];
+        value = if found & (1 << (A % 32)) == 0 {
+            value.rotate_left((A + 1) as u32) ^ found.wrapping_mul(2 * B + 1)
+        } else {
+            value.wrapping_add(found ^ (A * 0x9e37 + B)) >> (1 + (B + turn as u64) % 3)
+        };
+        if value % (A + 3) == B % (A + 3) {
+            value = value.wrapping_sub(found).wrapping_mul(A * 37 + B * 2 + 1);
+        }
+    }
+    value | 1 << (B % 60)
+}
+
+macro_rules! row {
+    ($a:literal: $($b:literal)*) => { [$(path::<$a, $b> as Path),*] };
+}
+macro_rules! table {
+    ($($a:literal)*) => {
+        [$(row!($a: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)),*]
+    };
+}
+static PATHS: [[Path; 32]; 32] =
+    table![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31];

@@ -188,6 +188,7 @@ const PROBES: &[(&str, Make)] = &[
     ("joins_cached", executor::joins_cached),
     ("joins_2m_pages", executor::joins_2m_pages),
     ("sorts", executor::sorts),
+    ("code", executor::code),
     ("lookups_60k", compute::lookups_60k),
     ("lookups_200k", compute::lookups_200k),
     ("lookups_4m", compute::lookups_4m),

@@ -14,7 +14,7 @@ import numpy as np
 
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import VALUES, Times, event_time_ns, levels_key, time_per_ended_ns
+from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
 from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
 from dbtoll.analysis.stats import Floats
 from dbtoll.model import Json
@@ -22,7 +22,6 @@ from dbtoll.store.schema import Visit
 
 COLD = "_cold"
 USER_MODE = "user mode: instructions"
-EMULATED = "user mode: emulated instructions"
 CACHES = "user mode: caches"
 TRANSLATION = "user mode: address translation"
 
@@ -99,7 +98,7 @@ KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
 }
 """With the names of each; all other calls are of one kind."""
 
-EXECUTOR = ("rows", "descents", "joins", "sorts", "indirect_calls", "branches")
+EXECUTOR = ("rows", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
 CACHED = "_cached"
 HUGE_PAGES = "_2m_pages"
@@ -115,13 +114,12 @@ class Book:
 
     def __init__(self, measured: Measured, probes: Measured | None = None) -> None:
         self.measured = measured
-        self.emulated = measured.emulated | (probes.emulated if probes else frozenset())
         self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
         for visit in measured.run.records(Visit):
             if visit.counts is not None and not visit.first_touch:
                 self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
         self._costs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-        for visit in (*(probes.visits if probes else ()), *measured.visits, *measured.instructions):
+        for visit in (*(probes.visits if probes else ()), *measured.visits):
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
                 self._costs[visit.arm, visit.query][visit.round] = cost
         self.baseline = measured.run.plan.experiment.baseline
@@ -287,8 +285,7 @@ class Book:
             items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
             kernel_ns += baseline_count * baseline_cost.ns
         user_ns = np.maximum(native_ns - kernel_ns, 0.0)
-        user = self._user_mode(arm, levels, query, rounds, user_ns, base_events)
-        return (*items, *user)
+        return (*items, *self._user_mode(arm, rounds, user_ns))
 
     def _probed(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
         """What an event costs, per round; a round without the probe gets its mean over the others: costs differ little from start
@@ -307,49 +304,32 @@ class Book:
 
     # --- user mode ---------------------------------------------------------------------------------------------------
 
-    def _user_mode(
-        self,
-        arm: str,
-        levels: Levels,
-        query: str,
-        rounds: Sequence[int],
-        user_ns: Floats,
-        base_events: Sequence[Mapping[str, float]],
-    ) -> list[Item]:
-        """Where the processor executes the arm's instructions by itself: the native user time, times what the probes take longer.
-
-        Where an emulator does: the instructions of the statement, times what one of the probes' costs there.
-        """
-        instructions = self._instructions(levels, query, base_events) if arm in self.emulated else None
-        one, none = Costs.known(1.0, len(rounds)), Costs.known(0.0, len(rounds))
-        name, reference, count = (
-            (USER_MODE, self.baseline, user_ns)
-            if instructions is None
-            else (EMULATED, self.measured.counter or "", np.full(len(rounds), instructions))
-        )
-        parts = self._slowdown(arm, reference, rounds)
+    def _user_mode(self, arm: str, rounds: Sequence[int], user_ns: Floats) -> list[Item]:
+        """The native user time, times what the probes take longer; in parts."""
+        parts = self._slowdown(arm, rounds)
         if parts is None:
             return []
         executing, caches, translation = parts
+        one, none = Costs.known(1.0, len(rounds)), Costs.known(0.0, len(rounds))
         return [
-            Item(name, count, user_ns, executing, one),
+            Item(USER_MODE, user_ns, user_ns, executing, one),
             *(
-                Item(part, count, count, cost, none)
+                Item(part, user_ns, user_ns, cost, none)
                 for part, cost in ((CACHES, caches), (TRANSLATION, translation))
                 if cost.hot_ns.any() or cost.cold_ns.any()
             ),
         ]
 
-    def _slowdown(self, arm: str, reference: str, rounds: Sequence[int]) -> tuple[Costs, Costs, Costs] | None:
-        """How many times as long as in another arm the probes take, between the quartiles over them: with all they need in the
+    def _slowdown(self, arm: str, rounds: Sequence[int]) -> tuple[Costs, Costs, Costs] | None:
+        """How many times as long as in the baseline the probes take, between the quartiles over them: with all they need in the
         caches; how much that grows where caches are missed, and again where translations are. None where the two arms have none in
         common. Together they are the quartiles of the probes as they are."""
         cached, huge, whole = [], [], []
         for name in EXECUTOR:
-            if (as_it_is := self._ratio(arm, reference, name, rounds)) is None:
+            if (as_it_is := self._ratio(arm, name, rounds)) is None:
                 continue
             # What has no such form, or an arm without huge pages, shows no difference.
-            forms = [self._ratio(arm, reference, name + form, rounds) for form in (HUGE_PAGES, CACHED)]
+            forms = [self._ratio(arm, name + form, rounds) for form in (HUGE_PAGES, CACHED)]
             whole.append(as_it_is)
             huge.append(as_it_is if forms[0] is None else forms[0])
             cached.append(huge[-1] if forms[1] is None else forms[1])
@@ -358,37 +338,10 @@ class Book:
         executing, missing, translating = (np.quantile(each, [0.25, 0.75], axis=0) for each in (cached, huge, whole))
         return Costs(*executing), Costs(*(missing - executing)), Costs(*(translating - missing))
 
-    def _ratio(self, arm: str, reference: str, probe: str, rounds: Sequence[int]) -> Floats | None:
-        """Of what one event costs in two arms, per round; None where one of them was not probed for it."""
-        own, other = self._probed(arm, probe, rounds), self._probed(reference, probe, rounds)
+    def _ratio(self, arm: str, probe: str, rounds: Sequence[int]) -> Floats | None:
+        """Of what one event costs in an arm and in the baseline, per round; None where one of them was not probed for it."""
+        own, other = self._probed(arm, probe, rounds), self._probed(self.baseline, probe, rounds)
         return None if own is None or other is None else own / other
-
-    def _instructions(self, levels: Levels, query: str, base_events: Sequence[Mapping[str, float]]) -> float | None:
-        """In user mode, of one execution: all, without those of the kernel for the events that were counted."""
-        if self.measured.counter is None:
-            return None
-        counted = [
-            value
-            for visit in self.measured.instructions
-            if visit.query == query and visit.levels == levels and not visit.first_touch
-            if (value := execution_ns(visit)) is not None and np.isfinite(value)
-        ]
-        if not counted:
-            return None
-        every = float(np.median(counted))
-        kernel = 0.0
-        for kind in KERNEL:
-            costs = [
-                value for name in kind.probes for value in self._costs.get((self.measured.counter, name), {}).values()
-            ]
-            if costs:
-                kernel += float(np.mean([each.get(kind.name, 0.0) for each in base_events]) * np.median(costs))
-        return max(every - kernel, 0.0)
-
-
-def execution_ns(visit: Visit) -> float | None:
-    """Of one execution or, of transactions, of one that ended."""
-    return time_per_ended_ns(visit) if visit.window is not None else VALUES["run_time"](visit)
 
 
 def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:

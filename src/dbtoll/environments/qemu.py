@@ -99,10 +99,6 @@ class Environment:
         """Debian's, unless the options name a file."""
         return None if options.get("kernel") else KERNEL
 
-    def counting(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """See interfaces.Clocked."""
-        return None if options.get("accel") == "kvm" else {**options, "clock": "instructions"}
-
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """See interfaces.Networked."""
         return networked(options, "user")

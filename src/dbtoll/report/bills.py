@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.analysis.booking import CACHES, EMULATED, FAULTS_BY_KIND, TRANSLATION, USER_MODE
+from dbtoll.analysis.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
 from dbtoll.report import words
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNEXPLAINED = "unexplained"
 COLOURS = (
     "page faults", *(kind.name for kind in FAULTS_BY_KIND.values()),
-    USER_MODE, EMULATED, CACHES, TRANSLATION,
+    USER_MODE, CACHES, TRANSLATION,
     "files: read", "files: written", "files: sizes asked for", "files: opened", "files: looked up", "files: made durable",
     "other system calls", "processes started", "round trips", "switches",
 )  # fmt: skip
@@ -153,12 +153,6 @@ def _told(entry: Entry, overhead_ns: float) -> str:
         return f"{share} {entry.amount.name}"
     if entry.amount.name == USER_MODE:
         return f"{share} {entry.amount.name}, {words.figure(entry.cost_ns)} times as slow"
-    if entry.amount.name == EMULATED:
-        millions = words.count(round(entry.count / 1e6))
-        return (
-            f"{share} {millions} million instructions, emulated at {words.figure(entry.cost_ns)} ns each, which the processor "
-            f"executes in {words.time_of(entry.baseline_count)}"
-        )
     return (
         f"{share} {entry.amount.name} ({words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
         f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)})"
