@@ -279,7 +279,7 @@ class Amount:
 class Entry:
     """An item of a ledger: ``amount`` is ``count`` events at ``cost_ns`` in the arm, less those of the baseline.
 
-    Of user mode the baseline's count is its time in ns, at 1; the arm's that too, at its slowdown, or instructions at their cost.
+    Of user mode the baseline's count is its time in ns, at 1; the arm's that too, at its slowdown.
     """
 
     amount: Amount
@@ -324,7 +324,7 @@ class LedgerResult:
     unexplained_fraction: EffectResult | None
     cpu_ratio: float | None
     accounted: tuple[Amount, ...]
-    assumed: Annotated[tuple[str, ...], Meta(description="counts taken from the baseline, each with why")]
+    assumed: Annotated[tuple[str, ...], Meta(description="what was taken for what could not be counted or probed")]
     queries: tuple[QueryLedger, ...]
 
 
