@@ -37,14 +37,10 @@ LOOKUPS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "facce
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them.
-
-    ``coldness``: as of `ledger.Costs`; 1 for what is done once in the midst of other work, ½ for what comes in rows.
-    """
+    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them."""
 
     name: str
     probes: tuple[str, ...]
-    coldness: float = 0.5
 
 
 FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
@@ -59,14 +55,14 @@ FAULTS_BY_KIND: Mapping[str, Kind] = {
 """By what the collector `faults` calls them."""
 READ_CALLS = Kind("files: read", ("read_random_buffered",))
 WRITE_CALLS = Kind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
-SEEKS = Kind("files: sizes asked for", ("system_call_seek",), coldness=1)
-OPEN_CALLS = Kind("files: opened", ("open_file",), coldness=1)
+SEEKS = Kind("files: sizes asked for", ("system_call_seek",))
+OPEN_CALLS = Kind("files: opened", ("open_file",))
 SYNCS = Kind("files: made durable", ("fsync",))
-LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",), coldness=1)
-OTHER_CALLS = Kind("other system calls", ("system_call",), coldness=1)
+LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",))
+OTHER_CALLS = Kind("other system calls", ("system_call",))
 PROCESSES = Kind("processes started", ("fork",))
-ROUND_TRIPS = Kind("round trips", ("round_trip_unix",), coldness=1)
-SWITCHES = Kind("switches", ("switch_pipe",), coldness=1)
+ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
+SWITCHES = Kind("switches", ("switch_pipe",))
 MAPPED_AROUND = ("shared_read", "file")
 """Kinds of which one fault maps several pages, how many being the kernel's choice."""
 KERNEL = (
@@ -276,7 +272,7 @@ class Book:
         items = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
-            cost, baseline_cost = (self._cost(side, kind, rounds) for side in (arm, self.baseline))
+            cost, baseline_cost = (self._cost(side, kind.probes, rounds) for side in (arm, self.baseline))
             count, baseline_count = (
                 np.array([each.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
             )
@@ -296,11 +292,11 @@ class Book:
         mean = float(np.mean(list(known.values())))
         return np.array([known.get(number, mean) for number in rounds])
 
-    def _cost(self, arm: str, kind: Kind, rounds: Sequence[int]) -> Costs | None:
+    def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int]) -> Costs | None:
         """Between the least and the most of the probes, in a loop and out of the caches; None where the arm has none of them."""
-        found = [self._probed(arm, name + form, rounds) for name in kind.probes for form in ("", COLD)]
+        found = [self._probed(arm, name + form, rounds) for name in probes for form in ("", COLD)]
         known = np.array([each for each in found if each is not None])
-        return Costs(known.min(axis=0), known.max(axis=0), kind.coldness) if len(known) else None
+        return Costs(known.min(axis=0), known.max(axis=0)) if len(known) else None
 
     # --- user mode ---------------------------------------------------------------------------------------------------
 

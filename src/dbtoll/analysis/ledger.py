@@ -26,19 +26,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one event costs in one arm, per round [round]: alone in a loop, and in the midst of other work.
-
-    ``coldness``: where between the two it is believed to lie, 0 to 1.
-    """
+    """What one event costs in one arm, per round [round]: alone in a loop, and in the midst of other work."""
 
     hot_ns: Floats
     cold_ns: Floats
-    coldness: float = 0.5
 
     @property
     def ns(self) -> Floats:
-        """What it is believed to cost."""
-        return self.hot_ns + self.coldness * (self.cold_ns - self.hot_ns)
+        """In between: some events come in rows, and an event in the midst of other work finds some of its things."""
+        return (self.hot_ns + self.cold_ns) / 2
 
     @classmethod
     def known(cls, ns: float, rounds: int = 1) -> Costs:
@@ -69,14 +65,13 @@ class Item:
 
     @property
     def explained_ns(self) -> Floats:
-        """By the costs that are believed."""
+        """By the costs in between."""
         return self.count * self.cost.ns - self.baseline_count * self.baseline_cost.ns
 
     @property
     def doubt_ns(self) -> float:
         """How far the mean over the rounds may lie from what it would be if the costs were known."""
-        believed = np.mean(self.explained_ns)
-        return float(max(abs(np.mean(bound) - believed) for bound in (self.hot_ns, self.cold_ns)))
+        return float(abs(np.mean(self.cold_ns) - np.mean(self.hot_ns)) / 2)
 
 
 @dataclass(frozen=True, slots=True)
