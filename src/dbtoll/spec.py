@@ -39,10 +39,10 @@ EXPLAINING = (
     "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek",
     "system_call_seek_cold", "open_file", "open_file_cold", "read_random_buffered", "write_sequential_buffered",
     "write_appended_buffered", "fsync", "fault_anonymous", "fault_anonymous_cold", "fault_file", "fault_file_cold",
-    "fault_shared", "fault_shared_cold", "fault_shared_read", "fault_shared_read_cold", "fault_copy", "fault_copy_cold",
-    "fork", "switch_pipe", "switch_pipe_cold", "round_trip_unix", "round_trip_unix_cold", "primes", "branches",
-    "indirect_calls", "rows", "sorts", "code", "descents", "descents_cached", "descents_2m_pages", "joins", "joins_cached",
-    "joins_2m_pages",
+    "fault_shared", "fault_shared_cold", "fault_shared_read", "fault_shared_read_cold", "fault_shared_around", "fault_copy",
+    "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold", "round_trip_unix", "round_trip_unix_cold", "primes",
+    "branches", "indirect_calls", "rows", "sorts", "code", "descents", "descents_cached", "descents_2m_pages", "joins",
+    "joins_cached", "joins_2m_pages",
 )  # fmt: skip
 """The probes of an experiment that explains."""
 

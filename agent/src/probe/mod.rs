@@ -156,6 +156,7 @@ const PROBES: &[(&str, Make)] = &[
     ("fault_file", pages::fault_file),
     ("fault_shared", pages::fault_shared),
     ("fault_shared_read", pages::fault_shared_read),
+    ("fault_shared_around", pages::fault_shared_around),
     ("fault_copy", pages::fault_copy),
     ("unmap_page", pages::unmap_page),
     ("tlb_shootdown", pages::tlb_shootdown),

@@ -200,14 +200,52 @@ pub fn fault_shared_read(_: &Request) -> Made {
     shared(false)
 }
 
+/// Sixteen neighbouring pages of it, one after the other: what a kernel that maps them in one fault spares, another one pays for.
+pub fn fault_shared_around(_: &Request) -> Made {
+    Ok(Box::new(Windows(there()?)))
+}
+
+struct Windows(Mapping);
+
+impl Probe for Windows {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        const WINDOWS: usize = PAGES / MAPPED_AROUND;
+        let mut spent = Spent { events, elapsed_ns: 0 };
+        let mut left = usize::try_from(events).unwrap_or(usize::MAX);
+        while left > 0 {
+            self.0.advise(libc::MADV_DONTNEED)?;
+            let windows = left.min(WINDOWS);
+            let begin_ns = now_ns();
+            for number in 0..windows {
+                let window = number * HERE_AND_THERE % WINDOWS;
+                for page in window * MAPPED_AROUND..(window + 1) * MAPPED_AROUND {
+                    self.0.read_at(page * page_bytes());
+                }
+            }
+            spent.elapsed_ns += now_ns() - begin_ns;
+            left -= windows;
+        }
+        Ok(spent)
+    }
+
+    fn in_a_row(&self) -> u64 {
+        FAULTS_IN_A_ROW
+    }
+}
+
 fn shared(writes: bool) -> Made {
+    let around = if writes { 1 } else { MAPPED_AROUND };
+    Ok(Box::new(Touching::new(there()?, writes, around, HERE_AND_THERE, None)))
+}
+
+/// Shared memory whose pages are there.
+fn there() -> Result<Mapping, Failure> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     let mut mapping = Mapping::new(PAGES * page_bytes(), READ_WRITE, flags, None)?;
     for page in 0..PAGES {
         mapping.write_at(page * page_bytes());
     }
-    let around = if writes { 1 } else { MAPPED_AROUND };
-    Ok(Box::new(Touching::new(mapping, writes, around, HERE_AND_THERE, None)))
+    Ok(mapping)
 }
 
 /// A copy of a page that another process has too: what a new server process pays when it first writes to what it inherited.

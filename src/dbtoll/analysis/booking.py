@@ -65,6 +65,9 @@ ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
 SWITCHES = Kind("switches", ("switch_pipe",))
 MAPPED_AROUND = ("shared_read", "file")
 """Kinds of which one fault maps several pages, how many being the kernel's choice."""
+WITH_PAGES_AROUND = tuple(FAULTS_BY_KIND[name] for name in MAPPED_AROUND)
+AROUND = "fault_shared_around"
+"""What all those pages cost together where each has its own fault."""
 KERNEL = (
     FAULTS,
     *FAULTS_BY_KIND.values(),
@@ -217,7 +220,7 @@ class Book:
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
             events_of = [events(own[query][number]) for number in rounds]
             arm_events = [events(counted[query][number], own[query][number]) for number in rounds]
-            items = self._items(arm, levels, query, rounds, native_ns, arm_events, events_of)
+            items = self._items(arm, rounds, native_ns, arm_events, events_of)
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
         return found
 
@@ -233,7 +236,7 @@ class Book:
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
                 events_of = [events(own[number]) for number in rounds]
-                items = self._items(arm, levels, query, rounds, native_ns, events_of, events_of)
+                items = self._items(arm, rounds, native_ns, events_of, events_of, foretold=True)
                 shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
                 whole = span(shares, 1 - self.measured.run.plan.experiment.precision.confidence, doubt)
@@ -262,17 +265,20 @@ class Book:
     def _items(
         self,
         arm: str,
-        levels: Levels,
-        query: str,
         rounds: Sequence[int],
         native_ns: Floats,
         arm_events: Sequence[Mapping[str, float]],
         base_events: Sequence[Mapping[str, float]],
+        *,
+        foretold: bool = False,
     ) -> tuple[Item, ...]:
+        """``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in the arm."""
         items = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
-            cost, baseline_cost = (self._cost(side, kind.probes, rounds) for side in (arm, self.baseline))
+            more = (AROUND,) if foretold and kind in WITH_PAGES_AROUND else ()
+            cost = self._cost(arm, (*kind.probes, *more), rounds)
+            baseline_cost = self._cost(self.baseline, kind.probes, rounds)
             count, baseline_count = (
                 np.array([each.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
             )

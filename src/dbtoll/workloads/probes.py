@@ -46,6 +46,7 @@ PROBES: Mapping[str, Probe] = {
     "fault_file": Probe("page fault, a page of a file in memory", 50, 2e7, in_context=True),
     "fault_shared": Probe("page fault, a shared page that is there, written", 50, 2e6, in_context=True),
     "fault_shared_read": Probe("page fault, shared pages that are there, read", 50, 2e7, in_context=True),
+    "fault_shared_around": Probe("page faults, sixteen neighbouring shared pages that are there, read", 50, 5e7),
     "fault_copy": Probe("page fault, a page to be copied", 50, 2e6, in_context=True),
     "unmap_page": Probe("page unmapped", 2, 1e6),
     "tlb_shootdown": Probe("change of a page that another processor has to be told of", 50, 1e7),
