@@ -62,19 +62,27 @@ def test_an_engine_that_is_none_names_those_there_are() -> None:
     assert "postgres" in caught.value.mend
 
 
+RESOURCES = Resources(memory_bytes=1 << 30)
+
+
+def created(name: str, open_arm: OpenArm, tmp_path: Path) -> tuple[Any, Machine]:
+    """An engine, and a machine with an empty data directory of it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    engine = made(name)
+    provision = Provision(Artifact("test-data", str(data)), DATA, writable=True)
+    machine = open_arm(provision, resources=RESOURCES, packages=engine.packages)
+    assert engine.key(machine) == engine.key(machine) != ""
+    engine.create(machine, DATA)
+    return engine, machine
+
+
 @engines
 def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     """Create, start, ask, stop, start again, for real; after a stop nothing of it is left."""
-    data = tmp_path / "data"
-    data.mkdir()
-    engine, resources = made(name), Resources(memory_bytes=1 << 30)
-    machine = open_arm(
-        Provision(Artifact("test-data", str(data)), DATA, writable=True), resources=resources, packages=engine.packages
-    )
-    assert engine.key(machine) == engine.key(machine) != ""
-    engine.create(machine, DATA)
+    engine, machine = created(name, open_arm, tmp_path)
     network = "127.0.0.1" if isinstance(engine, interfaces.Listening) else None
-    for settings, at in ((engine.load_settings(resources), None), (engine.settings(resources), network)):
+    for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
         server = engine.start(machine, DATA, settings, network=at)
         assert (server.pid is None) == (name == "none")
         assert (server.network is None) == (at is None)
@@ -114,13 +122,8 @@ durable = pytest.mark.parametrize(
 def test_its_isolation_is_what_it_says(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     """Berenson et al. 1995: does a transaction see what others commit meanwhile (non-repeatable read, A2), and may two of them
     each write what the other has read (write skew, A5B)?"""
-    data = tmp_path / "data"
-    data.mkdir()
-    engine, resources = made(name), Resources(memory_bytes=1 << 30)
-    provision = Provision(Artifact("test-data", str(data)), DATA, writable=True)
-    machine = open_arm(provision, resources=resources, packages=engine.packages)
-    engine.create(machine, DATA)
-    server = engine.start(machine, DATA, engine.settings(resources))
+    engine, machine = created(name, open_arm, tmp_path)
+    server = engine.start(machine, DATA, engine.settings(RESOURCES))
     sees, skews = {}, {}
     for level in ("read_committed", "repeatable_read", "serializable"):
         first, second, third = (machine.serial(server.address, connection="one") for _ in range(3))
@@ -175,13 +178,8 @@ SETTINGS = {"mariadb": {"performance-schema": "ON"}}
 
 @accounting
 def test_its_accounts_tell_of_pages_and_of_waits(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    engine, resources = made(name), Resources(memory_bytes=1 << 30)
-    provision = Provision(Artifact("test-data", str(data)), DATA, writable=True)
-    machine = open_arm(provision, resources=resources, packages=engine.packages)
-    engine.create(machine, DATA)
-    server = engine.start(machine, DATA, {**engine.settings(resources), **SETTINGS.get(name, {})})
+    engine, machine = created(name, open_arm, tmp_path)
+    server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **SETTINGS.get(name, {})})
     session, other = (machine.serial(server.address, connection="one") for _ in range(2))
     try:
         session.query("create table t (a integer, b char(200))")

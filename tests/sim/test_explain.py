@@ -8,6 +8,7 @@ import pytest
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
+from dbtoll.analysis.booking import CACHES, TRANSLATION
 from dbtoll.analysis.result import Result
 from dbtoll.report import bills, page, predictions, words
 from dbtoll.runner import run as runs
@@ -65,7 +66,9 @@ def test_counts_times_costs_are_the_items(result: Result) -> None:
     arm = next(each for each in result.ledgers if each.arm == "planted")
     for entry in arm.items:
         booked = entry.count * entry.cost_ns - entry.baseline_count * entry.baseline_cost_ns
-        assert booked == pytest.approx(entry.amount.ns, rel=0.02, abs=0.001 * arm.overhead.ns)
+        # Of what is not planted, differences of the probes' noise, only the size can be told.
+        noise_ns = 0.001 * arm.overhead.ns if entry.amount.name in (CACHES, TRANSLATION) else 0.0
+        assert booked == pytest.approx(entry.amount.ns, rel=0.02, abs=noise_ns)
 
 
 def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Result, tmp_path: Path) -> None:

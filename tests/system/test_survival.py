@@ -498,7 +498,7 @@ def test_killed_after_any_line_of_its_journal_nothing_stays(name: str, tmp_path:
     assert lines >= 2
     assert carried(Marks(unharmed)) == {}
     # A guest of QEMU boots ten times as long as one of User Mode Linux, and environments/guest.py writes the journal of both.
-    for line in range(1, lines + 1, 5 if name == "qemu" else 1):
+    for line in range(1, lines + 1, 3 if name == "qemu" else 1):
         folder = tmp_path / f"k{os.getpid()}-{line}"
         kill_at_line(folder, name, line)
         cleaned = Cleaned()
