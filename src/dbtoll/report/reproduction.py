@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,14 @@ OUTCOMES = {"reproduced": "same", "differs": "loses", "cannot tell": "unknown", 
 """The colour of a verdict."""
 
 
-def write(folder: Path, found: Reproduction, warm: Result, runs: Sequence[Run]) -> list[Path]:
-    """One page and a CSV file of each table into ``folder``; their paths, the page's first. Raises OSError."""
+def write(folder: Path, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> list[Path]:
+    """One page and a CSV file of each table into ``folder``; their paths, the page's first. Raises OSError.
+
+    ``explained``: of the parts that explain, the warm one first.
+    """
     folder.mkdir(exist_ok=True)
     page = folder / PAGE
-    page.write_text(render(found, warm, runs), encoding="utf-8")
+    page.write_text(render(found, explained, runs), encoding="utf-8")
     written = [page, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
     for each in found.tables:
         path = folder / f"{each.name.lower().replace(' ', '')}.csv"
@@ -60,7 +64,7 @@ def claim_row(each: ClaimResult) -> list[str]:
     return [claim.id, claim.where, claim.claim, value, support, each.measured, each.outcome, each.why]
 
 
-def render(found: Reproduction, warm: Result, runs: Sequence[Run]) -> str:
+def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> str:
     """The whole page; everything that comes from a spec or a host is escaped."""
     environment = Environment(
         loader=PackageLoader("dbtoll.report"),
@@ -70,15 +74,16 @@ def render(found: Reproduction, warm: Result, runs: Sequence[Run]) -> str:
         lstrip_blocks=True,
     )
     environment.globals.update(cell_text=cell_text, claim_row=claim_row, outcomes=OUTCOMES)
-    labelled = words.labelled(warm)
+    labelled = [words.labelled(each) for each in explained]
+    together = replace(labelled[0], ledgers=tuple(ledger for each in labelled for ledger in each.ledgers))
     return environment.get_template("reproduction.html.j2").render(
         title=TITLE,
         version=__version__,
         found=found,
         counts={outcome: sum(each.outcome == outcome for each in found.claims) for outcome in OUTCOMES},
-        bills=bills.bills(labelled),
+        bills=bills.bills(together),
         runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
-        host=warm.facts.get("host", {}),
+        host=together.facts.get("host", {}),
         scale=runs[0].plan.experiment.workload.options.get("scale"),
         rounds=[len(run.complete_rounds) for run in runs],
     )
