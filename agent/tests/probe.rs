@@ -77,6 +77,25 @@ fn nothing_is_left_in_the_folder() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+#[test]
+fn pages_of_the_largest_file_are_read_once_each() {
+    let folder = std::env::temp_dir().join(format!("dbtoll-uncached-test-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("base")).unwrap();
+    std::fs::write(folder.join("small"), vec![1; 8192]).unwrap();
+    std::fs::write(folder.join("base/large"), vec![1; 6 * 8192]).unwrap();
+    for name in ["read_sequential_uncached", "read_random_uncached"] {
+        let mut request = probe(name);
+        request["folder"] = json!(folder);
+        request["events"] = json!(2);
+        let batches = &found(&request)["batches"];
+        assert_eq!(batches.as_array().unwrap().len(), 3, "{batches}");
+        assert!(batches.as_array().unwrap().iter().all(|batch| batch["events"] == json!(2)));
+        request["events"] = json!(3);
+        assert!(found(&request)["unsupported"].as_str().unwrap().contains("no file of 9 pages"));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// A process that waits for a line before it does `PRIME` events.
 fn waiting(name: &str) -> Child {
     let mut request = probe(name);
@@ -117,6 +136,8 @@ fn calls_are_counted_exactly() {
     assert!(tracer.wait().unwrap().success());
     assert_eq!(seen["calls"]["getppid"]["count"], json!(PRIME), "{seen}");
     assert_eq!(seen["calls"]["getppid"]["failed"], json!(0));
+    let alone = seen["calls"]["getppid"]["alone"].as_u64().unwrap();
+    assert!(alone < PRIME / 10, "they come in a row: {seen}");
     assert!(subject.wait().unwrap().success());
 }
 

@@ -256,15 +256,15 @@ def reproduce(
         experiment = _asked_otherwise(spec.parse(text, name, exclusive=exclusive), budget, None)
         console.print(f"{name}: {experiment.question}", markup=False)
         with Progress(experiment, quiet=as_json) as progress:
-            found[name] = read_run(runs.begin(experiment, text, runs_dir, progress))
+            found[name] = runs.begin_part(experiment, text, runs_dir, progress)
     warm = found.get(REPRODUCED[paper][0])
     if warm is None:
         raise UsageError("without its warm part nothing can be said", "leave --use out, or name a run of it")
     result = reproduction.reproduce(list(found.values()))
+    parts = [warm, *(run for run in found.values() if run is not warm)]
+    explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]
     try:
-        written = reports.write(
-            warm.folder / paper, result, analyze_run(warm), [warm, *(r for r in found.values() if r is not warm)]
-        )
+        written = reports.write(warm.folder / paper, result, explained, parts)
     except OSError as error:
         raise RunFolderError(
             f"{warm.folder}: the page cannot be written: {error.strerror}", "make room there"

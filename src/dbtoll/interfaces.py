@@ -504,6 +504,10 @@ class Probing(Protocol):
         """What `dbtoll-agent probe` is asked. ``folder``: in the arm, on its storage."""
         ...
 
+    def uncached(self, query: str) -> bool:
+        """Whether all caches are to be dropped before, the host's among them: nobody but who owns the machine may ask for that."""
+        ...
+
     def about(self, query: str) -> Json:
         """``event``: what is counted, in words; ``least_ns``, ``most_ns``: between which its cost is believed."""
         ...

@@ -38,15 +38,30 @@ class Plan:
                 levels,
                 tuple(
                     # A count that does not change is taken once; of a statement that waits for a disk it means little.
-                    self._block(chance, every_arm if block == 0 and not _cold(levels) else arms, self.queries, block)
+                    self._block(
+                        chance,
+                        every_arm if block == 0 and not _cold(levels) else arms,
+                        self.queries,
+                        block,
+                        chance.below(self.experiment.parameter_sets),
+                    )
                     for block in range(self.blocks)
                 ),
             )
             for levels in every
         ]
         if self.experiment.explain:
-            phases += [Phase(levels, (self._block(chance, arms, self.queries, 0),), "counted") for levels in every]
-            phases.append(Phase({}, (self._block(chance, every_arm, self.experiment.explain, 0),), "probed"))
+            # What is counted is what was timed: the parameters of the block that every arm takes part in.
+            phases += [
+                Phase(
+                    timed.levels,
+                    (self._block(chance, arms, self.queries, 0, timed.blocks[0].parameter_set),),
+                    "counted",
+                )
+                for timed in phases
+            ]
+            probed = self._block(chance, every_arm, self.experiment.explain, 0, phases[0].blocks[0].parameter_set)
+            phases.append(Phase({}, (probed,), "probed"))
         return Round(index, order, tuple(phases))
 
     def parameter_seed(self, parameter_set: int) -> int:
@@ -54,9 +69,15 @@ class Plan:
         text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
-    def _block(self, chance: _Chance, arms: Sequence[str], queries: Sequence[str], index: int) -> Block:
+    def _block(
+        self,
+        chance: _Chance,
+        arms: Sequence[str],
+        queries: Sequence[str],
+        index: int,
+        parameter_set: int,
+    ) -> Block:
         """Order of queries random; within a query the arms in random order, so that drift hits all alike (DESIGN §1.3)."""
-        parameter_set = chance.below(self.experiment.parameter_sets)
         visits = []
         for query in chance.shuffled(queries):
             present = [arm for arm in arms if index < self.slow.get(arm, self.blocks)]

@@ -36,15 +36,18 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 """The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
 EXPLAINING = (
-    "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek",
-    "system_call_seek_cold", "open_file", "open_file_cold", "read_random_buffered", "write_sequential_buffered",
-    "write_appended_buffered", "fsync", "fault_anonymous", "fault_anonymous_cold", "fault_file", "fault_file_cold",
-    "fault_shared", "fault_shared_cold", "fault_shared_read", "fault_shared_read_cold", "fault_shared_around", "fault_copy",
-    "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold", "round_trip_unix", "round_trip_unix_cold", "primes",
-    "branches", "indirect_calls", "rows", "sorts", "code", "descents", "descents_cached", "descents_2m_pages", "joins",
-    "joins_cached", "joins_2m_pages",
+    "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek", "system_call_seek_cold",
+    "open_file", "open_file_cold", "read_random_buffered", "read_random_buffered_cold", "write_sequential_buffered",
+    "write_sequential_buffered_cold", "write_appended_buffered", "write_appended_buffered_cold", "fsync", "fault_anonymous",
+    "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared", "fault_shared_cold", "fault_shared_read",
+    "fault_shared_read_cold", "fault_shared_around", "fault_copy", "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold",
+    "round_trip_unix", "round_trip_unix_cold", "primes", "branches", "indirect_calls", "rows", "sorts", "code", "descents",
+    "descents_cached", "descents_2m_pages", "joins", "joins_cached", "joins_2m_pages",
 )  # fmt: skip
 """The probes of an experiment that explains."""
+
+EXPLAINING_COLD = ("read_sequential_uncached", "read_random_uncached")
+"""And of one whose statements begin with empty caches."""
 
 NESTED = "//"
 """Between the environments of a stack; a single stroke belongs to paths."""
@@ -320,7 +323,8 @@ class _Reader:
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
-        explain = EXPLAINING if self.take("", "explain", _flag, False) else ()
+        cold = EXPLAINING_COLD if "cold" in factors.get("temperature", ()) else ()
+        explain = (*EXPLAINING, *cold) if self.take("", "explain", _flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +14,14 @@ from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
 from dbtoll.analysis.booking import CACHES, TRANSLATION
 from dbtoll.analysis.result import Result
+from dbtoll.errors import Invalid
 from dbtoll.report import bills, page, predictions, words
 from dbtoll.runner import run as runs
 from dbtoll.selfbench import ledger, predict
 from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import Fingerprint, Visit
 
 
 def measured(text: str, folder: Path) -> Run:
@@ -30,6 +36,21 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def result(planted: Run) -> Result:
     return results.analyze_run(planted)
+
+
+class Impatient(Quiet):
+    """Its user ends it after the first round."""
+
+    def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+        os.kill(os.getpid(), signal.SIGTERM)  # an interrupt is ignored where the tests run in the background
+        return None
+
+
+def test_nothing_follows_a_part_that_its_user_stopped(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="stopped by the user") as stopped:
+        runs.begin_part(experiment(ledger.PLANTED), ledger.PLANTED, tmp_path, Impatient(lambda _: None))
+    (folder,) = tmp_path.iterdir()
+    assert stopped.value.mend == f"go on with it: dbtoll run {folder} --resume"
 
 
 def test_every_planted_item_is_recovered_and_little_is_left(result: Result) -> None:
@@ -54,6 +75,21 @@ def test_items_and_the_rest_add_up_for_each_query(result: Result) -> None:
         for each in (*arm.queries, arm):
             total = sum(entry.amount.ns for entry in each.items) + each.unexplained.ns
             assert total == pytest.approx(each.overhead.ns, abs=1)
+
+
+def test_a_query_with_another_plan_is_left_out_and_named(planted: Run, result: Result) -> None:
+    whole = next(each for each in result.ledgers if each.arm == "planted")
+    query, *others = (each.query for each in whole.queries)
+    told = (
+        Fingerprint(round=0, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=None)
+        for arm, mark in (("native", "scan"), ("planted", "index"))
+    )
+    first, *rest = planted.attempts
+    changed = replace(planted, attempts=(replace(first, records=(*first.records, *told)), *rest))
+    found = next(each for each in results.analyze_run(changed).ledgers if each.arm == "planted")
+    assert [each.query for each in found.queries] == others
+    assert any(each.startswith(f"{query} left out") for each in found.assumed)
+    assert found.overhead.ns < whole.overhead.ns
 
 
 def test_the_accounted_ledger_adds_up_to_the_extra_time(result: Result) -> None:

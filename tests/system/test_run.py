@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -189,16 +190,24 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
 def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
     done = dbtoll(
         "compare", "native", "--baseline", "native", "--scale", "0.01", "--queries", "Q1+Q6", "--budget", "40s",
-        "--factor", "temperature=warm+cold", "--exclusive", "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
+        "--factor", "temperature=warm+cold", "--exclusive", "--explain", "--target", "90%",
+        "--runs-dir", str(tmp_path / "runs"), "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
-    visits = [r for r in records if r["record"] == "visit" and not r["first_touch"]]
+    visits = [r for r in records if r["record"] == "visit" and not r["first_touch"] and r["batches"] is None]
     cold = [v for v in visits if v["levels"]["temperature"] == "cold"]
     assert cold
     assert all(v["disk_read_bytes"] > 0 for v in cold)
     warm = [v for v in visits if v["levels"]["temperature"] == "warm"]
     assert sum(v["disk_read_bytes"] == 0 for v in warm) > len(warm) / 2
+    (ledger,) = (each for each in json.loads(done.stdout)["ledgers"] if each["levels"]["temperature"] == "cold")
+    reads = next(item for item in ledger["items"] if item["amount"]["name"] == "device: pages read")
+    read_bytes = sum(
+        statistics.median(v["disk_read_bytes"] for v in cold if v["query"] == query) for query in ("Q1", "Q6")
+    )
+    assert reads["baseline_count"] * 8192 == pytest.approx(read_bytes, rel=0.3)
+    assert reads["baseline_cost_ns"] > 500
 
 
 @needs_root

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dbtoll.analysis.booking import events, fault_kinds
+from dbtoll.analysis.booking import Events, fault_kinds
+from dbtoll.analysis.ledger import Costs
 
 
 def told(executions: int, **counted: int | None) -> dict[str, Any]:
@@ -37,13 +39,26 @@ def test_faults_that_nobody_told_apart_are_one_item() -> None:
     assert fault_kinds(0.3, {"faults": told(3, anonymous=0, copy=0)}, {}) == {"page faults": 0.3}
 
 
+def test_what_a_timed_execution_had_is_believed_before_what_another_one_had() -> None:
+    counted = {"processes": told(1, minor_faults=800, voluntary_switches=None, involuntary_switches=None)}
+    assert Events.counted(counted, faults=3.0).counts["page faults"] == 3
+    assert Events.counted(counted).counts["page faults"] == 800
+
+
 def test_what_an_arm_cannot_count_is_as_often_there_as_in_the_baseline() -> None:
     calls = {
         "executions": 1,
         "round_trips": 1,
         "counted": {
-            name: {"count": count}
-            for name, count in {"recvfrom": 2, "sendto": 1, "lseek": 5, "openat": 3, "close": 4, "getpid": 1}.items()
+            name: {"count": count, "alone": alone}
+            for name, count, alone in (
+                ("recvfrom", 2, 0),
+                ("sendto", 1, 1),
+                ("lseek", 5, 2),
+                ("openat", 3, 0),
+                ("close", 4, 0),
+                ("getpid", 1, 1),
+            )
         },
     }
     native = {"processes": told(1, minor_faults=10, voluntary_switches=3, involuntary_switches=1), "calls": calls}
@@ -51,10 +66,31 @@ def test_what_an_arm_cannot_count_is_as_often_there_as_in_the_baseline() -> None
         "processes": told(2, minor_faults=None, voluntary_switches=None, involuntary_switches=None),
         "calls": {"missing": "ptrace: Operation not permitted"},
     }
-    assert events(sandbox, native) == events(native)
-    found = events(native)
+    assert Events.counted(sandbox, native) == Events.counted(native)
+    found = Events.counted(native).counts
     assert found["files: sizes asked for"] == 5
     assert found["files: opened"] == 3
     # One recvfrom more than the round trip's, one close more than the opened files', getpid.
     assert found["other system calls"] == 3
     assert found["switches"] == 3
+
+
+def test_a_call_costs_what_it_costs_in_a_row_or_alone() -> None:
+    calls = {"lseek": {"count": 8, "alone": 2}, "pread64": {"count": 2, "alone": 2}, "read": {"count": 2, "alone": 0}}
+    found = Events.counted({"calls": {"executions": 2, "round_trips": 0, "counted": calls}})
+    assert found.counts["files: read"] == 2
+    assert found.alone == {"files: sizes asked for": 0.25, "files: read": 0.5}
+    costs = Costs(np.array([10.0]), np.array([50.0]), found.alone["files: sizes asked for"])
+    assert costs.ns == pytest.approx([20.0])
+
+
+def test_a_page_fault_costs_what_it_costs_in_a_row_or_alone() -> None:
+    faults = {"executions": 1, "round_trips": 1, "counted": {"file": 8, "copy": 0, "alone": {"file": 2, "copy": 0}}}
+    native = {"faults": faults}
+    assert Events.counted(native).alone == {"page faults: files": 0.25}
+    assert Events.counted({"faults": {"missing": "no tracepoints"}}, native).alone == {"page faults: files": 0.25}
+
+
+def test_nothing_is_known_of_rows_in_a_history_without_them() -> None:
+    calls = {"executions": 1, "round_trips": 0, "counted": {"lseek": {"count": 8}}}
+    assert Events.counted({"calls": calls}).alone == {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dbtoll.runner.preparation import BLOCKS_MAX, Pilot
+from dbtoll.runner.preparation import BLOCKS_MAX, Pilot, visits_s
+from dbtoll.store.schema import Visit
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,20 @@ from dbtoll.runner.preparation import BLOCKS_MAX, Pilot
 )
 def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, blocks: int) -> None:
     assert Pilot(fixed_s, block_s, slow_s, ()).blocks(budget_s, rounds_min=5) == blocks
+
+
+def visit(query: str, seconds: int, **more: Any) -> Visit:
+    told = {"round": -1, "levels": {}, "block": 0, "order": 1, "first_touch": False, "asleep_ok": True}
+    span = {"host_start_ns": None, "host_end_ns": None, "start_ns": 0, "end_ns": seconds * 10**9}
+    return Visit(**{"arm": "uml", "query": query, **told, **span, **more})
+
+
+def test_only_what_is_timed_tells_how_slow_an_arm_is() -> None:
+    records = [
+        visit("Q1", 2),
+        visit("Q6", 1),
+        visit("Q1", 10, counts={"processes": {}}),
+        visit("Q1", 20, first_touch=True),
+        visit("fork", 40, batches=()),
+    ]
+    assert visits_s(records, timed={"Q1", "Q6"}) == {"uml": 3}

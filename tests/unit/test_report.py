@@ -274,7 +274,7 @@ def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> Non
     timing = visit.executions[0]
     assert one == (
         1, 0, True, DOCKER, False, "cold", "one", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
-        visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, None, 0,
+        visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, visit.minor_faults, None, 0,
         timing.start_ns, None, timing.first_byte_ns, timing.end_ns, 10, 1200, "ok",
     )  # fmt: skip
 

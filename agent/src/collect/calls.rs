@@ -21,11 +21,17 @@ const CALL_STOP: libc::c_int = libc::SIGTRAP | 0x80;
 /// ptrace(2): not in every version of the C library's headers.
 const EVENT_STOP: libc::c_int = 128;
 
+/// A call that comes so long after the one before it finds no one who still waits for it: what serves it in a sandbox has gone to sleep
+/// (docs/METHOD.md, "Ledgers").
+const ALONE_AFTER_NS: u64 = 60_000;
+
 /// One kind of call. BIAS: `elapsed_ns` holds two stops and what the tracer does in them, some 10 us each; counts are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
     pub count: u64,
     pub failed: u64,
+    /// Of them, how many did not come in a row: the task had executed for a while since its last call.
+    pub alone: u64,
     pub elapsed_ns: u64,
 }
 
@@ -56,11 +62,18 @@ pub fn run(pid: &str) -> Result<(), String> {
 struct Call {
     number: u64,
     since_ns: u64,
+    alone: bool,
+}
+
+/// A traced task. BIAS: the time that it executes holds its way back onto the processor after a stop, a few microseconds.
+#[derive(Default)]
+struct Task {
+    call: Option<Call>,
+    executes_since_ns: u64,
 }
 
 struct Tracer {
-    /// Traced tasks, each with the call that it is in.
-    tasks: HashMap<libc::pid_t, Option<Call>>,
+    tasks: HashMap<libc::pid_t, Task>,
     seen: HashSet<libc::pid_t>,
     calls: HashMap<u64, Calls>,
     /// Why the kernel does not tell which calls there are.
@@ -99,7 +112,7 @@ impl Tracer {
     }
 
     fn know(&mut self, task: libc::pid_t) {
-        self.tasks.entry(task).or_insert(None);
+        self.tasks.entry(task).or_default();
         self.seen.insert(task);
     }
 
@@ -124,7 +137,7 @@ impl Tracer {
         let signal = libc::WSTOPSIG(status);
         let event = status >> 16;
         let deliver = if signal == CALL_STOP {
-            self.entered_or_left(task);
+            self.entered_or_left(task, now_ns());
             0
         } else if event == EVENT_STOP && is_stopping(signal) {
             // The whole process is stopped by a signal: it is to stay so until it is continued.
@@ -135,12 +148,12 @@ impl Tracer {
         } else {
             0
         };
+        self.tasks.entry(task).or_default().executes_since_ns = now_ns();
         // One that has been killed meanwhile tells of it in the next wait.
         let _ = request(libc::PTRACE_SYSCALL, task, deliver);
     }
 
-    fn entered_or_left(&mut self, task: libc::pid_t) {
-        let at_ns = now_ns();
+    fn entered_or_left(&mut self, task: libc::pid_t, at_ns: u64) {
         let info = match call_info(task).or_else(|error| told_by_registers(task, error)) {
             Ok(info) => info,
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return, // it has just been killed
@@ -149,15 +162,19 @@ impl Tracer {
                 return;
             }
         };
-        let under_way = self.tasks.entry(task).or_insert(None);
+        let task = self.tasks.entry(task).or_default();
         match info {
-            Info::Entry(number) => *under_way = Some(Call { number, since_ns: at_ns }),
+            Info::Entry(number) => {
+                let alone = at_ns - task.executes_since_ns >= ALONE_AFTER_NS;
+                task.call = Some(Call { number, since_ns: at_ns, alone });
+            }
             Info::Exit { failed } => {
                 // Without an entry: the call was under way when we came.
-                if let Some(Call { number, since_ns }) = under_way.take() {
+                if let Some(Call { number, since_ns, alone }) = task.call.take() {
                     let calls = self.calls.entry(number).or_default();
                     calls.count += 1;
                     calls.failed += u64::from(failed);
+                    calls.alone += u64::from(alone);
                     calls.elapsed_ns += at_ns - since_ns;
                 }
             }

@@ -1,7 +1,7 @@
 //! Page faults of a process and of all that it starts, by what they do: each is recorded by the kernel (`exceptions:page_fault_user`,
 //! `page_fault_kernel`) with its address, which the mappings of its process explain.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io;
 
@@ -16,19 +16,59 @@ const MAP_SHARED: u32 = 1;
 const PAGE_WAS_THERE: u64 = 1;
 const WRITE: u64 = 1 << 1;
 
-/// Each as the probe of that name has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Faults {
-    /// A new page.
-    anonymous: u64,
-    /// A page of a file, which is mapped as it is.
-    file: u64,
-    /// A page of memory that processes share, which is written to.
-    shared: u64,
-    /// One that is read; the kernel maps those around it too.
-    shared_read: u64,
-    /// A page that is copied because it is written to.
-    copy: u64,
+/// A new page. Each is as the probe of that name has it.
+const ANONYMOUS: &str = "anonymous";
+/// A page of a file, which is mapped as it is.
+const FILE: &str = "file";
+/// A page of memory that processes share, which is written to.
+const SHARED: &str = "shared";
+/// One that is read; the kernel maps those around it too.
+const SHARED_READ: &str = "shared_read";
+/// A page that is copied because it is written to.
+const COPY: &str = "copy";
+
+type Faults = BTreeMap<&'static str, u64>;
+
+/// How many there were, and how many of each did not come in a row: far from the last few of their kind in the process.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    all: Faults,
+    alone: Faults,
+}
+
+impl Report {
+    fn empty() -> Self {
+        let none: Faults = [ANONYMOUS, FILE, SHARED, SHARED_READ, COPY].map(|name| (name, 0)).into();
+        Self { all: none.clone(), alone: none }
+    }
+
+    fn add(&mut self, name: &'static str, in_a_row: bool) {
+        *self.all.entry(name).or_default() += 1;
+        *self.alone.entry(name).or_default() += u64::from(!in_a_row);
+    }
+}
+
+/// Twice what a kernel maps around a fault, and then some. A plan may go over so many tables at once.
+const NEAR_BYTES: u64 = 256 << 10;
+const ROWS: usize = 8;
+
+/// Addresses of the last faults of a kind, in each process.
+#[derive(Default)]
+struct Rows(HashMap<(u32, &'static str), VecDeque<u64>>);
+
+impl Rows {
+    fn goes_on(&mut self, process: u32, kind: &'static str, address: u64) -> bool {
+        let last = self.0.entry((process, kind)).or_default();
+        let row = last.iter().position(|before| before.abs_diff(address) <= NEAR_BYTES);
+        if let Some(row) = row {
+            last.remove(row);
+        } else if last.len() == ROWS {
+            last.pop_front();
+        }
+        last.push_back(address);
+        row.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +101,28 @@ pub fn run(pid: &str) -> Result<(), String> {
     }
     super::say_ready()?;
     let records = perf::record(recordings, &over).map_err(|error| error.to_string())?;
-    let mut faults = Faults::default();
+    let (mut report, mut rows) = (Report::empty(), Rows::default());
     for record in &records {
-        follow(record, fields, &mut processes, &mut faults);
+        follow(record, fields, &mut processes, &mut rows, &mut report);
     }
-    super::tell(&faults)
+    super::tell(&report)
 }
 
-fn follow(record: &Record, fields: (usize, usize), processes: &mut HashMap<u32, Mappings>, faults: &mut Faults) {
+fn follow(
+    record: &Record,
+    fields: (usize, usize),
+    processes: &mut HashMap<u32, Mappings>,
+    rows: &mut Rows,
+    report: &mut Report,
+) {
     match record.kind {
         SAMPLE => {
             let (process, body) = record.sample();
             let (address, error) = (u64_at(body, fields.0), u64_at(body, fields.1));
             // The kernel's own half of the address space is nobody's.
             if let Some(mappings) = processes.get(&process).filter(|_| address.leading_zeros() > 0) {
-                *faults.of(mappings, address, error) += 1;
+                let name = name_of(mappings, address, error);
+                report.add(name, rows.goes_on(process, name, address));
             }
         }
         // Process and parent, thread and the parent's.
@@ -98,18 +145,16 @@ fn follow(record: &Record, fields: (usize, usize), processes: &mut HashMap<u32, 
     }
 }
 
-impl Faults {
-    fn of(&mut self, mappings: &Mappings, address: u64, error: u64) -> &mut u64 {
-        let found = mappings.range(..=address).next_back().filter(|(_, (end, _))| address < *end);
-        match found.map(|(_, (_, kind))| *kind) {
-            Some(Kind::Shared) if error & WRITE != 0 => &mut self.shared,
-            Some(Kind::Shared) => &mut self.shared_read,
-            _ if error & PAGE_WAS_THERE != 0 => &mut self.copy,
-            Some(Kind::File) if error & WRITE != 0 => &mut self.copy,
-            Some(Kind::File) => &mut self.file,
-            // BIAS: the kernel tells of no mapping that is moved (mremap) or that grows by itself (a stack): both are anonymous.
-            Some(Kind::Anonymous) | None => &mut self.anonymous,
-        }
+fn name_of(mappings: &Mappings, address: u64, error: u64) -> &'static str {
+    let found = mappings.range(..=address).next_back().filter(|(_, (end, _))| address < *end);
+    match found.map(|(_, (_, kind))| *kind) {
+        Some(Kind::Shared) if error & WRITE != 0 => SHARED,
+        Some(Kind::Shared) => SHARED_READ,
+        _ if error & PAGE_WAS_THERE != 0 => COPY,
+        Some(Kind::File) if error & WRITE != 0 => COPY,
+        Some(Kind::File) => FILE,
+        // BIAS: the kernel tells of no mapping that is moved (mremap) or that grows by itself (a stack): both are anonymous.
+        Some(Kind::Anonymous) | None => ANONYMOUS,
     }
 }
 
@@ -172,13 +217,29 @@ mod tests {
             "f000-ff00 rw-s 00000000 00:01 1025 /dev/zero (deleted)",
         ];
         let mappings: Mappings = lines.iter().filter_map(|line| mapping(line)).collect();
-        let mut faults = Faults::default();
+        let mut report = Report::empty();
         for (address, error) in
             [(0x5000, 4), (0x7fff, 6), (0x9001, 6), (0x9fff, 7), (0xf100, 6), (0xf100, 7), (0xf200, 4), (0x8000, 4)]
         {
-            *faults.of(&mappings, address, error) += 1;
+            report.add(name_of(&mappings, address, error), true);
         }
-        assert_eq!(faults, Faults { anonymous: 2, file: 1, shared: 2, shared_read: 1, copy: 2 });
+        assert_eq!(report.all, [(ANONYMOUS, 2), (FILE, 1), (SHARED, 2), (SHARED_READ, 1), (COPY, 2)].into());
+        assert_eq!(report.alone, Report::empty().all);
+    }
+
+    #[test]
+    fn what_goes_on_near_one_of_the_last_is_of_its_row() {
+        let mut rows = Rows::default();
+        let mut alone = 0;
+        for step in 0..100 {
+            // Two tables at once, in order, and an index here and there.
+            for address in [step << 16, (1 << 32) + (step << 16), (1 << 40) + (step << 30)] {
+                alone += u64::from(!rows.goes_on(1, SHARED_READ, address));
+            }
+        }
+        assert_eq!(alone, 2 + 100);
+        assert!(!rows.goes_on(2, SHARED_READ, 99 << 16), "another process");
+        assert!(!rows.goes_on(1, FILE, 99 << 16), "another kind");
     }
 
     #[test]

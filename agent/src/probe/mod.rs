@@ -176,6 +176,8 @@ const PROBES: &[(&str, Make)] = &[
     ("write_sequential_buffered", storage::write_sequential_buffered),
     ("write_random_buffered", storage::write_random_buffered),
     ("write_appended_buffered", storage::write_appended_buffered),
+    ("read_sequential_uncached", storage::read_sequential_uncached),
+    ("read_random_uncached", storage::read_random_uncached),
     ("primes", compute::primes),
     ("arithmetic", compute::arithmetic),
     ("floating_point", compute::floating_point),

@@ -1,7 +1,9 @@
 //! Files on the device that is probed: durable writes, and the four patterns of zhang2014's Table 1, past the kernel's cache and by it.
 
+use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use super::pages::{Mapping, Scratch};
 use super::{Made, Probe, Repeated, Request, Spent, unsupported};
@@ -143,4 +145,61 @@ impl Probe for Appending {
 /// As `write_sequential_buffered`.
 pub fn write_random_buffered(request: &Request) -> Made {
     access(request, true, Pattern::Random, false)
+}
+
+/// One page after the other of a file that was there before, each once.
+struct Uncached {
+    file: File,
+    places: std::vec::IntoIter<u64>,
+}
+
+impl Probe for Uncached {
+    fn run(&mut self, events: u64) -> Result<Spent, Failure> {
+        let mut page = [0; PAGE_BYTES];
+        let begin_ns = now_ns();
+        for _ in 0..events {
+            let place = self.places.next().ok_or_else(|| unsupported("every page of the file has been read"))?;
+            self.file.read_exact_at(&mut page, place).map_err(|error| Failure::io("pread", error))?;
+        }
+        Ok(Spent { events, elapsed_ns: now_ns() - begin_ns })
+    }
+}
+
+/// Of the largest file that lies in the folder, a table say. Whoever asks has dropped all caches before, or reads from them.
+fn uncached(request: &Request, pattern: Pattern) -> Made {
+    let Some(events) = request.events else {
+        return Err(unsupported("a page is read for the first time only once: say how many events a batch has"));
+    };
+    let needed = events * u64::from(request.batches);
+    let found = largest(&request.folder).filter(|(bytes, _)| bytes / PAGE_BYTES as u64 >= needed);
+    let Some((bytes, path)) = found else {
+        return Err(unsupported(format!("no file of {needed} pages lies in {}", request.folder.display())));
+    };
+    let file = File::open(&path).map_err(|error| Failure::io(format!("open {}", path.display()), error))?;
+    let mut places: Vec<u64> = (0..bytes / PAGE_BYTES as u64).map(|page| page * PAGE_BYTES as u64).collect();
+    if pattern == Pattern::Random {
+        Random::new(&[needed]).shuffle(&mut places);
+    }
+    Ok(Box::new(Uncached { file, places: places.into_iter() }))
+}
+
+/// Its length and path; the folder's own folders are looked into, what cannot be read is not there.
+fn largest(folder: &Path) -> Option<(u64, PathBuf)> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let found = entries.filter_map(|entry| {
+        let kind = entry.file_type().ok()?;
+        if kind.is_dir() {
+            return largest(&entry.path());
+        }
+        kind.is_file().then(|| Some((entry.metadata().ok()?.len(), entry.path()))).flatten()
+    });
+    found.max()
+}
+
+pub fn read_sequential_uncached(request: &Request) -> Made {
+    uncached(request, Pattern::Sequential)
+}
+
+pub fn read_random_uncached(request: &Request) -> Made {
+    uncached(request, Pattern::Random)
 }

@@ -6,7 +6,7 @@ that is to be explained and, of the baseline, the time that a statement spends i
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,6 +63,9 @@ OTHER_CALLS = Kind("other system calls", ("system_call",))
 PROCESSES = Kind("processes started", ("fork",))
 ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
 SWITCHES = Kind("switches", ("switch_pipe",))
+DEVICE_READS = Kind("device: pages read", ("read_sequential_uncached", "read_random_uncached"))
+PAGE_BYTES = 8192
+"""PostgreSQL's, and what those probes read."""
 MAPPED_AROUND = ("shared_read", "file")
 """Kinds of which one fault maps several pages, how many being the kernel's choice."""
 WITH_PAGES_AROUND = tuple(FAULTS_BY_KIND[name] for name in MAPPED_AROUND)
@@ -81,6 +84,7 @@ KERNEL = (
     PROCESSES,
     ROUND_TRIPS,
     SWITCHES,
+    DEVICE_READS,
 )
 
 BOOKED = {"processes": "page faults and switches", "faults": "kinds of page faults", "calls": "system calls"}
@@ -117,6 +121,12 @@ class Book:
         for visit in measured.run.records(Visit):
             if visit.counts is not None and not visit.first_touch:
                 self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
+        self._faults: dict[tuple[str, object, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Of one execution, in the timed visits themselves."""
+        for visit in measured.visits:
+            if visit.minor_faults is not None and visit.executions and not visit.first_touch and _is_kept(visit):
+                of_rounds = self._faults[visit.arm, levels_key(visit.levels), visit.query]
+                of_rounds[visit.round].append(visit.minor_faults / len(visit.executions))
         self._costs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for visit in (*(probes.visits if probes else ()), *measured.visits):
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
@@ -127,9 +137,9 @@ class Book:
         """Of every arm and combination of levels that was counted."""
         experiment = self.measured.run.plan.experiment
         for levels in self.measured.levels:
-            if levels.get("temperature") == "cold":
-                continue  # what a device costs is not probed as a cold statement uses it
             for arm in self.measured.arms:
+                if levels.get("temperature") == "cold" and self.cost_ns(arm, DEVICE_READS.probes[0]) is None:
+                    continue  # what its device costs is not known
                 if arm != self.baseline and (ledgers := self.ledgers(arm, levels)):
                     yield self._result(arm, levels, ledgers, 1 - experiment.precision.confidence)
 
@@ -200,16 +210,20 @@ class Book:
             if name in reasons:
                 why = reasons[name].rpartition(": ")[2]
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
+        if changed := sorted(self.measured.other_plans.get(arm, ())):
+            yield f"{', '.join(changed)} left out, for its server has another plan there"
         memory = [name for name in EXECUTOR if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
 
     def ledgers(self, arm: str, levels: Levels) -> list[Ledger]:
-        """One of each query that was timed, counted and probed in both arms, all of the same rounds."""
+        """One of each query that was timed, counted and probed in both arms by the same plan, all of the same rounds."""
         times = self._times(levels)
         if times is None or arm not in times.arms or self.baseline not in times.arms:
             return []
-        timed = {query: _by_round(times, query, arm, self._references) for query in times.queries}
+        # What another plan does in user mode is not what the baseline's does.
+        same = [query for query in times.queries if query not in self.measured.other_plans.get(arm, ())]
+        timed = {query: _by_round(times, query, arm, self._references) for query in same}
         counted = {query: self.counts(arm, levels, query) for query in timed}
         own = {query: self.counts(self.baseline, levels, query) for query in timed}
         rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
@@ -218,8 +232,12 @@ class Book:
         found = []
         for query in whole if rounds else ():
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
-            events_of = [events(own[query][number]) for number in rounds]
-            arm_events = [events(counted[query][number], own[query][number]) for number in rounds]
+            faults, own_faults = (self._faults_of(side, levels, query) for side in (arm, self.baseline))
+            events_of = [Events.counted(own[query][number], faults=own_faults.get(number)) for number in rounds]
+            arm_events = [
+                Events.counted(counted[query][number], own[query][number], faults.get(number, own_faults.get(number)))
+                for number in rounds
+            ]
             items = self._items(arm, rounds, native_ns, arm_events, events_of)
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
         return found
@@ -235,7 +253,8 @@ class Book:
             own = self.counts(self.baseline, levels, query)
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
-                events_of = [events(own[number]) for number in rounds]
+                faults = self._faults_of(self.baseline, levels, query)
+                events_of = [Events.counted(own[number], faults=faults.get(number)) for number in rounds]
                 items = self._items(arm, rounds, native_ns, events_of, events_of, foretold=True)
                 shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
@@ -260,6 +279,12 @@ class Book:
         """By round, what each collector told (docs/SCHEMA.md, ``visit.counts``)."""
         return self._counted.get((arm, levels_key(levels), query), {})
 
+    def _faults_of(self, arm: str, levels: Levels, query: str) -> dict[int, float]:
+        """Round -> page faults of a timed execution, on a connection that is kept: how much memory a process gives back, and needs
+        anew, hangs on what it did before."""
+        found = self._faults.get((arm, levels_key(levels), query), {})
+        return {number: float(np.mean(faults)) for number, faults in found.items()}
+
     # --- items -------------------------------------------------------------------------------------------------------
 
     def _items(
@@ -267,21 +292,27 @@ class Book:
         arm: str,
         rounds: Sequence[int],
         native_ns: Floats,
-        arm_events: Sequence[Mapping[str, float]],
-        base_events: Sequence[Mapping[str, float]],
+        arm_events: Sequence[Events],
+        base_events: Sequence[Events],
         *,
         foretold: bool = False,
     ) -> tuple[Item, ...]:
-        """``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in the arm."""
+        """``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in the arm: as many as it
+        maps where they come in a row, for then the pages are used in order."""
         items = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
-            more = (AROUND,) if foretold and kind in WITH_PAGES_AROUND else ()
-            cost = self._cost(arm, (*kind.probes, *more), rounds)
-            baseline_cost = self._cost(self.baseline, kind.probes, rounds)
             count, baseline_count = (
-                np.array([each.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
+                np.array([each.counts.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
             )
+            alone, baseline_alone = (
+                np.array([each.alone.get(kind.name, 0.5) for each in side]) for side in (arm_events, base_events)
+            )
+            if foretold and kind in WITH_PAGES_AROUND:
+                cost = self._cost(arm, (*kind.probes, AROUND), rounds, 1 - alone)
+            else:
+                cost = self._cost(arm, kind.probes, rounds, alone)
+            baseline_cost = self._cost(self.baseline, kind.probes, rounds, baseline_alone)
             if cost is None or baseline_cost is None or not (count.any() or baseline_count.any()):
                 continue
             items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
@@ -298,11 +329,12 @@ class Book:
         mean = float(np.mean(list(known.values())))
         return np.array([known.get(number, mean) for number in rounds])
 
-    def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int]) -> Costs | None:
-        """Between the least and the most of the probes, in a loop and out of the caches; None where the arm has none of them."""
+    def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int], dear: Floats) -> Costs | None:
+        """Between the least and the most of the probes, in a loop and out of the caches; None where the arm has none of them.
+        ``dear``: which share of the events cost the most, per round."""
         found = [self._probed(arm, name + form, rounds) for name in probes for form in ("", COLD)]
         known = np.array([each for each in found if each is not None])
-        return Costs(known.min(axis=0), known.max(axis=0)) if len(known) else None
+        return Costs(known.min(axis=0), known.max(axis=0), dear) if len(known) else None
 
     # --- user mode ---------------------------------------------------------------------------------------------------
 
@@ -352,35 +384,83 @@ def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
         yield visit.query, value
 
 
-def events(counts: Json, otherwise: Json | None = None) -> dict[str, float]:
-    """Item -> how many of one execution, by what the collectors counted.
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Of one execution, by item. ``counts``: how many; what was counted nowhere is not there. ``alone``: which share of them come
+    alone and not in a row, where that was looked at."""
 
-    ``otherwise``: what another arm's counted, which is taken for what could not be counted here: it is the same program. What was
-    counted nowhere is not there.
-    """
-    otherwise = otherwise or {}
-    found: dict[str, float] = {}
-    processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
-    if (faults := processes.get("minor_faults")) is not None:
-        found |= fault_kinds(faults, counts, otherwise)
-    if (trips := processes.get("round_trips")) is not None:
-        found[ROUND_TRIPS.name] = trips
-        # The server sleeps once for each round trip, whose probe holds that switch.
-        if {"voluntary_switches", "involuntary_switches"} <= processes.keys():
-            switches = processes["voluntary_switches"] + processes["involuntary_switches"]
-            found[SWITCHES.name] = max(0.0, switches - trips)
-    calls: Json = next((told["calls"] for told in (counts, otherwise) if told.get("calls", {}).get("executions")), {})
-    if calls.get("executions"):
-        executions = calls["executions"]
-        left = {name: call["count"] / executions for name, call in calls["counted"].items()}
-        for name in EXCHANGE:
-            left[name] = max(0.0, left.get(name, 0.0) - calls["round_trips"] / executions)
-        for kind, names in KINDS_OF_CALLS.items():
-            found[kind.name] = sum(left.pop(name, 0.0) for name in names)
-        # The probe of an opened file closes it.
-        left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
-        found[OTHER_CALLS.name] = sum(left.values())
-    return found
+    counts: Mapping[str, float]
+    alone: Mapping[str, float]
+
+    @classmethod
+    def counted(cls, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
+        """By the collectors. ``otherwise``: what another arm's counted, taken for what could not be counted here: it is the same
+        program. ``faults``: of a timed execution, where that is known."""
+        otherwise = otherwise or {}
+        found: dict[str, float] = {}
+        processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
+        if (faults := processes.get("minor_faults") if faults is None else faults) is not None:
+            found |= fault_kinds(faults, counts, otherwise)
+        alone = _faults_alone(counts) or _faults_alone(otherwise)
+        if (trips := processes.get("round_trips")) is not None:
+            found[ROUND_TRIPS.name] = trips
+            # The server sleeps once for each round trip, whose probe holds that switch.
+            if {"voluntary_switches", "involuntary_switches"} <= processes.keys():
+                switches = processes["voluntary_switches"] + processes["involuntary_switches"]
+                found[SWITCHES.name] = max(0.0, switches - trips)
+        if (read_bytes := processes.get("read_bytes")) is not None:
+            found[DEVICE_READS.name] = read_bytes / PAGE_BYTES
+            known = [_places_read(told.get("blocks", {})) for told in (counts, otherwise)]
+            places = next((each for each in known if each is not None), None)
+            if read_bytes and places is not None:
+                alone[DEVICE_READS.name] = min(1.0, places / found[DEVICE_READS.name])
+        calls: Json = next(
+            (told["calls"] for told in (counts, otherwise) if told.get("calls", {}).get("executions")), {}
+        )
+        return cls(found | _calls(calls), alone | _calls_alone(calls)) if calls else cls(found, alone)
+
+
+def _faults_alone(counts: Json) -> dict[str, float]:
+    """Item -> which share of its page faults come alone; none where nobody told."""
+    told = counts.get("faults", {}).get("counted", {})
+    alone = told.get("alone", {})
+    return {
+        FAULTS_BY_KIND[name].name: alone[name] / told[name] for name in FAULTS_BY_KIND if name in alone and told[name]
+    }
+
+
+def _places_read(told: Json) -> float | None:
+    """How often, in an execution, a read does not go on where the last one ended, on the device of which most was read; None where
+    nobody looked."""
+    inside = told.get("counted", {}).get("inside", {"missing": ""})
+    if not told.get("executions") or "missing" in inside:
+        return None
+    reads = [device["reads"] for device in inside.values() if "reads" in device]
+    most = max(reads, key=lambda each: int(each["bytes"]), default={"count": 0, "sequential": 0})
+    return float(most["count"] - most["sequential"]) / float(told["executions"])
+
+
+def _calls(told: Json) -> dict[str, float]:
+    """Item -> how many system calls of an execution are of it."""
+    left = {name: call["count"] / told["executions"] for name, call in told["counted"].items()}
+    for name in EXCHANGE:
+        left[name] = max(0.0, left.get(name, 0.0) - told["round_trips"] / told["executions"])
+    found = {kind.name: sum(left.pop(name, 0.0) for name in names) for kind, names in KINDS_OF_CALLS.items()}
+    # The probe of an opened file closes it.
+    left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
+    return {**found, OTHER_CALLS.name: sum(left.values())}
+
+
+def _calls_alone(told: Json) -> dict[str, float]:
+    """Item -> which share of its system calls come alone; none of a history from before that was counted."""
+    kind_of = {name: kind for kind, names in KINDS_OF_CALLS.items() for name in names}
+    made, alone = Counter[str](), Counter[str]()
+    for name, call in told["counted"].items():
+        item = kind_of.get(name, OTHER_CALLS).name
+        if "alone" in call:
+            made[item] += call["count"]
+            alone[item] += call["alone"]
+    return {item: alone[item] / count for item, count in made.items() if count}
 
 
 def _of_one(told: Json) -> dict[str, float]:
@@ -433,6 +513,11 @@ def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
 
 def _effect(found: Span) -> EffectResult | None:
     return None if found.low is None or found.high is None else EffectResult(found.estimate, found.low, found.high)
+
+
+def _is_kept(visit: Visit) -> bool:
+    """Whether its server process is older than the visit: else the lead-in's processes have page faults too."""
+    return visit.levels.get("connection") == "one" and visit.levels.get("temperature") != "cold"
 
 
 COUNTED_STATES = {

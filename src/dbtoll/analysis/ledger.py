@@ -26,15 +26,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one event costs in one arm, per round [round]: alone in a loop, and in the midst of other work."""
+    """What one event costs in one arm, per round [round]: in a row of its like, and alone in the midst of other work.
+
+    ``alone``: which share of the events come so, a fraction, or [round]; where nobody looked, half of them may.
+    """
 
     hot_ns: Floats
     cold_ns: Floats
+    alone: Floats | float = 0.5
 
     @property
     def ns(self) -> Floats:
-        """In between: some events come in rows, and an event in the midst of other work finds some of its things."""
-        return (self.hot_ns + self.cold_ns) / 2
+        """Of an event on average."""
+        return self.hot_ns + self.alone * (self.cold_ns - self.hot_ns)
 
     @classmethod
     def known(cls, ns: float, rounds: int = 1) -> Costs:

@@ -18,7 +18,7 @@ COLOURS = (
     "page faults", *(kind.name for kind in FAULTS_BY_KIND.values()),
     USER_MODE, CACHES, TRANSLATION,
     "files: read", "files: written", "files: sizes asked for", "files: opened", "files: looked up", "files: made durable",
-    "other system calls", "processes started", "round trips", "switches",
+    "other system calls", "processes started", "round trips", "switches", "device: pages read",
 )  # fmt: skip
 """An item has the same colour in every bill."""
 

@@ -44,6 +44,7 @@ _VISIT = {
     "host_start_ns": "BIGINT",
     "host_end_ns": "BIGINT",
     "disk_read_bytes": "BIGINT",
+    "minor_faults": "BIGINT",
     "problem": "VARCHAR",
 }
 _EXECUTION = {
@@ -313,6 +314,7 @@ def _of_visit(visit: Visit) -> dict[str, Any]:
         "host_start_ns": visit.host_start_ns,
         "host_end_ns": visit.host_end_ns,
         "disk_read_bytes": visit.disk_read_bytes,
+        "minor_faults": visit.minor_faults,
         "problem": visit.problem,
     }
 

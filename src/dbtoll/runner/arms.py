@@ -206,11 +206,15 @@ class RunningArm:
     def restart_cold(self, host: Machine) -> None:
         """Server stopped for certain, caches of the guest and of the host dropped, server up again (DESIGN §5)."""
         self.stop_server()
+        self.drop_caches(host)
+        self.start_server()
+
+    def drop_caches(self, host: Machine) -> None:
+        """Of every machine from the arm's to the host: what is read next comes from the device."""
         for machine in stack_of(self.machine):
             if isinstance(machine, CacheDropping):
                 machine.drop_caches()
         drop_host_caches(host)
-        self.start_server()
 
     def wake(self) -> None:
         """The outermost machine first."""

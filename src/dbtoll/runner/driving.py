@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dbtoll.collectors.looking_on import risen
-from dbtoll.errors import DbtollError, EngineError, Unavailable
+from dbtoll.errors import DbtollError, EngineError, Unavailable, UsageError
 from dbtoll.interfaces import Accounting, Collector, Durable, Machine, Probing, Transacting
 from dbtoll.model import AGENT, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
@@ -38,6 +38,7 @@ class Driven:
     problem: str | None = None
     disk_read_bytes: int | None = None
     cpu: Json | None = None
+    minor_faults: int | None = None
 
 
 class Driving(Protocol):
@@ -101,6 +102,7 @@ class Statements:
         by_server = levels["connection"] == "one"
         source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
         read = _difference(before, after, source, (counter,))
+        faults = _difference(before, after, "processes", ("minor_faults",))
         return Driven(
             start_ns=reply.start_ns,
             end_ns=reply.end_ns,
@@ -113,6 +115,7 @@ class Statements:
             problem=problems[0] if problems else None,
             disk_read_bytes=read[counter] if read else None,
             cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
+            minor_faults=faults["minor_faults"] if faults else None,
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
@@ -193,6 +196,7 @@ class Counting:
 
     driving: Driving
     collectors: Sequence[Collector]
+    baseline: str
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """As when it is timed."""
@@ -204,11 +208,12 @@ class Counting:
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving; the times are those of the last pass. What cannot be counted in an arm says why."""
         driven: Driven | None = None
-        if not is_cold(phase):
+        if not is_cold(phase) and phase.levels.get("connection", "one") == "one":
             # On a connection that is kept, its server process maps what it needs in the first execution.
             driven = self.driving.drive(running, phase, block, query, first_touch=True)
         counts: Json = {}
-        for together in self._passes(phase):
+        passes, left_out = self._passes(running, phase)
+        for together in passes:
             if able := [each for each in together if each.name not in running.uncounted]:
                 self.driving.make_ready(running, phase, first_touch=first_touch)
                 told: dict[str, Callable[[], Json]] = {}
@@ -222,16 +227,20 @@ class Counting:
                     continue
                 if driven is not None:
                     counts |= {name: {**_work(driven), "counted": tell()} for name, tell in told.items()}
-        counts |= {name: {"missing": why} for name, why in running.uncounted.items()}
+        counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if isinstance(running.engine, Accounting) and not is_cold(phase):
             counts["engine"] = _engine_account(self.driving, running, phase, block, query)
         driven = driven or self.driving.drive(running, phase, block, query, first_touch=first_touch)
         return replace(driven, executions=(), window=None, counts=counts)
 
-    def _passes(self, phase: Phase) -> list[list[Collector]]:
-        """Cold, where each pass needs a restart, only what does not disturb is counted."""
+    def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
+        """Which collectors look on together, and why others do not. Cold, where each pass needs a restart, what disturbs is counted
+        in the baseline alone."""
         quiet = [each for each in self.collectors if not each.disturbs]
-        return [quiet, *([each] for each in self.collectors if each.disturbs and not is_cold(phase))]
+        alone = [each for each in self.collectors if each.disturbs]
+        if is_cold(phase) and running.arm.name != self.baseline:
+            return [quiet], {each.name: "cold, it is counted in the baseline alone" for each in alone}
+        return [quiet, *([each] for each in alone)], {}
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""
@@ -306,6 +315,8 @@ class Probes:
     BIAS: none is bracketed by the host; the clocks of the arms are judged where statements are measured.
     """
 
+    experiment: Experiment
+    host: Machine
     workload: Probing
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
@@ -317,6 +328,10 @@ class Probes:
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. What an arm cannot do is its problem, not a failure."""
         request = self.workload.request(query, DATA)
+        if self.workload.uncached(query):
+            if not self.experiment.exclusive:
+                raise UsageError(f"{query} drops the page cache of the whole host", "--exclusive")
+            running.drop_caches(self.host)
         done = running.machine.run([AGENT, "probe", json.dumps(request)], timeout_s=PROBE_DEADLINE_S)
         told = json.loads(done.output)
         batches = (schema.Batch(each["events"], each["elapsed_ns"], each["cpu_ns"]) for each in told.get("batches", ()))

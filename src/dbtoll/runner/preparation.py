@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -423,7 +423,7 @@ def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a round was seen to cost (seconds): the fixed part, each block of all its phases, and the only block of the slow.
+    """What a round was seen to cost (seconds): the fixed part, each block of all its timed phases, and the only block of the slow.
 
     ``slow``: arms that take so long that they take part in one block of each phase, however many there are.
     """
@@ -464,17 +464,20 @@ def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
     for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
         if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
             raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
-    by_arm = visits_s(records)
+    by_arm = visits_s(records, timed=set(prepared.queries))
     slow = tuple(arm for arm, seconds in by_arm.items() if seconds > SLOW_FACTOR * by_arm[experiment.baseline])
     slow_s = sum(by_arm[arm] for arm in slow)
-    return Pilot(fixed_s=whole_s - run.phases_s, block_s=run.phases_s - slow_s, slow_s=slow_s, slow=slow)
+    return Pilot(fixed_s=whole_s - run.timed_s, block_s=run.timed_s - slow_s, slow_s=slow_s, slow=slow)
 
 
-def visits_s(records: Sequence[schema.Record]) -> dict[str, float]:
-    """Arm -> time of its visits after the warm-up, by the clock of whoever drove it (its own where nobody else did)."""
+def visits_s(records: Sequence[schema.Record], timed: Collection[str]) -> dict[str, float]:
+    """Arm -> time of its visits after the warm-up, by the clock of whoever drove it (its own where nobody else did).
+
+    ``timed``: the workload's queries; what is only counted or probed is left out.
+    """
     total: dict[str, float] = {}
     for visit in records:
-        if isinstance(visit, schema.Visit) and not visit.first_touch:
+        if isinstance(visit, schema.Visit) and not visit.first_touch and visit.counts is None and visit.query in timed:
             begin_ns = visit.start_ns if visit.host_start_ns is None else visit.host_start_ns
             end_ns = visit.end_ns if visit.host_end_ns is None else visit.host_end_ns
             total[visit.arm] = total.get(visit.arm, 0.0) + (end_ns - begin_ns) / 1e9

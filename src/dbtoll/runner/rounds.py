@@ -106,7 +106,7 @@ class RoundRun:
     held: Callable[[], AbstractContextManager[None]] = nullcontext
     whole: bool = False
     arms: dict[str, RunningArm] = field(default_factory=dict)
-    phases_s: float = 0.0
+    timed_s: float = 0.0
     _order: int = 0
     _done: int = 0
     _of: int = 0
@@ -126,10 +126,11 @@ class RoundRun:
             warm = [phase for phase in self.plan.phases if phase.levels.get("temperature") != "cold"]
             if warm and not isinstance(self.inputs.workload, Probing):  # a probe warms what it needs by itself
                 self.warm_up(warm[0])
-            begin = time.monotonic()
             for phase in self.plan.phases:
+                begin = time.monotonic()
                 self.phase(phase)
-            self.phases_s = time.monotonic() - begin
+                if phase.kind == "timed":
+                    self.timed_s += time.monotonic() - begin
             for name in self.healthy():
                 self.awake(self.arms[name], lambda running: self.verify(running, initially=False))
             self.whole = True
@@ -142,15 +143,17 @@ class RoundRun:
         inputs = self.inputs
         if phase is not None and phase.kind == "probed":
             assert inputs.probing is not None
-            return Probes(inputs.probing)
+            return Probes(inputs.experiment, self.ground.host, inputs.probing)
         if isinstance(inputs.workload, Probing):
-            return Probes(inputs.workload)
+            return Probes(inputs.experiment, self.ground.host, inputs.workload)
         driving = (
             Windows(inputs.experiment, inputs.workload)
             if isinstance(inputs.workload, Transacting)
             else Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
         )
-        return Counting(driving, inputs.collectors) if phase is not None and phase.kind == "counted" else driving
+        if phase is not None and phase.kind == "counted":
+            return Counting(driving, inputs.collectors, inputs.experiment.baseline)
+        return driving
 
     def healthy(self) -> list[str]:
         """Arms that got through the round."""

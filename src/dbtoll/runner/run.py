@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dbtoll import facts as host_facts
-from dbtoll.errors import ChannelError, RunFolderError
+from dbtoll.errors import ChannelError, Invalid, RunFolderError
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
@@ -57,6 +57,14 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
         shutil.rmtree(folder, ignore_errors=True)
         raise RunFolderError(f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room") from error
     return resume(folder, watch)
+
+
+def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Run:
+    """As `begin`, of a run that others follow. Raises Invalid where its user stopped it: then none of them is to begin."""
+    run = read_run(begin(experiment, spec_text, runs_dir, watch))
+    if run.ends and run.ends[-1].reason == STOPPED:
+        raise Invalid(f"{run.folder}: {STOPPED}", f"go on with it: dbtoll run {run.folder} --resume")
+    return run
 
 
 def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Path:

@@ -176,4 +176,4 @@ def _is_copy(result: Result, arm: str) -> bool:
 
 
 def _measured(text: str, options: Mapping[str, Any], say: Say) -> Path:
-    return runs.begin(experiment(text), text, Path(options["runs"]), Quiet(say))
+    return runs.begin_part(experiment(text), text, Path(options["runs"]), Quiet(say)).folder

@@ -125,6 +125,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     parameter_set: int | None = None
     disk_read_bytes: int | None = None
     cpu: Json | None = None
+    minor_faults: int | None = None
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters"):

@@ -27,6 +27,8 @@ class Probe:
     least_ns: float
     most_ns: float
     in_context: bool = False
+    uncached: bool = False
+    """Reads what the arm's folder holds, after all caches have been dropped, and each page once."""
 
 
 SECOND_NS = 1e9
@@ -62,10 +64,12 @@ PROBES: Mapping[str, Probe] = {
     "write_sequential_direct": Probe("page written to the device, in order", 500, 1e9),
     "write_random_direct": Probe("page written to the device, at random", 500, 1e9),
     "read_sequential_buffered": Probe("page read from the page cache, in order", 100, 1e7),
-    "read_random_buffered": Probe("page read from the page cache, at random", 100, 1e7),
-    "write_sequential_buffered": Probe("page written to the page cache, in order", 100, 1e8),
+    "read_random_buffered": Probe("page read from the page cache, at random", 100, 1e7, in_context=True),
+    "write_sequential_buffered": Probe("page written to the page cache, in order", 100, 1e8, in_context=True),
     "write_random_buffered": Probe("page written to the page cache, at random", 100, 1e8),
-    "write_appended_buffered": Probe("page written at the end of a file, emptied later", 100, 1e8),
+    "write_appended_buffered": Probe("page written at the end of a file, emptied later", 100, 1e8, in_context=True),
+    "read_sequential_uncached": Probe("page of a table read from the device, in order", 500, 1e9, uncached=True),
+    "read_random_uncached": Probe("page of a table read from the device, at random", 500, 1e9, uncached=True),
     "primes": Probe("search of the primes below 10 000", 1e4, 1e9),
     "arithmetic": Probe("thousand steps of integer arithmetic", 100, 1e7),
     "floating_point": Probe("thousand steps of floating-point arithmetic", 100, 1e8),
@@ -90,8 +94,15 @@ PROBES: Mapping[str, Probe] = {
     "memory_copy": Probe("cache line copied in order", 0.1, 1e4),
 }
 
-FORMS = (*PROBES, *(f"{name}{COLD}" for name, probe in PROBES.items() if probe.in_context))
-"""All that can be asked for one at a time."""
+UNCACHED = tuple(name for name, probe in PROBES.items() if probe.uncached)
+UNCACHED_PAGES = 64
+"""In a batch: a kernel reads ahead a quarter of them, and a table of 5 MiB has enough for ten batches."""
+
+FORMS = (
+    *(name for name in PROBES if name not in UNCACHED),
+    *(f"{name}{COLD}" for name, probe in PROBES.items() if probe.in_context),
+)
+"""All that can be asked for of any arm."""
 
 
 class Workload:
@@ -111,7 +122,7 @@ class Workload:
     def __init__(self, options: Mapping[str, Any]) -> None:
         chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
         probes = FORMS if chosen["probes"] == "all" else tuple(chosen["probes"])
-        if unknown := [name for name in probes if name not in FORMS]:
+        if unknown := [name for name in probes if name not in (*FORMS, *UNCACHED)]:
             raise UsageError(f"no probe {unknown[0]!r}", f"choose from {', '.join(FORMS)}")
         self._instances = [_count(text) for text in chosen["instances"]]
         self._batches, self._batch_ns = chosen["batches"], chosen["batch"]
@@ -149,7 +160,8 @@ class Workload:
         """See interfaces.Probing."""
         name, _, many = query.partition(TIMES)
         cold = name.endswith(COLD)
-        return {
+        known = {"events": UNCACHED_PAGES} if self.uncached(query) else {}
+        return known | {
             "probe": name.removesuffix(COLD),
             "cold": cold,
             "instances": int(many or 1),
@@ -158,6 +170,10 @@ class Workload:
             "batch_ns": self._batch_ns,
             "folder": folder,
         }
+
+    def uncached(self, query: str) -> bool:
+        """See interfaces.Probing."""
+        return query in UNCACHED
 
     def about(self, query: str) -> Json:
         """See interfaces.Probing."""
