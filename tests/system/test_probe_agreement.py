@@ -1,14 +1,17 @@
 """Probes beside the tools that the field knows: lmbench, sysbench and fio, where they are installed (METHOD, "Probes").
 
-Both measure in turn; the medians of their ratios must agree. What a tool measures otherwise is said where its figure is read.
+Both measure in turn; the median of their ratios must be near 1. Two sound alike and are not shared: lmbench takes what `kill`
+costs off its signals, and its process that forks is linked dynamically, so that there is more of it to copy.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +22,12 @@ import pytest
 from dbtoll.channel.binary import find_agent
 
 AGREE = 0.15
-TURNS = 7
+TURNS = 11
 LMBENCH = Path("/usr/lib/lmbench/bin")
 """Debian's package lmbench (non-free) keeps its programs in a folder by machine below it."""
+LMBENCH_TIMING = {"ENOUGH": "100000", "TIMING_O": "0", "LOOP_O": "0"}
+"""How long it measures, us, and what it takes off for its clock and its loop: otherwise each of its programs looks for these
+itself, on a noisy machine for half a minute."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -56,17 +62,11 @@ def fio_ns(text: str) -> float:
 
 
 def fio(mode: str, *, direct: bool) -> list[str]:
-    """The same file size, page and depth as ours; no fsync in between."""
+    """The same pages of a file that was written just before, at the same depth; no fsync in between."""
     return [
         *("--name=agreement", "--filename=FOLDER/fio", f"--rw={mode}", "--bs=8k", "--size=64m", "--ioengine=psync"),
-        *(
-            f"--direct={int(direct)}",
-            "--time_based",
-            "--runtime=2",
-            "--output-format=json",
-            "--invalidate=0",
-            "--thread",
-        ),
+        *(f"--direct={int(direct)}", "--time_based", "--runtime=1", "--norandommap", "--overwrite=1", "--unlink=1"),
+        *("--output-format=json", "--invalidate=0", "--thread"),
     ]
 
 
@@ -79,8 +79,6 @@ SHARED = [
     Shared("system_call", "lat_syscall", ["-N", "3", "null"], microseconds),
     Shared("system_call_read", "lat_syscall", ["-N", "3", "read"], microseconds),
     Shared("system_call_write", "lat_syscall", ["-N", "3", "write"], microseconds),
-    Shared("signal", "lat_sig", ["-N", "3", "catch"], microseconds),
-    Shared("fork", "lat_proc", ["-N", "3", "fork"], microseconds),
     Shared("round_trip_unix", "lat_unix", ["-N", "3"], microseconds),
     # One of theirs is a round trip, two of our switches.
     Shared("switch_pipe", "lat_pipe", ["-N", "3"], microseconds, events=2),
@@ -93,30 +91,40 @@ def program(tool: str) -> str | None:
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=lambda shared: f"{shared.probe}-{shared.tool}")
-def test_a_probe_agrees_with_the_tool_that_measures_the_same(shared: Shared, tmp_path: Path) -> None:
+def test_a_probe_agrees_with_the_tool_that_measures_the_same(shared: Shared) -> None:
     tool = program(shared.tool)
     if tool is None:
         package = "lmbench" if shared.tool.startswith("lat_") else shared.tool
         pytest.skip(f"no {shared.tool} is installed: apt-get install {package}")
-    folder = Path("/var/tmp") / tmp_path.name  # a disk, where /tmp may be memory
-    folder.mkdir()
-    try:
-        ratios = [ours_ns(shared.probe, folder) * shared.events / theirs_ns(tool, shared, folder) for _ in range(TURNS)]
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # a disk, where /tmp may be memory
+        folder = Path(name)
+        ratios = []
+        for turn in range(TURNS):
+            if turn % 2:
+                ours, theirs = ours_ns(shared, folder), theirs_ns(tool, shared, folder)
+            else:  # a device's speed hangs on what it did last
+                theirs, ours = theirs_ns(tool, shared, folder), ours_ns(shared, folder)
+            ratios.append(ours / theirs)
     assert abs(median(ratios) - 1) <= AGREE, ratios
 
 
 def on_one_processor(words: list[str]) -> str:
     """What it prints; some tools print to their error output."""
-    done = subprocess.run(["taskset", "-c", "0", *words], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        ["taskset", "-c", "0", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env=os.environ | LMBENCH_TIMING,
+    )
     return done.stdout + done.stderr
 
 
-def ours_ns(probe: str, folder: Path) -> float:
-    asked = {"probe": probe, "folder": str(folder), "batches": 100, "batch_ns": 10_000_000}
+def ours_ns(shared: Shared, folder: Path) -> float:
+    asked = {"probe": shared.probe, "folder": str(folder), "batches": 100, "batch_ns": 10_000_000}
     told = json.loads(on_one_processor([str(find_agent()), "probe", json.dumps(asked)]))
-    return median(batch["elapsed_ns"] / batch["events"] for batch in told["batches"])
+    return shared.events * median(batch["elapsed_ns"] / batch["events"] for batch in told["batches"])
 
 
 def theirs_ns(tool: str, shared: Shared, folder: Path) -> float:
