@@ -138,6 +138,7 @@ fn calls_are_counted_exactly() {
     assert_eq!(seen["calls"]["getppid"]["failed"], json!(0));
     let alone = seen["calls"]["getppid"]["alone"].as_u64().unwrap();
     assert!(alone < PRIME / 10, "they come in a row: {seen}");
+    assert_eq!(seen["calls"]["getppid"]["background"], json!(PRIME), "it serves nobody");
     assert!(subject.wait().unwrap().success());
 }
 

@@ -1,7 +1,7 @@
 //! System calls of a process and of all that it starts, by name and with their time, seen by ptrace(2): it works wherever a debugger
 //! does, and slows down what it looks at many times over, so it belongs into a counting pass and never into a timed one.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::{fs, mem, ptr};
 
@@ -25,6 +25,9 @@ const EVENT_STOP: libc::c_int = 128;
 /// (docs/METHOD.md, "Ledgers").
 const ALONE_AFTER_NS: u64 = 60_000;
 
+/// Of these calls whoever serves somebody makes at least one.
+const SERVING: &[&str] = &["recvfrom", "recvmsg", "accept", "accept4"];
+
 /// One kind of call. BIAS: `elapsed_ns` holds two stops and what the tracer does in them, some 10 us each; counts are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
@@ -32,7 +35,19 @@ pub struct Calls {
     pub failed: u64,
     /// Of them, how many did not come in a row: the task had executed for a while since its last call.
     pub alone: u64,
+    /// Of them, how many were made by tasks that were there all the time and served nobody: they come by the clock.
+    pub background: u64,
     pub elapsed_ns: u64,
+}
+
+impl Calls {
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.failed += other.failed;
+        self.alone += other.alone;
+        self.background += other.background;
+        self.elapsed_ns += other.elapsed_ns;
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -54,8 +69,29 @@ pub fn run(pid: &str) -> Result<(), String> {
     if let Some(error) = tracer.refusal {
         return Err(format!("this kernel does not tell a tracer which system calls there are: {error}"));
     }
-    let calls = tracer.calls.iter().map(|(&number, &calls)| (name_of(number), calls)).collect();
-    super::tell(&Report { calls, tasks: tracer.seen.len() as u64 })
+    let tasks = tracer.seen.len() as u64;
+    super::tell(&Report { calls: by_name(tracer.seen.into_values()), tasks })
+}
+
+fn by_name(seen: impl Iterator<Item = Seen>) -> BTreeMap<String, Calls> {
+    let mut all: BTreeMap<String, Calls> = BTreeMap::new();
+    for Seen { from_the_start, calls } in seen {
+        let named: Vec<_> = calls.into_iter().map(|(number, calls)| (name_of(number), calls)).collect();
+        let serves = named.iter().any(|(name, _)| SERVING.contains(&name.as_str()));
+        for (name, calls) in named {
+            let background = if from_the_start && !serves { calls.count } else { 0 };
+            all.entry(name).or_default().add(&Calls { background, ..calls });
+        }
+    }
+    all
+}
+
+/// What one task did.
+#[derive(Default)]
+struct Seen {
+    /// And not started since.
+    from_the_start: bool,
+    calls: HashMap<u64, Calls>,
 }
 
 /// Between its entry and its exit a call is under way.
@@ -74,8 +110,8 @@ struct Task {
 
 struct Tracer {
     tasks: HashMap<libc::pid_t, Task>,
-    seen: HashSet<libc::pid_t>,
-    calls: HashMap<u64, Calls>,
+    /// BIAS: numbers of tasks that have ended are given to new ones, after some ten thousand others.
+    seen: HashMap<libc::pid_t, Seen>,
     /// Why the kernel does not tell which calls there are.
     refusal: Option<io::Error>,
 }
@@ -83,7 +119,7 @@ struct Tracer {
 impl Tracer {
     /// All threads of the process and of its descendants.
     fn attach(pid: u32) -> Result<Self, Failure> {
-        let mut tracer = Self { tasks: HashMap::new(), seen: HashSet::new(), calls: HashMap::new(), refusal: None };
+        let mut tracer = Self { tasks: HashMap::new(), seen: HashMap::new(), refusal: None };
         // What is started meanwhile by what is not traced yet is found in the next turn.
         loop {
             let new: Vec<_> = tasks_of(pid).into_iter().filter(|task| !tracer.tasks.contains_key(task)).collect();
@@ -94,6 +130,7 @@ impl Tracer {
                 tracer.seize(task)?;
             }
         }
+        tracer.seen.values_mut().for_each(|seen| seen.from_the_start = true);
         if tracer.tasks.is_empty() {
             return Err(Failure::new(Code::NotFound, format!("no process {pid}")));
         }
@@ -113,7 +150,7 @@ impl Tracer {
 
     fn know(&mut self, task: libc::pid_t) {
         self.tasks.entry(task).or_default();
-        self.seen.insert(task);
+        self.seen.entry(task).or_default();
     }
 
     fn follow(&mut self, over: &super::ToldToEnd) -> Result<(), Failure> {
@@ -162,20 +199,18 @@ impl Tracer {
                 return;
             }
         };
-        let task = self.tasks.entry(task).or_default();
+        let (traced, seen) = (self.tasks.entry(task).or_default(), self.seen.entry(task).or_default());
         match info {
             Info::Entry(number) => {
-                let alone = at_ns - task.executes_since_ns >= ALONE_AFTER_NS;
-                task.call = Some(Call { number, since_ns: at_ns, alone });
+                let alone = at_ns - traced.executes_since_ns >= ALONE_AFTER_NS;
+                traced.call = Some(Call { number, since_ns: at_ns, alone });
             }
             Info::Exit { failed } => {
                 // Without an entry: the call was under way when we came.
-                if let Some(Call { number, since_ns, alone }) = task.call.take() {
-                    let calls = self.calls.entry(number).or_default();
-                    calls.count += 1;
-                    calls.failed += u64::from(failed);
-                    calls.alone += u64::from(alone);
-                    calls.elapsed_ns += at_ns - since_ns;
+                if let Some(Call { number, since_ns, alone }) = traced.call.take() {
+                    let (failed, alone, elapsed_ns) = (u64::from(failed), u64::from(alone), at_ns - since_ns);
+                    let one = Calls { count: 1, failed, alone, background: 0, elapsed_ns };
+                    seen.calls.entry(number).or_default().add(&one);
                 }
             }
             Info::Other => {}
@@ -292,4 +327,30 @@ fn told_by_registers(task: libc::pid_t, error: io::Error) -> io::Result<Info> {
 #[cfg(not(target_arch = "x86_64"))]
 fn told_by_registers(_: libc::pid_t, error: io::Error) -> io::Result<Info> {
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_serves_nobody_and_was_there_all_the_time_goes_by_the_clock() {
+        let number = |name: &str| (0..1000).find(|&number| name_of(number) == name).unwrap();
+        let made = |names: &[&str], from_the_start| Seen {
+            from_the_start,
+            calls: names.iter().map(|name| (number(name), Calls { count: 1, ..Calls::default() })).collect(),
+        };
+        let seen = [
+            made(&["recvfrom", "fdatasync"], true),
+            made(&["accept4", "clone"], true),
+            made(&["fdatasync", "pwrite64"], true),
+            made(&["pwrite64"], false),
+        ];
+        let told = by_name(seen.into_iter());
+        let found: Vec<_> = told.iter().map(|(name, calls)| (name.as_str(), calls.count, calls.background)).collect();
+        assert_eq!(
+            found,
+            [("accept4", 1, 0), ("clone", 1, 0), ("fdatasync", 2, 1), ("pwrite64", 2, 1), ("recvfrom", 1, 0)]
+        );
+    }
 }

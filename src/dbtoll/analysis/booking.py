@@ -233,10 +233,15 @@ class Book:
         for query in whole if rounds else ():
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
             faults, own_faults = (self._faults_of(side, levels, query) for side in (arm, self.baseline))
-            events_of = [Events.counted(own[query][number], faults=own_faults.get(number)) for number in rounds]
+            events_of = [
+                Events.counted(own[query][number], time_ns, faults=own_faults.get(number))
+                for number, time_ns in zip(rounds, native_ns, strict=True)
+            ]
             arm_events = [
-                Events.counted(counted[query][number], own[query][number], faults.get(number, own_faults.get(number)))
-                for number in rounds
+                Events.counted(
+                    counted[query][number], time_ns, own[query][number], faults.get(number, own_faults.get(number))
+                )
+                for number, time_ns in zip(rounds, arm_ns, strict=True)
             ]
             items = self._items(arm, rounds, native_ns, arm_events, events_of)
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
@@ -254,7 +259,10 @@ class Book:
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
                 faults = self._faults_of(self.baseline, levels, query)
-                events_of = [Events.counted(own[number], faults=faults.get(number)) for number in rounds]
+                events_of = [
+                    Events.counted(own[number], time_ns, faults=faults.get(number))
+                    for number, time_ns in zip(rounds, native_ns, strict=True)
+                ]
                 items = self._items(arm, rounds, native_ns, events_of, events_of, foretold=True)
                 shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
@@ -393,9 +401,12 @@ class Events:
     alone: Mapping[str, float]
 
     @classmethod
-    def counted(cls, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
-        """By the collectors. ``otherwise``: what another arm's counted, taken for what could not be counted here: it is the same
-        program. ``faults``: of a timed execution, where that is known."""
+    def counted(
+        cls, counts: Json, time_ns: float, otherwise: Json | None = None, faults: float | None = None
+    ) -> Events:
+        """By the collectors. ``time_ns``: of a timed execution, in which what comes by the clock comes as often as in so much of a
+        counting pass. ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same program.
+        ``faults``: of a timed execution, where that is known."""
         otherwise = otherwise or {}
         found: dict[str, float] = {}
         processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
@@ -417,7 +428,11 @@ class Events:
         calls: Json = next(
             (told["calls"] for told in (counts, otherwise) if told.get("calls", {}).get("executions")), {}
         )
-        return cls(found | _calls(calls), alone | _calls_alone(calls)) if calls else cls(found, alone)
+        if not calls:
+            return cls(found, alone)
+        # Looking on delays calls, in the baseline the least: in a guest all of them would come alone.
+        least_delayed = otherwise["calls"] if otherwise.get("calls", {}).get("executions") else calls
+        return cls(found | _calls(calls, time_ns), alone | _calls_alone(least_delayed))
 
 
 def _faults_alone(counts: Json) -> dict[str, float]:
@@ -440,9 +455,13 @@ def _places_read(told: Json) -> float | None:
     return float(most["count"] - most["sequential"]) / float(told["executions"])
 
 
-def _calls(told: Json) -> dict[str, float]:
-    """Item -> how many system calls of an execution are of it."""
-    left = {name: call["count"] / told["executions"] for name, call in told["counted"].items()}
+def _calls(told: Json, time_ns: float) -> dict[str, float]:
+    """Item -> how many system calls of an execution that takes so long are of it."""
+    by_clock = time_ns / told["elapsed_ns"] if told["elapsed_ns"] else 0.0
+    left = {}
+    for name, call in told["counted"].items():
+        background = call.get("background", 0)  # not in a history from before that was told apart
+        left[name] = (call["count"] - background) / told["executions"] + background * by_clock
     for name in EXCHANGE:
         left[name] = max(0.0, left.get(name, 0.0) - told["round_trips"] / told["executions"])
     found = {kind.name: sum(left.pop(name, 0.0) for name in names) for kind, names in KINDS_OF_CALLS.items()}

@@ -23,7 +23,8 @@ class Collector(Program):
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:
-        """See interfaces.Collector: name -> ``count``, ``failed``, ``alone`` (agent/src/collect/calls.rs), ``elapsed_ns``."""
+        """See interfaces.Collector: name -> ``count``, ``failed``, ``alone``, ``background``, ``elapsed_ns``
+        (agent/src/collect/calls.rs)."""
         # As the server's own user: a container's root may not look at others' processes (ptrace(2), "access mode checking").
         argv = [AGENT, self.name, str(pid)]
         with looking_on(machine, argv, self.what, user=_owner(machine, pid)) as told:

@@ -112,6 +112,7 @@ class Counting:
             )
             return Completed(self._argv, 0, None, self.output() + kinds.encode(), b"", {})
         names = {"getppid": new["calls"], "recvfrom": new["executions"], "sendto": new["executions"]}
-        calls = {name: {"count": count, "failed": 0, "alone": 0, "elapsed_ns": 0} for name, count in names.items()}
+        rest = {"failed": 0, "alone": 0, "background": 0, "elapsed_ns": 0}
+        calls = {name: {"count": count, **rest} for name, count in names.items()}
         told = json.dumps({"calls": calls, "tasks": 1}).encode()
         return Completed(self._argv, 0, None, self.output() + told, b"", {})
