@@ -20,6 +20,14 @@ OpenArm = Callable[..., Machine]
 collectors = pytest.mark.parametrize("name", registry.names("collectors"))
 
 
+def able(name: str, machine: Machine) -> interfaces.Collector:
+    """The collector; a kernel that does not show what it counts skips the test, and says why."""
+    collector: interfaces.Collector = registry.find("collectors", name)()
+    if why := collector.lacks(machine, 1):
+        pytest.skip(why)
+    return collector
+
+
 @collectors
 def test_it_has_the_shape_of_a_collector(name: str) -> None:
     collector = registry.find("collectors", name)()
@@ -33,13 +41,13 @@ def test_it_has_the_shape_of_a_collector(name: str) -> None:
 
 @collectors
 def test_a_known_number_of_events_is_counted(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
-    collector = registry.find("collectors", name)()
     device = tmp_path.stat().st_dev
     if name == "blocks" and not Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").exists():
         pytest.skip("temporary files are not on a block device here")
     data = tmp_path / "data"
     data.mkdir()
-    told = known_number(open_arm(Provision(Artifact("test", str(data)), DATA, writable=True)), collector)
+    machine = open_arm(Provision(Artifact("test", str(data)), DATA, writable=True))
+    told = known_number(machine, able(name, machine))
     assert not KNOWN[name].missed(told), told
 
 
@@ -51,12 +59,10 @@ def test_who_is_not_there_cannot_be_counted(name: str, open_arm: OpenArm) -> Non
 
 def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None:
     machine = open_arm()
-    if why := registry.find("collectors", "tracepoints")().lacks(machine, 1):
-        pytest.skip(why)
     told = []
-    for name in ("tracepoints", "calls"):
+    for collector in (able("tracepoints", machine), able("calls", machine)):
         subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
-        with registry.find("collectors", name)().around(machine, subject.pid) as seen:
+        with collector.around(machine, subject.pid) as seen:
             let(machine, subject)
         told.append(seen())
     counted, traced = told[0]["calls"], told[1]
@@ -78,8 +84,9 @@ def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None
 )
 def test_page_faults_are_told_apart(probe: str, kind: str, open_arm: OpenArm) -> None:
     machine = open_arm()
+    collector = able("faults", machine)
     subject = beginning(machine, {"probe": probe, "events": PRIME, "batches": 1})
-    with registry.find("collectors", "faults")().around(machine, subject.pid) as seen:
+    with collector.around(machine, subject.pid) as seen:
         let(machine, subject)
     told = seen()
     alone = told.pop("alone")

@@ -89,6 +89,8 @@ KERNEL = (
 
 BOOKED = {"processes": "page faults and switches", "faults": "kinds of page faults", "calls": "system calls"}
 """What the collectors' counts are booked as."""
+NUMBERS = {"minor_faults": "the number of page faults", "voluntary_switches": "the number of switches"}
+"""What the kernel's own accounts are booked as; a sandbox's kernel may not keep them."""
 
 KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
     READ_CALLS: READS,
@@ -202,10 +204,16 @@ class Book:
     def _assumed(self, arm: str, levels: Levels) -> Iterator[str]:
         """For what could not be counted or probed in an arm."""
         reasons: dict[str, str] = {}
+        unknown: set[str] = set()
         for (counted_arm, key, _), rounds in self._counted.items():
             if counted_arm == arm and key == levels_key(levels):
                 for counts in rounds.values():
                     reasons |= {name: told["missing"] for name, told in counts.items() if "missing" in told}
+                    account = counts.get("processes", {}).get("counted", {})
+                    unknown |= {name for name, value in account.items() if value is None}
+        for name, what in NUMBERS.items():
+            if name in unknown:
+                yield f"{what} as in the baseline, for its kernel counts none"
         for name, what in BOOKED.items():
             if name in reasons:
                 why = reasons[name].rpartition(": ")[2]
