@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         ["events", pid] => collect::events::run(pid),
         ["tracepoints", pid] => collect::tracepoints::run(pid),
         ["faults", pid] => collect::faults::run(pid),
+        ["samples", pid] => collect::samples::run(pid),
         ["blocks"] => collect::blocks::run(),
         // What `probe` executes to see what that costs.
         ["exit"] => Ok(()),

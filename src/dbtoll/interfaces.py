@@ -299,6 +299,8 @@ class Collector(Protocol):
     name: str
     disturbs: bool
     """Whether what it looks at takes longer for it (`dbtoll selfbench collectors`): then it has a pass of its own."""
+    everywhere: bool
+    """Or in the baseline alone: what is a property of the program and not of where it runs."""
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Why it cannot be counted for the process ``pid`` and its descendants there; None if it can."""
@@ -502,6 +504,10 @@ class Probing(Protocol):
 
     def request(self, query: str, folder: str) -> Json:
         """What `dbtoll-agent probe` is asked. ``folder``: in the arm, on its storage."""
+        ...
+
+    def in_user_mode(self, query: str) -> bool:
+        """Whether it never enters the kernel: in the baseline it is looked up where it is."""
         ...
 
     def uncached(self, query: str) -> bool:

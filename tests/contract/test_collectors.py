@@ -47,8 +47,8 @@ def test_a_known_number_of_events_is_counted(name: str, open_arm: OpenArm, tmp_p
     data = tmp_path / "data"
     data.mkdir()
     machine = open_arm(Provision(Artifact("test", str(data)), DATA, writable=True))
-    told = known_number(machine, able(name, machine))
-    assert not KNOWN[name].missed(told), told
+    counted = known_number(machine, able(name, machine))
+    assert not KNOWN[name].missed(counted), counted
 
 
 @collectors

@@ -12,8 +12,10 @@ import pytest
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
-from dbtoll.analysis.booking import CACHES, TRANSLATION
+from dbtoll.analysis.booking import CACHES, TRANSLATION, Book
+from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result
+from dbtoll.analysis.samples import levels_key
 from dbtoll.errors import Invalid
 from dbtoll.report import bills, page, predictions, words
 from dbtoll.runner import run as runs
@@ -75,6 +77,14 @@ def test_items_and_the_rest_add_up_for_each_query(result: Result) -> None:
         for each in (*arm.queries, arm):
             total = sum(entry.amount.ns for entry in each.items) + each.unexplained.ns
             assert total == pytest.approx(each.overhead.ns, abs=1)
+
+
+def test_how_time_is_spread_is_told_of_the_baseline_alone(planted: Run) -> None:
+    book = Book(Measured(planted))
+    levels = book.measured.levels[0]
+    assert book.spread("rows") == pytest.approx(4)
+    assert book.spread((levels_key(levels), "Q1")) == pytest.approx(6)
+    assert all("missing" in counts["samples"] for counts in book.counts("planted", levels, "Q1").values())
 
 
 def test_a_query_with_another_plan_is_left_out_and_named(planted: Run, result: Result) -> None:

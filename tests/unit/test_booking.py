@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis.booking import Events, fault_kinds
+from dbtoll.analysis.booking import Events, fault_kinds, foretold_ratios
 from dbtoll.analysis.ledger import Costs
 
 MS = 1_000_000
@@ -111,3 +111,21 @@ def test_a_page_fault_costs_what_it_costs_in_a_row_or_alone() -> None:
 def test_nothing_is_known_of_rows_in_a_history_without_them() -> None:
     calls = {"executions": 1, "round_trips": 0, "elapsed_ns": MS, "counted": {"lseek": {"count": 8}}}
     assert Events.counted({"calls": calls}, MS).alone == {}
+
+
+def test_a_query_is_slowed_down_like_probes_whose_time_is_spread_as_its_own() -> None:
+    spreads = np.array([1.0, 3.0, 9.0, 27.0])
+    ratios = np.array([[2.0, 4.0], [4.0, 8.0], [8.0, 16.0], [16.0, 32.0]])  # of two rounds, on a straight line each
+    for spread, wanted in ((3.0, [4.0, 8.0]), (27.0, [16.0, 32.0]), (1000.0, [16.0, 32.0])):
+        low, high = foretold_ratios(spreads, ratios, spread)
+        assert low == pytest.approx(wanted)
+        assert high == pytest.approx(wanted)
+
+
+def test_where_spread_tells_nothing_a_query_is_slowed_down_as_probes_are() -> None:
+    spreads = np.array([1.0, 10.0, 1.0, 10.0])
+    ratios = np.array([[2.0], [2.0], [8.0], [8.0]])
+    low, high = foretold_ratios(spreads, ratios, 5.0)
+    assert (low[0], high[0]) == pytest.approx((2.0, 8.0))
+    same = foretold_ratios(np.full(4, 3.0), ratios, 5.0)
+    assert same[:, 0] == pytest.approx([2.0, 8.0])

@@ -54,7 +54,7 @@ fn found(records: &[Record], fields: &Fields) -> Found {
     let mut found = Found::new();
     let mut ends: HashMap<u32, u64> = HashMap::new();
     for record in records.iter().filter(|record| record.kind == SAMPLE) {
-        let (_, body) = record.sample();
+        let body = record.sample().fields;
         let (device, sector) = (u32_at(body, fields.device), u64_at(body, fields.sector));
         let bytes = u64::from(u32_at(body, fields.sectors)) * SECTOR_BYTES;
         // The kernel's own numbers: 12 bits and 20 bits (include/linux/kdev_t.h).
@@ -89,8 +89,8 @@ mod tests {
     fn requests_are_told_by_their_distance() {
         let fields = Fields { device: 0, sector: 8, sectors: 16, kind: 20 };
         let record = |device: u32, sector: u64, sectors: u32, kind: &[u8]| {
-            // Process and thread, time, and how long the fields are.
-            let mut body = vec![0; 20];
+            // Instruction, process and thread, time, and how long the fields are.
+            let mut body = vec![0; 28];
             body.extend(device.to_ne_bytes());
             body.extend([0; 4]);
             body.extend(sector.to_ne_bytes());

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::perf::{Counting, EXCLUDE_KERNEL};
+use super::perf::{Counting, EXCLUDE_KERNEL, TYPE_SOFTWARE};
 
 /// `include/uapi/linux/perf_event.h`.
 const TYPE_HARDWARE: u32 = 0;
-const TYPE_SOFTWARE: u32 = 1;
 const TYPE_CACHE: u32 = 3;
 /// Misses of reads in the data translation cache: cache 3, operation 0, result 1.
 const DATA_TLB_MISSES: u64 = 3 | (1 << 16);

@@ -8,7 +8,7 @@ use std::io;
 use serde::Serialize;
 
 use super::calls::tasks_of;
-use super::perf::{self, FORK, MAPPING, Record, Recording, SAMPLE, Tracepoint, WITH_MAPPINGS, u32_at, u64_at};
+use super::perf::{self, FORK, MAPPING, Record, Recording, SAMPLE, Sample, Tracepoint, WITH_MAPPINGS, u32_at, u64_at};
 
 /// Of the flags of a mapping, `libc::MAP_SHARED`.
 const MAP_SHARED: u32 = 1;
@@ -117,7 +117,7 @@ fn follow(
 ) {
     match record.kind {
         SAMPLE => {
-            let (process, body) = record.sample();
+            let Sample { process, fields: body, .. } = record.sample();
             let (address, error) = (u64_at(body, fields.0), u64_at(body, fields.1));
             // The kernel's own half of the address space is nobody's.
             if let Some(mappings) = processes.get(&process).filter(|_| address.leading_zeros() > 0) {
@@ -185,7 +185,7 @@ fn put(mappings: &mut Mappings, start: u64, end: u64, kind: Kind) {
 }
 
 /// Processes among the tasks: those whose number is their group's.
-fn processes_of(pid: u32) -> Vec<u32> {
+pub(super) fn processes_of(pid: u32) -> Vec<u32> {
     let tasks = tasks_of(pid).into_iter().filter_map(|task| u32::try_from(task).ok());
     tasks.filter(|task| fs::exists(format!("/proc/{task}/task/{task}")).unwrap_or(false)).collect()
 }

@@ -5,7 +5,8 @@ pub mod calls;
 pub mod events;
 pub mod faults;
 mod names;
-mod perf;
+pub(crate) mod perf;
+pub mod samples;
 pub mod tracepoints;
 
 use std::io::{self, Write};

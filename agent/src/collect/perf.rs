@@ -10,16 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 /// `include/uapi/linux/perf_event.h`.
+pub const TYPE_SOFTWARE: u32 = 1;
 pub const TYPE_TRACEPOINT: u32 = 2;
+const CPU_CLOCK: u64 = 0;
 pub const INHERIT: u64 = 1 << 1;
 pub const EXCLUDE_KERNEL: u64 = 1 << 5;
 /// Records that are no samples have their time too.
 pub const WITH_TIMES: u64 = 1 << 18;
-/// Also a record of each mapping that is made and of each process that is started.
-pub const WITH_MAPPINGS: u64 = WITH_TIMES | 1 << 8 | 1 << 13 | 1 << 17 | 1 << 23;
+/// Also a record of each process that is started.
+pub const WITH_PROCESSES: u64 = WITH_TIMES | 1 << 13;
+/// And of each mapping that is made.
+pub const WITH_MAPPINGS: u64 = WITH_PROCESSES | 1 << 8 | 1 << 17 | 1 << 23;
 const FORMAT_ENABLED_AND_RUNNING: u64 = 3;
-/// In this order: process and thread, time, length of the tracepoint's own fields, these.
-const SAMPLED: u64 = 1 << 1 | 1 << 2 | 1 << 10;
+/// In this order: instruction, process and thread, time.
+const SAMPLED: u64 = 1 | 1 << 1 | 1 << 2;
+/// After these the length of a tracepoint's own fields, and they.
+const FIELDS: u64 = 1 << 10;
 
 /// `perf_event_attr`, the version of 112 bytes (`PERF_ATTR_SIZE_VER5`).
 #[repr(C)]
@@ -42,6 +48,17 @@ fn open(attributes: &Attributes, task: libc::pid_t, processor: libc::c_int) -> i
         // SAFETY: the kernel has just given us this descriptor.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn clock(period_ns: u64) -> Attributes {
+    Attributes {
+        kind: TYPE_SOFTWARE,
+        size: size_of_attributes(),
+        config: CPU_CLOCK,
+        sample_period: period_ns,
+        sample_type: SAMPLED,
+        ..Attributes::default()
     }
 }
 
@@ -173,10 +190,18 @@ pub struct Record {
     pub body: Vec<u8>,
 }
 
+/// Where a process was when something happened, or when it was looked up; `fields`: of the tracepoint.
+pub struct Sample<'a> {
+    pub instruction: u64,
+    pub process: u32,
+    pub fields: &'a [u8],
+}
+
 impl Record {
-    /// Of a sample: the process, and the fields of its tracepoint.
-    pub fn sample(&self) -> (u32, &[u8]) {
-        (u32_at(&self.body, 0), self.body.get(20..).unwrap_or_default())
+    /// Only of those of that kind.
+    pub fn sample(&self) -> Sample<'_> {
+        let fields = self.body.get(28..).unwrap_or_default();
+        Sample { instruction: u64_at(&self.body, 0), process: u32_at(&self.body, 8), fields }
     }
 }
 
@@ -184,19 +209,33 @@ const PAGE_BYTES: usize = 4096;
 const DATA_PAGES: usize = 256;
 
 impl Recording {
-    /// On every processor that is there, whoever runs on it. Needs the right to look at everybody (`CAP_PERFMON`).
+    /// Each time that the tracepoint is passed, on every processor that is there, whoever runs on it. Needs the right to look at
+    /// everybody (`CAP_PERFMON`).
     pub fn everywhere(tracepoint: &Tracepoint, flags: u64) -> io::Result<Vec<Self>> {
-        let attributes = Attributes {
+        Self::on_every_processor(&Attributes {
             kind: TYPE_TRACEPOINT,
             size: size_of_attributes(),
             config: tracepoint.number,
             sample_period: 1,
-            sample_type: SAMPLED,
+            sample_type: SAMPLED | FIELDS,
             flags,
             ..Attributes::default()
-        };
+        })
+    }
+
+    /// Where everybody is in user mode, again and again; as above.
+    pub fn by_clock(period_ns: u64) -> io::Result<Vec<Self>> {
+        Self::on_every_processor(&Attributes { flags: EXCLUDE_KERNEL | WITH_PROCESSES, ..clock(period_ns) })
+    }
+
+    /// Where this thread is in user mode, again and again.
+    pub fn of_this_thread(period_ns: u64) -> io::Result<Self> {
+        Self::of(open(&Attributes { flags: EXCLUDE_KERNEL | WITH_TIMES, ..clock(period_ns) }, 0, -1)?)
+    }
+
+    fn on_every_processor(attributes: &Attributes) -> io::Result<Vec<Self>> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
-        in_list(online.trim()).map(|processor| Self::of(open(&attributes, -1, processor)?)).collect()
+        in_list(online.trim()).map(|processor| Self::of(open(attributes, -1, processor)?)).collect()
     }
 
     fn of(event: OwnedFd) -> io::Result<Self> {
@@ -226,8 +265,8 @@ impl Recording {
                 break; // no record is smaller than its header
             }
             let body = self.bytes(at + 8, size - 8);
-            // The time stands third in a sample, and at the end of every other record (`sample_id_all`).
-            let time_at = if kind == SAMPLE { 8 } else { body.len().saturating_sub(8) };
+            // The time stands last of what every sample has, and at the end of every other record (`sample_id_all`).
+            let time_at = if kind == SAMPLE { 16 } else { body.len().saturating_sub(8) };
             records.push(Record { kind, time_ns: u64_at(&body, time_at), body });
             at += size as u64;
         }

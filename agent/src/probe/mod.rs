@@ -25,6 +25,8 @@ use std::process::{Child, Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{now_ns, process_cpu_ns};
+use crate::collect::perf::{Recording, SAMPLE};
+use crate::collect::samples::{PERIOD_NS, Samples, Spread};
 use crate::failure::{Code, Failure};
 
 const INSTANCES_MAX: u32 = 256;
@@ -59,6 +61,9 @@ pub struct Request {
     /// So many in a batch, whatever they take: what is counted by others is known then.
     #[serde(default)]
     pub events: Option<u64>,
+    /// Afterwards it goes on for a while and looks up where it is (`collect::samples`); one instance only.
+    #[serde(default)]
+    pub samples: bool,
     /// Says on standard output when it is ready and waits for a line before it begins: how instances begin together.
     #[serde(default)]
     pub waits: bool,
@@ -103,6 +108,9 @@ struct Report {
     end_ns: u64,
     #[serde(flatten)]
     found: Found,
+    /// Where that was asked for and this kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    samples: Option<Spread>,
 }
 
 /// What some events took, ns, without what had to be prepared for them.
@@ -211,17 +219,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn run(request: &str) -> Result<(), String> {
     let request: Request = serde_json::from_str(request).map_err(|error| format!("probe: {error}"))?;
     let start_ns = now_ns();
-    let found = match find(&request) {
-        Ok(batches) => Found::Batches(batches),
-        Err(failure) if failure.code == Code::Refused => Found::Unsupported(failure.message),
+    let (found, samples) = match find(&request) {
+        Ok((batches, samples)) => (Found::Batches(batches), samples),
+        Err(failure) if failure.code == Code::Refused => (Found::Unsupported(failure.message), None),
         Err(failure) => return Err(format!("probe {}: {}", request.probe, failure.message)),
     };
-    let report = Report { start_ns, end_ns: now_ns(), found };
+    let report = Report { start_ns, end_ns: now_ns(), found, samples };
     println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
     Ok(())
 }
 
-fn find(request: &Request) -> Result<Vec<Batch>, Failure> {
+fn find(request: &Request) -> Result<(Vec<Batch>, Option<Spread>), Failure> {
     let is_whole = (1..=INSTANCES_MAX).contains(&request.instances)
         && (1..=BATCHES_MAX).contains(&request.batches)
         && (1..=BATCH_MAX_NS).contains(&request.batch_ns)
@@ -231,7 +239,7 @@ fn find(request: &Request) -> Result<Vec<Batch>, Failure> {
             "1 to {INSTANCES_MAX} instances, 1 to {BATCHES_MAX} batches of up to {BATCH_MAX_NS} ns, an absolute folder"
         )));
     }
-    if request.instances > 1 { together(request) } else { alone(request) }
+    if request.instances > 1 { Ok((together(request)?, None)) } else { alone(request) }
 }
 
 /// A failure that says why this cannot be probed here.
@@ -246,26 +254,43 @@ fn make(request: &Request, name: &str) -> Made {
     make(request)
 }
 
-fn alone(request: &Request) -> Result<Vec<Batch>, Failure> {
+fn alone(request: &Request) -> Result<(Vec<Batch>, Option<Spread>), Failure> {
     let mut probe = make(request, &request.probe)?;
     if request.cold {
         wait_for_the_others(request)?;
         let mut nothing = make(request, "nothing")?;
         let mut memory = vec![1_u8; WALKED_BYTES];
-        return (0..request.batches).map(|_| cold_batch(&mut *probe, &mut *nothing, &mut memory)).collect();
+        let batches = (0..request.batches).map(|_| cold_batch(&mut *probe, &mut *nothing, &mut memory));
+        return Ok((batches.collect::<Result<_, _>>()?, None));
     }
     let events = match request.events {
         Some(events) => events,
         None => events_in(&mut *probe, request.batch_ns)?,
     };
     wait_for_the_others(request)?;
-    (0..request.batches)
-        .map(|_| {
-            let begin_ns = process_cpu_ns();
-            let Spent { events, elapsed_ns } = probe.run(events)?;
-            Ok(Batch { events, elapsed_ns, cpu_ns: process_cpu_ns() - begin_ns })
-        })
-        .collect()
+    let batches = (0..request.batches).map(|_| {
+        let begin_ns = process_cpu_ns();
+        let Spent { events, elapsed_ns } = probe.run(events)?;
+        Ok(Batch { events, elapsed_ns, cpu_ns: process_cpu_ns() - begin_ns })
+    });
+    let batches = batches.collect::<Result<_, Failure>>()?;
+    Ok((batches, if request.samples { looked_up(&mut *probe, events)? } else { None }))
+}
+
+/// Over what the probe's time is spread; None where the kernel does not tell.
+fn looked_up(probe: &mut dyn Probe, events: u64) -> Result<Option<Spread>, Failure> {
+    /// Enough for code that is executed once: some ten samples for each KiB of it.
+    const LONG_NS: u64 = 300_000_000;
+    let Ok(mut recording) = Recording::of_this_thread(PERIOD_NS) else { return Ok(None) };
+    let (mut samples, mut records) = (Samples::default(), Vec::new());
+    let begin_ns = now_ns();
+    while now_ns() - begin_ns < LONG_NS {
+        probe.run(events)?;
+        recording.take(&mut records);
+        let found = records.drain(..).filter(|record| record.kind == SAMPLE);
+        found.for_each(|record| samples.add(record.sample().instruction));
+    }
+    Ok(Some(samples.spread()))
 }
 
 /// How many events take about so long; what a batch needs is warm afterwards.
@@ -402,6 +427,7 @@ mod tests {
             cold: false,
             instances: 1,
             events: None,
+            samples: false,
             waits: false,
         }
     }
@@ -416,7 +442,7 @@ mod tests {
                 continue;
             }
             match find(&request(name)) {
-                Ok(batches) => assert!(batches.iter().all(|batch| batch.events > 0), "{name}: {batches:?}"),
+                Ok((batches, _)) => assert!(batches.iter().all(|batch| batch.events > 0), "{name}: {batches:?}"),
                 Err(failure) => assert!(failure.code == Code::Refused, "{name}: {failure}"),
             }
         }
@@ -438,7 +464,7 @@ mod tests {
     fn a_cold_event_costs_more_than_a_warm_one() {
         let cost = |cold: bool| {
             let asked = Request { cold, batches: 5, batch_ns: 2_000_000, ..request("system_call_stat") };
-            let batches = find(&asked).unwrap();
+            let (batches, _) = find(&asked).unwrap();
             let (elapsed_ns, events) =
                 batches.iter().fold((0, 0), |sum, batch| (sum.0 + batch.elapsed_ns, sum.1 + batch.events));
             elapsed_ns / events

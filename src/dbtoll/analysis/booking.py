@@ -109,6 +109,13 @@ CACHED = "_cached"
 HUGE_PAGES = "_2m_pages"
 """Forms of those that need more memory than the caches hold: the same instructions without that, and with less translation."""
 PRIMES = "primes"
+SAMPLES = "samples"
+"""The collector that looks at the baseline alone."""
+QUARTILES = (0.25, 0.75)
+SAMPLES_MIN = 1000
+"""So that blocks of code hold some each (agent/src/collect/samples.rs)."""
+PROBES_MIN = 4
+"""For a line through them."""
 
 
 class Book:
@@ -134,6 +141,15 @@ class Book:
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
                 self._costs[visit.arm, visit.query][visit.round] = cost
         self.baseline = measured.run.plan.experiment.baseline
+        self._spreads: dict[object, list[Json]] = defaultdict(list)
+        """Of probes by name, of queries by levels and name: what the collector `samples` told, each time."""
+        for visit in (*(probes.visits if probes else ()), *measured.visits):
+            if visit.samples is not None and visit.arm == self.baseline:
+                self._spreads[visit.query].append(visit.samples)
+        for (arm, levels, query), rounds in self._counted.items():
+            if arm == self.baseline:
+                told = (counts.get(SAMPLES, {}).get("counted") for counts in rounds.values())
+                self._spreads[levels, query] += [each for each in told if each]
 
     def find_all(self) -> Iterator[LedgerResult]:
         """Of every arm and combination of levels that was counted."""
@@ -206,11 +222,15 @@ class Book:
         reasons: dict[str, str] = {}
         unknown: set[str] = set()
         for (counted_arm, key, _), rounds in self._counted.items():
-            if counted_arm == arm and key == levels_key(levels):
-                for counts in rounds.values():
-                    reasons |= {name: told["missing"] for name, told in counts.items() if "missing" in told}
-                    account = counts.get("processes", {}).get("counted", {})
-                    unknown |= {name for name, value in account.items() if value is None}
+            if key != levels_key(levels) or counted_arm not in (arm, self.baseline):
+                continue
+            for counts in rounds.values():
+                missing = {name: told["missing"] for name, told in counts.items() if "missing" in told}
+                reasons |= {name: why for name, why in missing.items() if (name == SAMPLES) == (counted_arm != arm)}
+                account = counts.get("processes", {}).get("counted", {}) if counted_arm == arm else {}
+                unknown |= {name for name, value in account.items() if value is None}
+        if SAMPLES in reasons:
+            yield f"user mode as in the middle of all probes, for where it goes was not told ({reasons[SAMPLES]})"
         for name, what in NUMBERS.items():
             if name in unknown:
                 yield f"{what} as in the baseline, for its kernel counts none"
@@ -251,7 +271,7 @@ class Book:
                 )
                 for number, time_ns in zip(rounds, arm_ns, strict=True)
             ]
-            items = self._items(arm, rounds, native_ns, arm_events, events_of)
+            items = self._items(arm, rounds, native_ns, arm_events, events_of, self.spread((levels_key(levels), query)))
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
         return found
 
@@ -271,7 +291,8 @@ class Book:
                     Events.counted(own[number], time_ns, faults=faults.get(number))
                     for number, time_ns in zip(rounds, native_ns, strict=True)
                 ]
-                items = self._items(arm, rounds, native_ns, events_of, events_of, foretold=True)
+                spread = self.spread((levels_key(levels), query))
+                items = self._items(arm, rounds, native_ns, events_of, events_of, spread, foretold=True)
                 shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
                 whole = span(shares, 1 - self.measured.run.plan.experiment.precision.confidence, doubt)
@@ -310,11 +331,12 @@ class Book:
         native_ns: Floats,
         arm_events: Sequence[Events],
         base_events: Sequence[Events],
+        spread: float | None,
         *,
         foretold: bool = False,
     ) -> tuple[Item, ...]:
-        """``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in the arm: as many as it
-        maps where they come in a row, for then the pages are used in order."""
+        """``spread``: see `spread`. ``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in
+        the arm: as many as it maps where they come in a row, for then the pages are used in order."""
         items = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
@@ -334,7 +356,7 @@ class Book:
             items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
             kernel_ns += baseline_count * baseline_cost.ns
         user_ns = np.maximum(native_ns - kernel_ns, 0.0)
-        return (*items, *self._user_mode(arm, rounds, user_ns))
+        return (*items, *self._user_mode(arm, rounds, user_ns, spread))
 
     def _probed(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
         """What an event costs, per round; a round without the probe gets its mean over the others: costs differ little from start
@@ -354,9 +376,18 @@ class Book:
 
     # --- user mode ---------------------------------------------------------------------------------------------------
 
-    def _user_mode(self, arm: str, rounds: Sequence[int], user_ns: Floats) -> list[Item]:
+    def spread(self, what: object) -> float | None:
+        """Over how many instructions the time of a probe (its name), or of a query (key of its levels, and name), is spread in the
+        baseline: the geometric mean over all samples. None where there are too few."""
+        told = [each for each in self._spreads.get(what, ()) if each["samples"]]
+        samples = [each["samples"] for each in told]
+        if sum(samples) < SAMPLES_MIN:
+            return None
+        return float(np.exp(np.average(np.log([each["instructions"] for each in told]), weights=samples)))
+
+    def _user_mode(self, arm: str, rounds: Sequence[int], user_ns: Floats, spread: float | None) -> list[Item]:
         """The native user time, times what the probes take longer; in parts."""
-        parts = self._slowdown(arm, rounds)
+        parts = self._slowdown(arm, rounds, spread)
         if parts is None:
             return []
         executing, caches, translation = parts
@@ -370,28 +401,53 @@ class Book:
             ),
         ]
 
-    def _slowdown(self, arm: str, rounds: Sequence[int]) -> tuple[Costs, Costs, Costs] | None:
+    def _slowdown(self, arm: str, rounds: Sequence[int], spread: float | None) -> tuple[Costs, Costs, Costs] | None:
         """How many times as long as in the baseline the probes take, between the quartiles over them: with all they need in the
         caches; how much that grows where caches are missed, and again where translations are. None where the two arms have none in
-        common. Together they are the quartiles of the probes as they are."""
-        cached, huge, whole = [], [], []
+        common. Together they are the quartiles of the probes as they are; or, where it is known over how many instructions the time
+        of all of them and of the query is spread, of what the line through them says of such a query."""
+        cached, huge, whole, spreads = [], [], [], []
         for name in EXECUTOR:
             if (as_it_is := self._ratio(arm, name, rounds)) is None:
                 continue
             # What has no such form, or an arm without huge pages, shows no difference.
             forms = [self._ratio(arm, name + form, rounds) for form in (HUGE_PAGES, CACHED)]
             whole.append(as_it_is)
+            spreads.append(self.spread(name))
             huge.append(as_it_is if forms[0] is None else forms[0])
             cached.append(huge[-1] if forms[1] is None else forms[1])
         if not whole:
             return None
-        executing, missing, translating = (np.quantile(each, [0.25, 0.75], axis=0) for each in (cached, huge, whole))
+        executing, missing, translating = (np.quantile(each, QUARTILES, axis=0) for each in (cached, huge, whole))
+        known = [each for each in spreads if each is not None]
+        if spread is not None and len(known) == len(whole) >= PROBES_MIN:
+            foretold = foretold_ratios(np.array(known), np.array(whole), spread)
+            scale = foretold.mean(axis=0) / translating.mean(axis=0)
+            executing, missing, translating = executing * scale, missing * scale, foretold
         return Costs(*executing), Costs(*(missing - executing)), Costs(*(translating - missing))
 
     def _ratio(self, arm: str, probe: str, rounds: Sequence[int]) -> Floats | None:
         """Of what one event costs in an arm and in the baseline, per round; None where one of them was not probed for it."""
         own, other = self._probed(arm, probe, rounds), self._probed(self.baseline, probe, rounds)
         return None if own is None or other is None else own / other
+
+
+def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
+    """What the probes [probe] whose time is spread over so many instructions, and that take so many times as long in an arm
+    [probe, round], say of a query with its own spread: the quartiles [2, round] of their straight line in logarithms, shifted to
+    each of them, and never outside of them all.
+
+    An emulator pays for each instruction; where a processor waits, for memory or because it guessed a branch wrong, it does not,
+    and the time is piled up on few of them.
+    """
+    at = np.log(spreads)
+    logs = np.log(ratios)
+    centred = at - at.mean()
+    slope = (centred @ logs) / max(float(centred @ centred), 1e-9)
+    rest = logs - logs.mean(axis=0) - np.outer(centred, slope)
+    line = logs.mean(axis=0) + slope * (np.log(spread) - at.mean())
+    quartiles: Floats = np.quantile(np.clip(line + rest, logs.min(axis=0), logs.max(axis=0)), QUARTILES, axis=0)
+    return np.exp(quartiles)
 
 
 def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:

@@ -25,6 +25,7 @@ class Program:
     name: str
     what: str
     disturbs = True
+    everywhere = True
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Tried for a moment: sandboxes and kernels may forbid it."""
@@ -74,6 +75,7 @@ class Counters:
     """The shape of interfaces.Collector where the kernel's own accounts are read before and after. A subclass says which."""
 
     disturbs = False
+    everywhere = True
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Every kernel has some of them."""

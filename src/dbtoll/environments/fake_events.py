@@ -56,6 +56,8 @@ def probed(argv: list[str], costs: Costs, noise: Callable[[], float]) -> Complet
         events = 10_000
         elapsed = [round(events * cost_ns * noise()) for _ in range(asked["batches"])]
         found = {"batches": [{"events": events, "elapsed_ns": each, "cpu_ns": each} for each in elapsed]}
+        if asked["samples"]:
+            found["samples"] = {"samples": 10_000, "instructions": float(len(asked["probe"]))}
     return Completed(tuple(argv), 0, None, json.dumps({"start_ns": 0, "end_ns": 1, **found}).encode(), b"", {})
 
 
@@ -69,17 +71,18 @@ def is_counting(argv: Sequence[str]) -> bool:
     return list(argv[:1]) == [AGENT] and len(argv) > 1 and argv[1] in COUNTING
 
 
-COUNTING = ("calls", "faults", "events", "tracepoints", "blocks")
+COUNTING = ("calls", "faults", "events", "tracepoints", "blocks", "samples")
 
 
 class Counting:
-    """`dbtoll-agent calls`, `faults`: tells, when it is ended, what was done since it began; the others there cannot count."""
+    """`dbtoll-agent calls`, `faults`, `samples`: tells, when it is ended, what was done since it began; the others there
+    cannot count."""
 
     pid = 3
 
     def __init__(self, argv: tuple[str, ...], counted: Counter[str]) -> None:
         self._argv, self._counted, self._before = argv, counted, Counter(counted)
-        self._ended = argv[1] not in ("calls", "faults")
+        self._ended = argv[1] not in ("calls", "faults", "samples")
         self._able = not self._ended
 
     def running(self) -> bool:
@@ -111,6 +114,9 @@ class Counting:
                 }
             )
             return Completed(self._argv, 0, None, self.output() + kinds.encode(), b"", {})
+        if self._argv[1] == "samples":
+            spread = json.dumps({"samples": 5000, "instructions": 6.0}).encode()
+            return Completed(self._argv, 0, None, self.output() + spread, b"", {})
         names = {"getppid": new["calls"], "recvfrom": new["executions"], "sendto": new["executions"]}
         rest = {"failed": 0, "alone": 0, "background": 0, "elapsed_ns": 0}
         calls = {name: {"count": count, **rest} for name, count in names.items()}

@@ -39,6 +39,7 @@ class Driven:
     disk_read_bytes: int | None = None
     cpu: Json | None = None
     minor_faults: int | None = None
+    samples: Json | None = None
 
 
 class Driving(Protocol):
@@ -234,13 +235,16 @@ class Counting:
         return replace(driven, executions=(), window=None, counts=counts)
 
     def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
-        """Which collectors look on together, and why others do not. Cold, where each pass needs a restart, what disturbs is counted
-        in the baseline alone."""
-        quiet = [each for each in self.collectors if not each.disturbs]
-        alone = [each for each in self.collectors if each.disturbs]
-        if is_cold(phase) and running.arm.name != self.baseline:
-            return [quiet], {each.name: "cold, it is counted in the baseline alone" for each in alone}
-        return [quiet, *([each] for each in alone)], {}
+        """Which collectors look on together, and why others do not: some are for the baseline alone, and cold, where each pass
+        needs a restart, so are all that disturb."""
+        left_out = {}
+        if running.arm.name != self.baseline:
+            for each in self.collectors:
+                if not each.everywhere or (each.disturbs and is_cold(phase)):
+                    left_out[each.name] = "it is counted in the baseline alone"
+        able = [each for each in self.collectors if each.name not in left_out]
+        quiet = [each for each in able if not each.disturbs]
+        return [quiet, *([each] for each in able if each.disturbs)], left_out
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""
@@ -327,7 +331,8 @@ class Probes:
 
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. What an arm cannot do is its problem, not a failure."""
-        request = self.workload.request(query, DATA)
+        looked_up = running.arm.name == self.experiment.baseline and self.workload.in_user_mode(query)
+        request = {**self.workload.request(query, DATA), "samples": looked_up}
         if self.workload.uncached(query):
             if not self.experiment.exclusive:
                 raise UsageError(f"{query} drops the page cache of the whole host", "--exclusive")
@@ -342,6 +347,7 @@ class Probes:
             host_end_ns=None,
             batches=tuple(batches),
             problem=told.get("unsupported"),
+            samples=told.get("samples"),
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:

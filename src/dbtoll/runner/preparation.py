@@ -50,7 +50,7 @@ SLOW_FACTOR = 3.0
 """An arm whose block takes so many times the baseline's takes part in one block of each phase: it would take most of the
 budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
 
-COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls")
+COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "samples")
 """What is counted to explain."""
 
 ANSWERS_FILE = "answers.json"

@@ -102,8 +102,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
-    ``batches`` of events (none where the arm has no such thing: ``problem`` says why). In a counting pass only
-    ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why it is ``missing``."""
+    ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
+    for. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why
+    it is ``missing``."""
 
     round: int
     arm: str
@@ -126,6 +127,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     disk_read_bytes: int | None = None
     cpu: Json | None = None
     minor_faults: int | None = None
+    samples: Json | None = None
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters"):

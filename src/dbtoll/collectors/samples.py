@@ -1,0 +1,19 @@
+"""Over how many instructions the time of the server's processes in user mode is spread, by looking up every 20 us where they are.
+
+It tells ``samples`` and ``instructions`` (agent/src/collect/samples.rs); of the baseline alone, for it is a property of the
+program. An emulator pays for each instruction, whether or not a real processor waits in it.
+
+Cost: an interrupt for each sample, a microsecond or two. BIAS: short statements have few samples and seem narrower than they are.
+"""
+
+from __future__ import annotations
+
+from dbtoll.collectors.looking_on import Program
+
+
+class Collector(Program):
+    """See interfaces.Collector."""
+
+    name = "samples"
+    what = "where processes are"
+    everywhere = False
