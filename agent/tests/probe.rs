@@ -143,6 +143,24 @@ fn calls_are_counted_exactly() {
 }
 
 #[test]
+fn what_starts_others_all_the_time_can_be_looked_at() {
+    // It ends by itself, too.
+    let script = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i+1)); done";
+    let mut subject = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+    for _ in 0..50 {
+        let mut tracer = Command::new(AGENT);
+        tracer.args(["calls", &subject.id().to_string()]).stdout(Stdio::piped());
+        let mut tracer = tracer.spawn().unwrap();
+        let mut told = BufReader::new(tracer.stdout.take().unwrap());
+        assert_eq!(line(&mut told), "{\"ready\":true}\n");
+        end(&tracer);
+        assert!(tracer.wait().unwrap().success());
+    }
+    subject.kill().unwrap();
+    subject.wait().unwrap();
+}
+
+#[test]
 fn events_are_counted_by_the_kernel_itself() {
     let mut subject = waiting("fault_anonymous");
     let mut said = BufReader::new(subject.stdout.take().unwrap());

@@ -141,6 +141,10 @@ impl Tracer {
         match request(libc::PTRACE_SEIZE, task, OPTIONS) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()), // it has just ended
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && is_ours_or_over(task) => {
+                self.know(task);
+                return Ok(());
+            }
             Err(error) => return Err(Failure::io(format!("ptrace {task}"), error)),
         }
         self.know(task);
@@ -235,6 +239,16 @@ impl Tracer {
             }
         }
     }
+}
+
+/// What a traced task starts is traced by the kernel itself, and what has ended and is not waited for cannot be: neither is permitted
+/// to be seized (kernel/ptrace.c: `ptrace_attach`).
+fn is_ours_or_over(task: libc::pid_t) -> bool {
+    let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    status.is_empty()
+        || value("TracerPid:").parse() == Ok(std::process::id())
+        || value("State:").starts_with(['Z', 'X'])
 }
 
 fn is_stopping(signal: libc::c_int) -> bool {
