@@ -507,7 +507,7 @@ class Probing(Protocol):
         ...
 
     def in_user_mode(self, query: str) -> bool:
-        """Whether it never enters the kernel: in the baseline it is looked up where it is."""
+        """Whether it never enters the kernel and a query may be like it: in the baseline it is looked up where it is."""
         ...
 
     def uncached(self, query: str) -> bool:

@@ -489,14 +489,16 @@ class Events:
             places = next((each for each in known if each is not None), None)
             if read_bytes and places is not None:
                 alone[DEVICE_READS.name] = min(1.0, places / found[DEVICE_READS.name])
-        calls: Json = next(
-            (told["calls"] for told in (counts, otherwise) if told.get("calls", {}).get("executions")), {}
-        )
-        if not calls:
+        if not (calls := _first_calls(counts, otherwise)):
             return cls(found, alone)
         # Looking on delays calls, in the baseline the least: in a guest all of them would come alone.
-        least_delayed = otherwise["calls"] if otherwise.get("calls", {}).get("executions") else calls
+        least_delayed = _first_calls(otherwise, counts)
         return cls(found | _calls(calls, time_ns), alone | _calls_alone(least_delayed))
+
+
+def _first_calls(*counts: Json) -> Json:
+    """Of the first of them that counted system calls; empty where none did."""
+    return next((told["calls"] for told in counts if told.get("calls", {}).get("executions")), {})
 
 
 def _faults_alone(counts: Json) -> dict[str, float]:

@@ -28,7 +28,7 @@ class Probe:
     most_ns: float
     in_context: bool = False
     in_user_mode: bool = False
-    """Never enters the kernel: what an executor does."""
+    """Never enters the kernel, and a query may be like it: what an executor does."""
     uncached: bool = False
     """Reads what the arm's folder holds, after all caches have been dropped, and each page once."""
 
@@ -79,11 +79,11 @@ PROBES: Mapping[str, Probe] = {
     "indirect_calls": Probe("thousand calls through a pointer", 100, 1e8, in_user_mode=True),
     "rows": Probe("thousand rows filtered, grouped and summed", 1e3, 1e9, in_user_mode=True),
     "descents": Probe("thousand descents to the leaf of an index", 1e3, 1e9, in_user_mode=True),
-    "descents_cached": Probe("thousand descents to a few leaves of an index", 1e3, 1e9, in_user_mode=True),
-    "descents_2m_pages": Probe("thousand descents to the leaf of an index, huge pages", 1e3, 1e9, in_user_mode=True),
+    "descents_cached": Probe("thousand descents to a few leaves of an index", 1e3, 1e9),
+    "descents_2m_pages": Probe("thousand descents to the leaf of an index, huge pages", 1e3, 1e9),
     "joins": Probe("thousand look-ups in a hash table of 16 MiB, each with its row", 1e3, 1e9, in_user_mode=True),
-    "joins_cached": Probe("thousand look-ups of a few rows in a hash table", 1e3, 1e9, in_user_mode=True),
-    "joins_2m_pages": Probe("thousand look-ups in a hash table of 16 MiB, huge pages", 1e3, 1e9, in_user_mode=True),
+    "joins_cached": Probe("thousand look-ups of a few rows in a hash table", 1e3, 1e9),
+    "joins_2m_pages": Probe("thousand look-ups in a hash table of 16 MiB, huge pages", 1e3, 1e9),
     "sorts": Probe("thousand rows sorted by a text", 1e3, 1e9, in_user_mode=True),
     "code": Probe("thousand calls of as many functions", 1e3, 1e9, in_user_mode=True),
     "lookups_60k": Probe("thousand look-ups in 60 KB", 100, 1e8),
