@@ -19,6 +19,7 @@ mod relay;
 pub mod stream;
 pub mod talk;
 pub mod tpch;
+pub mod uml;
 mod users;
 pub mod wire;
 mod workers;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use dbtoll_agent::address::Address;
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
 use dbtoll_agent::wire::{bare, null};
-use dbtoll_agent::{children, collect, device, guest, launch, probe, tpch};
+use dbtoll_agent::{children, collect, device, guest, launch, probe, tpch, uml};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
     | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
-    | probe REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | version";
+    | probe REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | uml PROGRAM [ARGUMENT...] | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         // What `probe` executes to see what that costs.
         ["exit"] => Ok(()),
         ["tpch", ref options @ ..] => tpch::command::run(options),
+        ["uml", ref argv @ ..] => uml::execute(argv),
         ["version" | "--version"] => {
             let (build, protocol) = (env!("CARGO_PKG_VERSION"), dbtoll_agent::proto::VERSION);
             // What is shipped must say `static`.

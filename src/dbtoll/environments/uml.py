@@ -1,7 +1,8 @@
 """``uml``: a guest of User Mode Linux: a kernel that runs as a program, without any help from the processor.
 
 https://docs.kernel.org/virt/uml/user_mode_linux_howto_v2.html. It has one processor. Its disks go through the host's page
-cache (it knows no O_DIRECT), which the arm's control group bears.
+cache (it knows no O_DIRECT), which the arm's control group bears. Debian's 6.1 and 6.12 have no room for the registers of a
+processor with AMX; the agent, which becomes the guest, adds it (``agent/preload``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbtoll.environments.arm import Unwritten, through_agent
+from dbtoll.environments.enclose import agent_path
 from dbtoll.environments.guest import (
     OPTIONS,
     Boot,
@@ -81,6 +83,8 @@ class Environment:
         def argv(stage: str, tap: str | None) -> list[str]:
             attached = [image, *disks] if image else []
             return [
+                agent_path(parent),
+                "uml",
                 program,
                 f"mem={memory_bytes >> 20}M",
                 f"initrd={stage}/initramfs",
