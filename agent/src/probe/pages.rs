@@ -108,11 +108,12 @@ fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// Of the thread that asks: another may start or end meanwhile.
 fn minor_faults() -> u64 {
     // SAFETY: an all-zero `rusage` is valid, and the pointer is to a live variable.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
         usage
     };
     u64::try_from(usage.ru_minflt).unwrap_or(0)
