@@ -117,7 +117,7 @@ class Experiment:
     ``factors``: factor name -> levels, varied inside every start in the order given (``temperature``: warm, cold;
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
     the baseline first and its A/A copy second. ``explain``: the probes whose costs
-    are to explain the overheads; where there are any, events are counted too.
+    are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
     """
 
     question: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtoll.model import Block, Experiment, Phase, Round, Visit
@@ -15,14 +15,14 @@ from dbtoll.model import Block, Experiment, Phase, Round, Visit
 class Plan:
     """All rounds of an experiment, made when asked for.
 
-    ``queries``: of the workload, in its order. ``blocks``: blocks in each phase of a round. ``slow``: arm -> blocks of a
-    phase that it takes part in (an arm that is many times slower may sit out the others; all others take part in all).
+    ``queries``: of the workload, in its order. ``blocks``: blocks in each phase of a round. ``slow``: arm -> levels of the phases
+    in which it is so many times slower that it takes part in the first block alone.
     """
 
     experiment: Experiment
     queries: tuple[str, ...]
     blocks: int
-    slow: dict[str, int]
+    slow: Mapping[str, Sequence[Mapping[str, str]]]
 
     def round(self, index: int) -> Round:
         """Round number ``index``, the same for the same experiment, seed and numbers of blocks."""
@@ -33,25 +33,8 @@ class Plan:
         combinations = itertools.product(*self.experiment.factors.values())
         order = tuple(chance.shuffled(every_arm))
         every = [dict(zip(names, combination, strict=True)) for combination in combinations]
-        phases = [
-            Phase(
-                levels,
-                tuple(
-                    # A count that does not change is taken once; of a statement that waits for a disk it means little.
-                    self._block(
-                        chance,
-                        every_arm if block == 0 and not _cold(levels) else arms,
-                        self.queries,
-                        block,
-                        chance.below(self.experiment.parameter_sets),
-                    )
-                    for block in range(self.blocks)
-                ),
-            )
-            for levels in every
-        ]
+        phases = [Phase(levels, tuple(self._timed(chance, every_arm, arms, levels))) for levels in every]
         if self.experiment.explain:
-            # What is counted is what was timed: the parameters of the block that every arm takes part in.
             phases += [
                 Phase(
                     timed.levels,
@@ -69,6 +52,20 @@ class Plan:
         text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
+    def _timed(
+        self, chance: _Chance, every_arm: Sequence[str], arms: Sequence[str], levels: Mapping[str, str]
+    ) -> Iterator[Block]:
+        """The blocks of a timed phase. ``arms``: those whose clock is time."""
+        quick = [arm for arm in arms if levels not in self.slow.get(arm, ())]
+        first = chance.below(self.experiment.parameter_sets)
+        for block in range(self.blocks):
+            # What is counted is what was timed, in all blocks.
+            again = block == 0 or bool(self.experiment.explain)
+            parameter_set = first if again else chance.below(self.experiment.parameter_sets)
+            # A count that does not change is taken once; of a statement that waits for a disk it means little.
+            present = quick if block else arms if _cold(levels) else every_arm
+            yield self._block(chance, present, self.queries, block, parameter_set)
+
     def _block(
         self,
         chance: _Chance,
@@ -80,8 +77,7 @@ class Plan:
         """Order of queries random; within a query the arms in random order, so that drift hits all alike (DESIGN §1.3)."""
         visits = []
         for query in chance.shuffled(queries):
-            present = [arm for arm in arms if index < self.slow.get(arm, self.blocks)]
-            visits += [Visit(arm, query) for arm in chance.shuffled(present)]
+            visits += [Visit(arm, query) for arm in chance.shuffled(arms)]
         return Block(index, parameter_set, tuple(visits))
 
 

@@ -23,7 +23,7 @@ from dbtoll.store.schema import Visit
     ],
 )
 def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, blocks: int) -> None:
-    assert Pilot(fixed_s, block_s, slow_s, ()).blocks(budget_s, rounds_min=5) == blocks
+    assert Pilot(fixed_s, block_s, slow_s).blocks(budget_s, rounds_min=5) == blocks
 
 
 def visit(query: str, seconds: int, **more: Any) -> Visit:

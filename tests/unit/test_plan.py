@@ -54,8 +54,24 @@ def test_every_block_holds_each_cell_once() -> None:
 
 
 def test_a_slow_arm_sits_out_blocks() -> None:
-    phase = Plan(experiment(), QUERIES, 3, {"b": 1}).round(0).phases[0]
-    assert [sum(v.arm == "b" for v in block.visits) for block in phase.blocks] == [22, 0, 0]
+    warm, cold = (
+        Plan(experiment(), QUERIES, 3, {"b": [{"temperature": "warm", "connection": "one", "protocol": "simple"}]})
+        .round(0)
+        .phases
+    )
+    assert [sum(v.arm == "b" for v in block.visits) for block in warm.blocks] == [22, 0, 0]
+    assert [sum(v.arm == "b" for v in block.visits) for block in cold.blocks] == [22, 22, 22]
+
+
+def test_what_is_counted_is_what_was_timed_in_all_blocks() -> None:
+    asked = replace(experiment(), explain=("system_call",))
+    drawn = set()
+    for index in range(20):
+        for phase in Plan(asked, QUERIES, 4, {}).round(index).phases:
+            sets = {block.parameter_set for block in phase.blocks}
+            assert len(sets) == 1
+            drawn |= sets
+    assert len(drawn) > 1
 
 
 def test_arms_of_a_query_are_neighbours_and_their_order_is_fair() -> None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -47,8 +47,8 @@ beyond ten the t quantile falls too little to pay for more starts."""
 BLOCKS_MAX = 10
 
 SLOW_FACTOR = 3.0
-"""An arm whose block takes so many times the baseline's takes part in one block of each phase: it would take most of the
-budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
+"""An arm that takes so many times the baseline's time for a block of a phase takes part in one block of it: it would take most
+of the budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
 
 COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "samples")
 """What is counted to explain."""
@@ -187,7 +187,7 @@ def prepare(
             run_facts["driver"] = driver_alone(ground, experiment, workload)
     probing, probes = (workload, workload.queries) if isinstance(workload, Probing) else (None, experiment.explain)
     if experiment.explain:
-        probing = registry.find("workloads", "probes")({"probes": list(experiment.explain)})
+        probing = registry.find("workloads", "probes")({"probes": list(dict.fromkeys(experiment.explain))})
     if probing is not None:
         run_facts["probes"] = {query: probing.about(query) for query in probes}
     if isinstance(engine, SettingAside) and engine.set_aside:
@@ -425,13 +425,13 @@ def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
 class Pilot:
     """What a round was seen to cost (seconds): the fixed part, each block of all its timed phases, and the only block of the slow.
 
-    ``slow``: arms that take so long that they take part in one block of each phase, however many there are.
+    ``slow``: arm -> levels of the phases in which it takes so long that it takes part in one block, however many there are.
     """
 
     fixed_s: float
     block_s: float
     slow_s: float = 0.0
-    slow: tuple[str, ...] = ()
+    slow: dict[str, tuple[dict[str, str], ...]] = field(default_factory=dict)
 
     def round_s(self, blocks: int) -> float:
         return self.fixed_s + self.slow_s + blocks * self.block_s
@@ -464,20 +464,26 @@ def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
     for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
         if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
             raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
-    by_arm = visits_s(records, timed=set(prepared.queries))
-    slow = tuple(arm for arm, seconds in by_arm.items() if seconds > SLOW_FACTOR * by_arm[experiment.baseline])
-    slow_s = sum(by_arm[arm] for arm in slow)
+    slow: dict[str, tuple[dict[str, str], ...]] = {}
+    slow_s = 0.0
+    for phase in (phase for phase in plan.phases if phase.kind == "timed"):
+        of_phase = [record for record in records if isinstance(record, schema.Visit) and record.levels == phase.levels]
+        by_arm = visits_s(of_phase, timed=set(prepared.queries))
+        for arm, seconds in by_arm.items():
+            if seconds > SLOW_FACTOR * by_arm[experiment.baseline]:
+                slow[arm] = (*slow.get(arm, ()), dict(phase.levels))
+                slow_s += seconds
     return Pilot(fixed_s=whole_s - run.timed_s, block_s=run.timed_s - slow_s, slow_s=slow_s, slow=slow)
 
 
-def visits_s(records: Sequence[schema.Record], timed: Collection[str]) -> dict[str, float]:
+def visits_s(visits: Sequence[schema.Visit], timed: Collection[str]) -> dict[str, float]:
     """Arm -> time of its visits after the warm-up, by the clock of whoever drove it (its own where nobody else did).
 
     ``timed``: the workload's queries; what is only counted or probed is left out.
     """
     total: dict[str, float] = {}
-    for visit in records:
-        if isinstance(visit, schema.Visit) and not visit.first_touch and visit.counts is None and visit.query in timed:
+    for visit in visits:
+        if not visit.first_touch and visit.counts is None and visit.query in timed:
             begin_ns = visit.start_ns if visit.host_start_ns is None else visit.host_start_ns
             end_ns = visit.end_ns if visit.host_end_ns is None else visit.host_end_ns
             total[visit.arm] = total.get(visit.arm, 0.0) + (end_ns - begin_ns) / 1e9

@@ -87,7 +87,7 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
             plan_file = before.plan
             round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted if a.end), default=0.0)
         with writer:
-            plan = Plan(experiment, plan_file.queries, plan_file.blocks, dict(plan_file.slow))
+            plan = Plan(experiment, plan_file.queries, plan_file.blocks, plan_file.slow)
             Measurement(prepared, plan, folder, writer, before, round_s, watch, stop).run()
     return folder
 
@@ -131,8 +131,7 @@ def _planned(
         blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
-        slow = dict.fromkeys(pilot.slow, 1)
-        plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=slow)
+        plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=pilot.slow)
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = (folder / schema.SPEC_FILE).read_bytes()
     return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), plan_file, round_s
@@ -184,7 +183,7 @@ def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -
     line = f"budget {precision.budget_s:.0f} s: about {min(fits, precision.rounds_max)} rounds of {round_s:.0f} s"
     line += f", {blocks} block{'s' if blocks > 1 else ''} each"
     if pilot.slow and blocks > 1:
-        line += f" (one for {', '.join(pilot.slow)}: many times slower)"
+        line += f" (one where it is many times slower: {', '.join(pilot.slow)})"
     if fits < precision.rounds_min:
         enough_s = precision.rounds_min * pilot.round_s(1) * 1.1
         line += f"; {precision.rounds_min} rounds do not fit, a budget of {enough_s / 60:.0f} min would do"

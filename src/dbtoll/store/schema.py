@@ -26,13 +26,13 @@ FIRST_CHAIN = "00000000"
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``plan.json``. ``blocks`` of each phase; ``slow``: arm -> blocks it takes part in, where fewer."""
+    """``plan.json``. ``blocks`` of each phase; ``slow``: arm -> levels of the phases of which it takes part in one block."""
 
     schema_version: int = SCHEMA_VERSION
     experiment: Experiment
     queries: tuple[str, ...]
     blocks: int
-    slow: dict[str, int] = {}
+    slow: dict[str, tuple[dict[str, str], ...]] = {}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
