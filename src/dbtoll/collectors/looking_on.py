@@ -26,6 +26,7 @@ class Program:
     what: str
     disturbs = True
     everywhere = True
+    least_s = 0.0
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Tried for a moment: sandboxes and kernels may forbid it."""
@@ -76,6 +77,7 @@ class Counters:
 
     disturbs = False
     everywhere = True
+    least_s = 0.0
 
     def lacks(self, machine: Machine, pid: int) -> str | None:
         """Every kernel has some of them."""

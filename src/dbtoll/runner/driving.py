@@ -222,7 +222,8 @@ class Counting:
                     with ExitStack() as looking:
                         told |= _look_on(running, able, looking)
                         if told:
-                            driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
+                            least_s = 0 if is_cold(phase) else max(each.least_s for each in able)
+                            driven = self._drive(running, phase, block, query, first_touch=first_touch, least_s=least_s)
                 except Unavailable as error:
                     counts |= {name: {"missing": error.message} for name in told}
                     continue
@@ -233,6 +234,16 @@ class Counting:
             counts["engine"] = _engine_account(self.driving, running, phase, block, query)
         driven = driven or self.driving.drive(running, phase, block, query, first_touch=first_touch)
         return replace(driven, executions=(), window=None, counts=counts)
+
+    def _drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool, least_s: float
+    ) -> Driven:
+        """Statements, which dwell in each visit, until ``least_s`` of them were executed; a window once."""
+        driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
+        while driven.window is None and driven.problem is None and _work(driven)["elapsed_ns"] < least_s * 1e9:
+            more = self.driving.drive(running, phase, block, query, first_touch=first_touch)
+            driven = replace(more, executions=(*driven.executions, *more.executions))
+        return driven
 
     def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
         """Which collectors look on together, and why others do not: some are for the baseline alone, and cold, where each pass
