@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
-from dbtoll.analysis.booking import CACHES, TRANSLATION, Book
+from dbtoll.analysis.booking import CACHES, EXECUTOR, TRANSLATION, USER_MODE, Book
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.samples import levels_key
@@ -23,7 +24,7 @@ from dbtoll.selfbench import ledger, predict
 from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Fingerprint, Visit
+from dbtoll.store.schema import Fingerprint, Record, Start, Visit
 
 
 def measured(text: str, folder: Path) -> Run:
@@ -85,6 +86,30 @@ def test_how_time_is_spread_is_told_of_the_baseline_alone(planted: Run) -> None:
     assert book.spread("rows") == pytest.approx(4)
     assert book.spread((levels_key(levels), "Q1")) == pytest.approx(6)
     assert all("missing" in counts["samples"] for counts in book.counts("planted", levels, "Q1").values())
+
+
+@pytest.mark.parametrize(("emulated", "wanted"), [(True, 6), (False, (4.75 + 8) / 2)])
+def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_spread_as_it(
+    planted: Run, emulated: bool, wanted: float
+) -> None:
+    """The simulated world spreads a probe's time over as many instructions as its name has letters, a query's over six."""
+
+    def told(record: Record) -> Record:
+        if isinstance(record, Start) and record.arm == "planted":
+            return structs.replace(record, facts={**record.facts, "environment": {"emulated": emulated}})
+        if isinstance(record, Visit) and record.arm == "planted" and record.batches is not None:
+            name = record.query.removesuffix("_cached").removesuffix("_2m_pages")
+            times = len(name) if name in EXECUTOR else 1
+            batches = tuple(structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.batches)
+            return structs.replace(record, batches=batches)
+        return record
+
+    attempts = tuple(replace(each, records=tuple(map(told, each.records))) for each in planted.attempts)
+    found = next(
+        each for each in results.analyze_run(replace(planted, attempts=attempts)).ledgers if each.arm == "planted"
+    )
+    in_user_mode = sum(each.cost_ns for each in found.items if each.amount.name in (USER_MODE, CACHES, TRANSLATION))
+    assert in_user_mode == pytest.approx(1.2 * wanted, rel=0.01)
 
 
 def test_a_query_with_another_plan_is_left_out_and_named(planted: Run, result: Result) -> None:

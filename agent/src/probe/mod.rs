@@ -11,6 +11,7 @@
 mod calls;
 mod clocks;
 mod compute;
+mod decimals;
 mod executor;
 mod memory;
 mod pages;
@@ -199,6 +200,7 @@ const PROBES: &[(&str, Make)] = &[
     ("joins_cached", executor::joins_cached),
     ("joins_2m_pages", executor::joins_2m_pages),
     ("sorts", executor::sorts),
+    ("decimals", decimals::decimals),
     ("code", executor::code),
     ("lookups_60k", compute::lookups_60k),
     ("lookups_200k", compute::lookups_200k),

@@ -103,7 +103,7 @@ KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
 }
 """With the names of each; all other calls are of one kind."""
 
-EXECUTOR = ("rows", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
+EXECUTOR = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
 CACHED = "_cached"
 HUGE_PAGES = "_2m_pages"
@@ -136,11 +136,15 @@ class Book:
             if visit.minor_faults is not None and visit.executions and not visit.first_touch and _is_kept(visit):
                 of_rounds = self._faults[visit.arm, levels_key(visit.levels), visit.query]
                 of_rounds[visit.round].append(visit.minor_faults / len(visit.executions))
-        self._costs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        probed: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for visit in (*(probes.visits if probes else ()), *measured.visits):
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
-                self._costs[visit.arm, visit.query][visit.round] = cost
+                probed[visit.arm, visit.query][visit.round].append(cost)
+        self._costs = {
+            key: {number: float(np.median(costs)) for number, costs in rounds.items()} for key, rounds in probed.items()
+        }
         self.baseline = measured.run.plan.experiment.baseline
+        self._emulated = frozenset(arm for each in (measured, probes) if each is not None for arm in each.emulated)
         self._spreads: dict[object, list[Json]] = defaultdict(list)
         """Of probes by name, of queries by levels and name: what the collector `samples` told, each time."""
         for visit in (*(probes.visits if probes else ()), *measured.visits):
@@ -229,7 +233,7 @@ class Book:
                 reasons |= {name: why for name, why in missing.items() if (name == SAMPLES) == (counted_arm != arm)}
                 account = counts.get("processes", {}).get("counted", {}) if counted_arm == arm else {}
                 unknown |= {name for name, value in account.items() if value is None}
-        if SAMPLES in reasons:
+        if SAMPLES in reasons and arm in self._emulated:
             yield f"user mode as in the middle of all probes, for where it goes was not told ({reasons[SAMPLES]})"
         for name, what in NUMBERS.items():
             if name in unknown:
@@ -404,8 +408,8 @@ class Book:
     def _slowdown(self, arm: str, rounds: Sequence[int], spread: float | None) -> tuple[Costs, Costs, Costs] | None:
         """How many times as long as in the baseline the probes take, between the quartiles over them: with all they need in the
         caches; how much that grows where caches are missed, and again where translations are. None where the two arms have none in
-        common. Together they are the quartiles of the probes as they are; or, where it is known over how many instructions the time
-        of all of them and of the query is spread, of what the line through them says of such a query."""
+        common. Together they are the quartiles of the probes as they are; or, where instructions are emulated and it is known over
+        how many of them the time of all probes and of the query is spread, of what the line through them says of such a query."""
         cached, huge, whole, spreads = [], [], [], []
         for name in EXECUTOR:
             if (as_it_is := self._ratio(arm, name, rounds)) is None:
@@ -420,7 +424,7 @@ class Book:
             return None
         executing, missing, translating = (np.quantile(each, QUARTILES, axis=0) for each in (cached, huge, whole))
         known = [each for each in spreads if each is not None]
-        if spread is not None and len(known) == len(whole) >= PROBES_MIN:
+        if arm in self._emulated and spread is not None and len(known) == len(whole) >= PROBES_MIN:
             foretold = foretold_ratios(np.array(known), np.array(whole), spread)
             scale = foretold.mean(axis=0) / translating.mean(axis=0)
             executing, missing, translating = executing * scale, missing * scale, foretold

@@ -33,7 +33,17 @@ class Costs:
         kinds = {"fault": self.fault_ns, "system": self.call_ns, "read": self.call_ns, "write": self.call_ns}
         if name == "round_trip_unix":
             return self.round_trip_ns or None
-        if name.partition("_")[0] in ("primes", "branches", "indirect", "rows", "descents", "joins", "sorts", "code"):
+        if name.partition("_")[0] in (
+            "primes",
+            "branches",
+            "indirect",
+            "rows",
+            "decimals",
+            "descents",
+            "joins",
+            "sorts",
+            "code",
+        ):
             return STEP_NS * self.slowdown
         return kinds.get(name.partition("_")[0]) or None
 

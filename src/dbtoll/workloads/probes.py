@@ -85,6 +85,9 @@ PROBES: Mapping[str, Probe] = {
     "joins_cached": Probe("thousand look-ups of a few rows in a hash table", 1e3, 1e9),
     "joins_2m_pages": Probe("thousand look-ups in a hash table of 16 MiB, huge pages", 1e3, 1e9),
     "sorts": Probe("thousand rows sorted by a text", 1e3, 1e9, in_user_mode=True),
+    "decimals": Probe(
+        "thousand prices discounted, taxed and summed up as decimal numbers", 1e3, 1e9, in_user_mode=True
+    ),
     "code": Probe("thousand calls of as many functions", 1e3, 1e9, in_user_mode=True),
     "lookups_60k": Probe("thousand look-ups in 60 KB", 100, 1e8),
     "lookups_200k": Probe("thousand look-ups in 200 KB", 100, 1e8),
