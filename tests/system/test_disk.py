@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.channel.binary import find_agent
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.images import dataset, disk
@@ -282,7 +283,18 @@ def test_a_guest_kernel_boots_from_it(system_image: Artifact, tmp_path: Path) ->
     (root / "init").chmod(0o755)
     master, _ = made(root, tmp_path / "cache", spare_bytes=4 * MIB)
     copy = shutil.copy(master, tmp_path / "disk.ext4")
-    argv = [kernel, "mem=128M", f"ubd0={copy}", "root=/dev/ubda", "rw", "init=/init", "con=null", "con0=fd:0,fd:1"]
+    argv = [
+        str(find_agent()),
+        "uml",
+        kernel,
+        "mem=128M",
+        f"ubd0={copy}",
+        "root=/dev/ubda",
+        "rw",
+        "init=/init",
+        "con=null",
+        "con0=fd:0,fd:1",
+    ]
     with subprocess.Popen(
         [*argv, f"uml_dir={tmp_path}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,

@@ -225,8 +225,9 @@ def test_the_users_own_statements(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
-    before = carried()
     runs = tmp_path / "runs"
+    dbtoll("clean", "--runs-dir", str(runs))  # what others left, too
+    before = carried()
     program = Path(sys.executable).parent / "dbtoll"
     words = ["compare", "docker" if shutil.which("dockerd") else "native", "--baseline", "native", "--scale", "0.01"]
     words += ["--queries", "Q6", "--budget", "30s", "--target", "0.01%", "--runs-dir", str(runs)]

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.channel.binary import find_agent
+
 UML = shutil.which("linux.uml")
 
 pytestmark = [
@@ -78,7 +80,16 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple
                 )
             )
             init.chmod(0o755)
-            argv = [UML, "mem=1200M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}"]
+            argv = [
+                str(find_agent()),
+                "uml",
+                UML,
+                "mem=1200M",
+                "rootfstype=hostfs",
+                "rootflags=/",
+                "ro",
+                f"init={init}",
+            ]
             said = folder / "said"
             guest = subprocess.Popen(
                 [*argv, "con=null", "con0=fd:0,fd:1"],
