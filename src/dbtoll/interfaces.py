@@ -508,10 +508,6 @@ class Probing(Protocol):
         """What `dbtoll-agent probe` is asked. ``folder``: in the arm, on its storage."""
         ...
 
-    def in_user_mode(self, query: str) -> bool:
-        """Whether it never enters the kernel and a query may be like it: in the baseline it is looked up where it is."""
-        ...
-
     def uncached(self, query: str) -> bool:
         """Whether all caches are to be dropped before, the host's among them: nobody but who owns the machine may ask for that."""
         ...

@@ -14,6 +14,12 @@ Json = dict[str, Any]
 AGENT = "/dbtoll/agent"
 """Where every arm finds its agent; the image builder makes this an empty file."""
 
+EXECUTING = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
+"""Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
+CACHED = "_cached"
+HUGE_PAGES = "_2m_pages"
+"""Forms of those that need more memory than the caches hold: the same instructions without that, and with less translation."""
+
 PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
 

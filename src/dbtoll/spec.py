@@ -16,7 +16,20 @@ from typing import Any
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
 from dbtoll.interfaces import Listening, Networked, Probing
-from dbtoll.model import PARAMETER_SETS, Arm, Choice, Experiment, Option, Pace, Precision, Resources, Step
+from dbtoll.model import (
+    CACHED,
+    EXECUTING,
+    HUGE_PAGES,
+    PARAMETER_SETS,
+    Arm,
+    Choice,
+    Experiment,
+    Option,
+    Pace,
+    Precision,
+    Resources,
+    Step,
+)
 
 FACTORS: dict[str, tuple[str, ...]] = {
     "temperature": ("warm", "cold"),
@@ -35,19 +48,14 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
-EXECUTING = (
-    "branches", "indirect_calls", "rows", "decimals", "sorts", "code", "descents", "descents_cached", "descents_2m_pages", "joins",
-    "joins_cached", "joins_2m_pages",
-)  # fmt: skip
-"""Probes of what an executor does in user mode."""
-
 EXPLAINING = (
     "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek", "system_call_seek_cold",
     "open_file", "open_file_cold", "read_random_buffered", "read_random_buffered_cold", "write_sequential_buffered",
     "write_sequential_buffered_cold", "write_appended_buffered", "write_appended_buffered_cold", "fsync", "fault_anonymous",
     "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared", "fault_shared_cold", "fault_shared_read",
     "fault_shared_read_cold", "fault_shared_around", "fault_copy", "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold",
-    "round_trip_unix", "round_trip_unix_cold", "primes", *(3 * EXECUTING),
+    "round_trip_unix", "round_trip_unix_cold", "primes",
+    *(3 * (*EXECUTING, *(name + form for name in ("descents", "joins") for form in (CACHED, HUGE_PAGES)))),
 )  # fmt: skip
 """The probes of an experiment that explains, each as often in a round as it is here: which memory a process gets, by chance, makes
 it up to twice as quick as the next one."""

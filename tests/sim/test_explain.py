@@ -13,11 +13,12 @@ from msgspec import structs
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
-from dbtoll.analysis.booking import CACHES, EXECUTOR, TRANSLATION, USER_MODE, Book
+from dbtoll.analysis.booking import CACHES, TRANSLATION, USER_MODE, Book
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.samples import levels_key
 from dbtoll.errors import Invalid
+from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES
 from dbtoll.report import bills, page, predictions, words
 from dbtoll.runner import run as runs
 from dbtoll.selfbench import ledger, predict
@@ -98,8 +99,8 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
         if isinstance(record, Start) and record.arm == "planted":
             return structs.replace(record, facts={**record.facts, "environment": {"emulated": emulated}})
         if isinstance(record, Visit) and record.arm == "planted" and record.batches is not None:
-            name = record.query.removesuffix("_cached").removesuffix("_2m_pages")
-            times = len(name) if name in EXECUTOR else 1
+            name = record.query.removesuffix(CACHED).removesuffix(HUGE_PAGES)
+            times = len(name) if name in EXECUTING else 1
             batches = tuple(structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.batches)
             return structs.replace(record, batches=batches)
         return record

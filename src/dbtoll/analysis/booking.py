@@ -17,7 +17,7 @@ from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
 from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import Json
+from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json
 from dbtoll.store.schema import Visit
 
 COLD = "_cold"
@@ -103,11 +103,6 @@ KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
 }
 """With the names of each; all other calls are of one kind."""
 
-EXECUTOR = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
-"""Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
-CACHED = "_cached"
-HUGE_PAGES = "_2m_pages"
-"""Forms of those that need more memory than the caches hold: the same instructions without that, and with less translation."""
 PRIMES = "primes"
 SAMPLES = "samples"
 """The collector that looks at the baseline alone."""
@@ -244,7 +239,7 @@ class Book:
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
         if changed := sorted(self.measured.other_plans.get(arm, ())):
             yield f"{', '.join(changed)} left out, for its server has another plan there"
-        memory = [name for name in EXECUTOR if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
+        memory = [name for name in EXECUTING if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
 
@@ -411,7 +406,7 @@ class Book:
         common. Together they are the quartiles of the probes as they are; or, where instructions are emulated and it is known over
         how many of them the time of all probes and of the query is spread, of what the line through them says of such a query."""
         cached, huge, whole, spreads = [], [], [], []
-        for name in EXECUTOR:
+        for name in EXECUTING:
             if (as_it_is := self._ratio(arm, name, rounds)) is None:
                 continue
             # What has no such form, or an arm without huge pages, shows no difference.

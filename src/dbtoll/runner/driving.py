@@ -13,7 +13,7 @@ from typing import Protocol
 from dbtoll.collectors.looking_on import risen
 from dbtoll.errors import DbtollError, EngineError, Unavailable, UsageError
 from dbtoll.interfaces import Accounting, Collector, Durable, Machine, Probing, Transacting
-from dbtoll.model import AGENT, AnswerReference, Block, Experiment, Json, Phase, Statement
+from dbtoll.model import AGENT, EXECUTING, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema
 
@@ -342,7 +342,7 @@ class Probes:
 
     def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
         """See Driving. What an arm cannot do is its problem, not a failure."""
-        looked_up = running.arm.name == self.experiment.baseline and self.workload.in_user_mode(query)
+        looked_up = running.arm.name == self.experiment.baseline and query in EXECUTING
         request = {**self.workload.request(query, DATA), "samples": looked_up}
         if self.workload.uncached(query):
             if not self.experiment.exclusive:

@@ -27,8 +27,6 @@ class Probe:
     least_ns: float
     most_ns: float
     in_context: bool = False
-    in_user_mode: bool = False
-    """Never enters the kernel, and a query may be like it: what an executor does."""
     uncached: bool = False
     """Reads what the arm's folder holds, after all caches have been dropped, and each page once."""
 
@@ -75,20 +73,18 @@ PROBES: Mapping[str, Probe] = {
     "primes": Probe("search of the primes below 10 000", 1e4, 1e9),
     "arithmetic": Probe("thousand steps of integer arithmetic", 100, 1e7),
     "floating_point": Probe("thousand steps of floating-point arithmetic", 100, 1e8),
-    "branches": Probe("thousand branches that cannot be foretold", 100, 1e8, in_user_mode=True),
-    "indirect_calls": Probe("thousand calls through a pointer", 100, 1e8, in_user_mode=True),
-    "rows": Probe("thousand rows filtered, grouped and summed", 1e3, 1e9, in_user_mode=True),
-    "descents": Probe("thousand descents to the leaf of an index", 1e3, 1e9, in_user_mode=True),
+    "branches": Probe("thousand branches that cannot be foretold", 100, 1e8),
+    "indirect_calls": Probe("thousand calls through a pointer", 100, 1e8),
+    "rows": Probe("thousand rows filtered, grouped and summed", 1e3, 1e9),
+    "descents": Probe("thousand descents to the leaf of an index", 1e3, 1e9),
     "descents_cached": Probe("thousand descents to a few leaves of an index", 1e3, 1e9),
     "descents_2m_pages": Probe("thousand descents to the leaf of an index, huge pages", 1e3, 1e9),
-    "joins": Probe("thousand look-ups in a hash table of 16 MiB, each with its row", 1e3, 1e9, in_user_mode=True),
+    "joins": Probe("thousand look-ups in a hash table of 16 MiB, each with its row", 1e3, 1e9),
     "joins_cached": Probe("thousand look-ups of a few rows in a hash table", 1e3, 1e9),
     "joins_2m_pages": Probe("thousand look-ups in a hash table of 16 MiB, huge pages", 1e3, 1e9),
-    "sorts": Probe("thousand rows sorted by a text", 1e3, 1e9, in_user_mode=True),
-    "decimals": Probe(
-        "thousand prices discounted, taxed and summed up as decimal numbers", 1e3, 1e9, in_user_mode=True
-    ),
-    "code": Probe("thousand calls of as many functions", 1e3, 1e9, in_user_mode=True),
+    "sorts": Probe("thousand rows sorted by a text", 1e3, 1e9),
+    "decimals": Probe("thousand prices discounted, taxed and summed up as decimal numbers", 1e3, 1e9),
+    "code": Probe("thousand calls of as many functions", 1e3, 1e9),
     "lookups_60k": Probe("thousand look-ups in 60 KB", 100, 1e8),
     "lookups_200k": Probe("thousand look-ups in 200 KB", 100, 1e8),
     "lookups_4m": Probe("thousand look-ups in 4 MB", 100, 1e8),
@@ -175,10 +171,6 @@ class Workload:
             "batch_ns": self._batch_ns,
             "folder": folder,
         }
-
-    def in_user_mode(self, query: str) -> bool:
-        """See interfaces.Probing."""
-        return query in PROBES and PROBES[query].in_user_mode
 
     def uncached(self, query: str) -> bool:
         """See interfaces.Probing."""
