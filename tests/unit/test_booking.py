@@ -116,10 +116,12 @@ def test_nothing_is_known_of_rows_in_a_history_without_them() -> None:
 def test_a_query_is_slowed_down_like_probes_whose_time_is_spread_as_its_own() -> None:
     spreads = np.array([1.0, 3.0, 9.0, 27.0])
     ratios = np.array([[2.0, 4.0], [4.0, 8.0], [8.0, 16.0], [16.0, 32.0]])  # of two rounds, on a straight line each
-    for spread, wanted in ((3.0, [4.0, 8.0]), (27.0, [16.0, 32.0]), (1000.0, [16.0, 32.0])):
+    middle = np.sqrt([4.0 * 8.0, 8.0 * 16.0])
+    for spread, line in ((3.0, [4.0, 8.0]), (27.0, [16.0, 32.0])):
         low, high = foretold_ratios(spreads, ratios, spread)
-        assert low == pytest.approx(wanted)
-        assert high == pytest.approx(wanted)
+        assert np.sqrt(low * high) == pytest.approx(np.sqrt(middle * line))
+        assert np.all(low < high)
+    assert foretold_ratios(spreads, ratios, 1000.0) == pytest.approx(np.array([[16.0, 32.0], [16.0, 32.0]]))
 
 
 def test_where_spread_tells_nothing_a_query_is_slowed_down_as_probes_are() -> None:

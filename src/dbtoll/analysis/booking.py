@@ -107,6 +107,9 @@ PRIMES = "primes"
 SAMPLES = "samples"
 """The collector that looks at the baseline alone."""
 QUARTILES = (0.25, 0.75)
+SPREADS_PART = 0.5
+"""Of what a query's spread foretells, by the line through the probes; for the rest it is as in the middle of them all: of two
+forecasts, neither of which is the better one everywhere, the mean (Bates & Granger 1969; ADR 16)."""
 SAMPLES_MIN = 1000
 """So that blocks of code hold some each (agent/src/collect/samples.rs)."""
 PROBES_MIN = 4
@@ -434,7 +437,7 @@ class Book:
 def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
     """What the probes [probe] whose time is spread over so many instructions, and that take so many times as long in an arm
     [probe, round], say of a query with its own spread: the quartiles [2, round] of their straight line in logarithms, shifted to
-    each of them, and never outside of them all.
+    each of them, and never outside of them all. The line has `SPREADS_PART` of the slope that fits best.
 
     An emulator pays for each instruction; where a processor waits, for memory or because it guessed a branch wrong, it does not,
     and the time is piled up on few of them.
@@ -442,7 +445,7 @@ def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
     at = np.log(spreads)
     logs = np.log(ratios)
     centred = at - at.mean()
-    slope = (centred @ logs) / max(float(centred @ centred), 1e-9)
+    slope = SPREADS_PART * (centred @ logs) / max(float(centred @ centred), 1e-9)
     rest = logs - logs.mean(axis=0) - np.outer(centred, slope)
     line = logs.mean(axis=0) + slope * (np.log(spread) - at.mean())
     quartiles: Floats = np.quantile(np.clip(line + rest, logs.min(axis=0), logs.max(axis=0)), QUARTILES, axis=0)
