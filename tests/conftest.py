@@ -6,6 +6,7 @@ Where something is missing the test is skipped, and says what and why.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,9 @@ from dbtoll.model import Artifact, Place, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
 
 OpenArm = Callable[..., Machine]
+
+# What a shell without job control starts in the background ignores it, and so would all that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
