@@ -25,8 +25,8 @@ const EVENT_STOP: libc::c_int = 128;
 /// (docs/METHOD.md, "Ledgers").
 const ALONE_AFTER_NS: u64 = 60_000;
 
-/// Of these calls whoever serves somebody makes at least one.
-const SERVING: &[&str] = &["recvfrom", "recvmsg", "accept", "accept4"];
+/// Of these calls whoever serves somebody makes at least one: a client, or a query that is to have workers.
+const SERVING: &[&str] = &["recvfrom", "recvmsg", "accept", "accept4", "fork", "vfork", "clone", "clone3"];
 
 /// One kind of call. BIAS: `elapsed_ns` holds two stops and what the tracer does in them, some 10 us each; counts are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -356,7 +356,8 @@ mod tests {
         };
         let seen = [
             made(&["recvfrom", "fdatasync"], true),
-            made(&["accept4", "clone"], true),
+            made(&["accept4", "close"], true),
+            made(&["clone", "close"], true),
             made(&["fdatasync", "pwrite64"], true),
             made(&["pwrite64"], false),
         ];
@@ -364,7 +365,14 @@ mod tests {
         let found: Vec<_> = told.iter().map(|(name, calls)| (name.as_str(), calls.count, calls.background)).collect();
         assert_eq!(
             found,
-            [("accept4", 1, 0), ("clone", 1, 0), ("fdatasync", 2, 1), ("pwrite64", 2, 1), ("recvfrom", 1, 0)]
+            [
+                ("accept4", 1, 0),
+                ("clone", 1, 0),
+                ("close", 2, 0),
+                ("fdatasync", 2, 1),
+                ("pwrite64", 2, 1),
+                ("recvfrom", 1, 0)
+            ]
         );
     }
 }
