@@ -157,7 +157,9 @@ def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Re
         assert query.measured is not None
         assert told.estimate == pytest.approx(query.measured, rel=0.1, abs=0.02)
         assert told.low < told.estimate < told.high
-    assert "planted: predicted +" in str(predictions.terminal([found]).renderables[0])  # type: ignore[attr-defined]
+    told_to_users = [str(each) for each in predictions.terminal([found]).renderables]  # type: ignore[attr-defined]
+    assert "planted: predicted +" in told_to_users[0]
+    assert any("a larger --budget" in each for each in told_to_users) == (found.rounds < 5)
 
 
 def test_the_score_of_predictions(result: Result) -> None:

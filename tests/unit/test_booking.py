@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis.booking import Events, fault_kinds, foretold_ratios
+from dbtoll.analysis.booking import Events, fault_kinds, foretold_overhead, foretold_ratios
 from dbtoll.analysis.ledger import Costs
 
 MS = 1_000_000
@@ -131,3 +131,20 @@ def test_where_spread_tells_nothing_a_query_is_slowed_down_as_probes_are() -> No
     assert (low[0], high[0]) == pytest.approx((2.0, 8.0))
     same = foretold_ratios(np.full(4, 3.0), ratios, 5.0)
     assert same[:, 0] == pytest.approx([2.0, 8.0])
+
+
+def test_no_bound_of_a_prediction_says_less_than_no_time() -> None:
+    """Two rounds that differ by a half: a t interval of the factors themselves would begin far below nothing."""
+    factors = np.array([8.0, 4.0])
+    found = foretold_overhead(factors, 0.0, 0.05)
+    assert found.estimate == pytest.approx(np.sqrt(32) - 1)
+    assert -1 < found.low < found.estimate < found.high
+    assert factors.mean() - 12.7 * factors.std() < 0
+    doubtful = foretold_overhead(factors, 3.0, 0.05)
+    assert (1 + doubtful.high) / (1 + found.high) == pytest.approx(np.exp(3 / 6))
+    assert doubtful.estimate == found.estimate
+
+
+def test_a_prediction_of_one_round_is_as_long_as_its_doubt() -> None:
+    found = foretold_overhead(np.array([2.0]), 0.2, 0.05)
+    assert [found.low, found.high] == pytest.approx([2 * np.exp(-0.1) - 1, 2 * np.exp(0.1) - 1])

@@ -6,6 +6,7 @@ that is to be explained and, of the baseline, the time that a statement spends i
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,6 +115,8 @@ SAMPLES_MIN = 1000
 """So that blocks of code hold some each (agent/src/collect/samples.rs)."""
 PROBES_MIN = 4
 """For a line through them."""
+LEAST_FACTOR = 1e-3
+"""Of a predicted time, over the baseline's: with few rounds the costs of a baseline's events may exceed its time."""
 
 
 class Book:
@@ -295,15 +298,10 @@ class Book:
                 ]
                 spread = self.spread((levels_key(levels), query))
                 items = self._items(arm, rounds, native_ns, events_of, events_of, spread, foretold=True)
-                shares = sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
+                factors = 1 + sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
-                whole = span(shares, 1 - self.measured.run.plan.experiment.precision.confidence, doubt)
-                low, high = (
-                    (whole.estimate - doubt, whole.estimate + doubt)
-                    if whole.low is None or whole.high is None
-                    else (whole.low, whole.high)
-                )
-                found[query] = EffectResult(whole.estimate, low, high)
+                alpha = 1 - self.measured.run.plan.experiment.precision.confidence
+                found[query] = foretold_overhead(factors, doubt, alpha)
         return found
 
     def _times(self, levels: Levels) -> Times | None:
@@ -450,6 +448,21 @@ def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
     line = logs.mean(axis=0) + slope * (np.log(spread) - at.mean())
     quartiles: Floats = np.quantile(np.clip(line + rest, logs.min(axis=0), logs.max(axis=0)), QUARTILES, axis=0)
     return np.exp(quartiles)
+
+
+def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> EffectResult:
+    """Of predicted times over the baseline's, per round: the mean of their logarithms, as of all ratios, so that no bound says
+    that an execution takes less than no time; its t interval at level 1 - ``alpha``, longer on both sides by ``doubt``, which is
+    of the factor."""
+    factors = np.maximum(factors, LEAST_FACTOR)
+    doubt /= float(np.mean(factors))
+    whole = span(np.log(factors), alpha, doubt)
+    low, high = (
+        (whole.estimate - doubt, whole.estimate + doubt)
+        if whole.low is None or whole.high is None
+        else (whole.low, whole.high)
+    )
+    return EffectResult(*(math.expm1(each) for each in (whole.estimate, low, high)))
 
 
 def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:

@@ -23,10 +23,12 @@ from dbtoll.store.reader import Run
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one arm at one combination of levels: the overhead of each query, and of their geometric mean."""
+    """Of one arm at one combination of levels: the overhead of each query, and of their geometric mean. ``rounds``: of the profile
+    or of the probes, the fewer."""
 
     arm: str
     levels: Levels
+    rounds: int
     geomean: EffectResult
     queries: dict[str, EffectResult]
 
@@ -36,8 +38,9 @@ def find_all(profile: Run, probes: Run, arms: Sequence[str]) -> list[Prediction]
     measured, probed = Measured(profile), Measured(probes)
     book = Book(measured, probed)
     chosen = arms or [arm for arm in probed.arms if arm not in (book.baseline, *probed.copies)]
+    rounds = min(len(profile.counted), len(probes.counted))
     found = [
-        Prediction(arm, levels, _geomean(queries), queries)
+        Prediction(arm, levels, rounds, _geomean(queries), queries)
         for levels in measured.levels
         for arm in chosen
         if (queries := book.predicted(arm, levels))

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.report import words
 from dbtoll.report.bills import predicted_text
 
@@ -30,4 +31,8 @@ def terminal(found: Sequence[Prediction]) -> RenderableType:
     table = Table("query", *heads, box=SIMPLE_HEAD)
     for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=words.natural_key):
         table.add_row(query, *(predicted_text(each.queries.get(query)) for each in found))
+    fewest = min(each.rounds for each in found)
+    if fewest < FEWEST_DRAWS:
+        many = "s" if fewest > 1 else ""
+        parts.append(Text(f"only {fewest} round{many}: with a larger --budget the intervals are shorter"))
     return Group(*parts, table)
