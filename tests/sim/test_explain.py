@@ -157,9 +157,10 @@ def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Re
         assert query.measured is not None
         assert told.estimate == pytest.approx(query.measured, rel=0.1, abs=0.02)
         assert told.low < told.estimate < told.high
-    told_to_users = [str(each) for each in predictions.terminal([found]).renderables]  # type: ignore[attr-defined]
-    assert "planted: predicted +" in told_to_users[0]
-    assert any("a larger --budget" in each for each in told_to_users) == (found.rounds < 5)
+    for rounds, is_short in ((4, True), (5, False)):
+        shown = predictions.terminal([replace(found, rounds=rounds)]).renderables  # type: ignore[attr-defined]
+        assert "planted: predicted +" in str(shown[0])
+        assert any("only 4 rounds: with a larger --budget" in str(each) for each in shown) == is_short
 
 
 def test_the_score_of_predictions(result: Result) -> None:

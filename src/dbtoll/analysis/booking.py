@@ -6,13 +6,13 @@ that is to be explained and, of the baseline, the time that a statement spends i
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from dbtoll.analysis import stats
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
@@ -455,14 +455,10 @@ def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> EffectResu
     that an execution takes less than no time; its t interval at level 1 - ``alpha``, longer on both sides by ``doubt``, which is
     of the factor."""
     factors = np.maximum(factors, LEAST_FACTOR)
-    doubt /= float(np.mean(factors))
-    whole = span(np.log(factors), alpha, doubt)
-    low, high = (
-        (whole.estimate - doubt, whole.estimate + doubt)
-        if whole.low is None or whole.high is None
-        else (whole.low, whole.high)
-    )
-    return EffectResult(*(math.expm1(each) for each in (whole.estimate, low, high)))
+    logs = np.log(factors)
+    mean = float(logs.mean())
+    found = stats.interval(logs, alpha, len(logs)) or stats.Interval(mean, mean, mean, p=1.0)
+    return EffectResult.from_logs(found.widened(doubt / float(np.mean(factors))))
 
 
 def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis.booking import Book
+from dbtoll.analysis.booking import LEAST_FACTOR, Book
 from dbtoll.analysis.ledger import Span
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.shape import EffectResult, Levels
@@ -57,7 +57,7 @@ def _geomean(queries: dict[str, EffectResult]) -> EffectResult:
     """Of the factors; bounds as if all costs were wrong in the same direction, which they may be."""
 
     def mean(values: Sequence[float]) -> float:
-        return math.expm1(sum(math.log1p(max(value, -0.999)) for value in values) / len(values))
+        return math.expm1(sum(math.log(max(1 + value, LEAST_FACTOR)) for value in values) / len(values))
 
     effects = list(queries.values())
     return EffectResult(*(mean([getattr(each, name) for each in effects]) for name in ("estimate", "low", "high")))

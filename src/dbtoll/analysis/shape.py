@@ -58,6 +58,11 @@ class EffectResult:
     low: Fraction
     high: Fraction
 
+    @classmethod
+    def from_logs(cls, interval: Interval) -> EffectResult:
+        """A bound beyond the range of a float becomes the largest one."""
+        return cls(*(math.expm1(min(value, 700.0)) for value in (interval.estimate, interval.low, interval.high)))
+
 
 @dataclass(frozen=True, slots=True)
 class ComponentsResult:
@@ -370,10 +375,8 @@ class Result:
 
 
 def fractions(interval: Interval | None) -> EffectResult | None:
-    """From the log scale. A bound beyond the range of a float becomes the largest one."""
-    if interval is None:
-        return None
-    return EffectResult(*(math.expm1(min(value, 700.0)) for value in (interval.estimate, interval.low, interval.high)))
+    """From the log scale."""
+    return None if interval is None else EffectResult.from_logs(interval)
 
 
 def drop(interval: Interval | None) -> EffectResult | None:

@@ -33,6 +33,5 @@ def terminal(found: Sequence[Prediction]) -> RenderableType:
         table.add_row(query, *(predicted_text(each.queries.get(query)) for each in found))
     fewest = min(each.rounds for each in found)
     if fewest < FEWEST_DRAWS:
-        many = "s" if fewest > 1 else ""
-        parts.append(Text(f"only {fewest} round{many}: with a larger --budget the intervals are shorter"))
+        parts.append(Text(f"only {words.plural(fewest, 'round')}: with a larger --budget the intervals are shorter"))
     return Group(*parts, table)
