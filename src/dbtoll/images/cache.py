@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dbtoll.durable import sync_directory
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.model import Artifact, Json
 
@@ -249,12 +250,3 @@ def _mounts() -> list[Path]:
     """All mount points, in the order in which they were made (proc_pid_mountinfo(5), which writes spaces as \\040)."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     return [Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), line.split(" ")[4])) for line in lines]
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes names in ``directory`` durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

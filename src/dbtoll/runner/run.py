@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dbtoll import facts as host_facts
+from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import ChannelError, Invalid, RunFolderError
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
@@ -24,7 +25,7 @@ from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.writer import RunWriter, write_durably
+from dbtoll.store.writer import RunWriter
 
 ASKED_FILE = "asked.json"
 """What was asked for, validated: written first, so that a run that is killed before it has a plan can be resumed too."""
@@ -53,6 +54,7 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     try:
         write_durably(folder / schema.SPEC_FILE, spec_text.encode())
         write_durably(folder / ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
+        sync_directory(folder.parent)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise RunFolderError(f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room") from error

@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 from dbtoll import __version__
+from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import RunFolderError
 from dbtoll.model import Json
 from dbtoll.store import reader
@@ -75,7 +76,7 @@ class RunWriter:
             )
         )
         writer.sync()
-        _sync_directory(folder)
+        sync_directory(folder)
         return writer
 
     @classmethod
@@ -138,25 +139,3 @@ class RunWriter:
 def next_round(run: reader.Run, index: int) -> RoundBegin:
     """The record that begins round ``index`` of a resumed run: its attempts are counted on."""
     return RoundBegin(round=index, attempt=run.next_attempt(index), elapsed_s=run.elapsed_s)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """A small file that is there whole or not at all, on the disk when this returns."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
