@@ -26,7 +26,7 @@ def main(folders: list[Path]) -> None:
     )
     if figure5:
         print(
-            "\n## Figure 5 of muehlbauer2015: drop in throughput (1 - value / baseline); ours with overhead and intervals\n"
+            "\n## Figure 5 of muehlbauer2015: how much more (+) or less (-) is done than on the bare system; ours with intervals\n"
         )
         print(figure5)
 

@@ -76,7 +76,7 @@ class Progress:
         """The interval so far, and whether it is narrow enough (analysis.stopping)."""
         seen = stopping.look(visits, self.experiment, rounds=rounds, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(
-            f"{arm} {words.Interval(found.estimate, found.low, found.high).text}"
+            f"{arm} {words.Effect(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()
         )
         needed = seen.decision.rounds_needed

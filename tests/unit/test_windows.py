@@ -18,7 +18,7 @@ from dbtoll.analysis.samples import quantile
 from dbtoll.analysis.shape import WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.stats import Interval
-from dbtoll.model import Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Verdict
 from dbtoll.report import export, figures, page, tables, transactions, words
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters, Visit
@@ -67,16 +67,17 @@ def of(result: Result, arm: str, interaction: str = "statement") -> WindowsResul
 
 
 def test_the_planted_overhead_and_drop_are_found(result: Result) -> None:
-    found = [c for c in result.comparisons if c.metric == "throughput" and c.arm == DOCKER]
+    found = [c for c in result.comparisons if c.metric == TIME_PER_TRANSACTION and c.arm == DOCKER]
     assert len(found) == 2
     for c in found:
         assert c.low is not None and c.high is not None and c.low < 0.10 < c.high and c.verdict == Verdict.LOSES
-        assert c.drop is not None and c.drop.low < 1 - 1 / 1.10 < c.drop.high
-        assert c.drop.estimate == pytest.approx(1 - 1 / (1 + (c.estimate or 0)))
-    assert all(c.drop is None for c in result.comparisons if c.metric != "throughput")
+        drop = c.throughput_drop
+        assert drop is not None and drop.low < 1 - 1 / 1.10 < drop.high
+        assert drop.estimate == pytest.approx(1 - 1 / (1 + (c.estimate or 0)))
+    assert all(c.throughput_drop is None for c in result.comparisons if c.metric != TIME_PER_TRANSACTION)
     assert {c.estimand for c in result.comparisons if c.metric.startswith("response")} >= {"geomean", "query:payment"}
     assert all(c.estimand != "ratio_of_totals" for c in result.comparisons)
-    assert result.main_metric == "throughput" and result.times == ()
+    assert result.main_metric == TIME_PER_TRANSACTION and result.times == ()
 
 
 def test_throughput_is_absolute_too(result: Result) -> None:
@@ -268,13 +269,35 @@ def test_the_page_speaks_of_transactions(result: Result, run: Run) -> None:
     for group in transactions.groups(result):
         assert group.unit == "tpmC" and len(group.arms) == 3
         for arm in group.arms:
-            for text in (arm.throughput, arm.overhead, arm.drop, transactions.driver_bound(arm)):
+            for text in (arm.throughput, arm.difference, transactions.driver_bound(arm)):
                 assert plain(text) in seen.text
     assert "Median response time against native" in seen.text and "response time, 99th percentile" in seen.text
     assert "48 (conflict 40, deadlock 8)" in seen.text and "16 (deadlock 16)" in seen.text
     assert "8 connections lost, 8 connections made anew" in seen.text and "No transaction was lost" in seen.text
-    assert "derived from TPC-C" in seen.text and "132 397" in seen.text and "+18.6 %" in seen.text
+    assert "derived from TPC-C" in seen.text and "132 397" in seen.text and "\u221218.6 %" in seen.text
     assert "ramp-up" in seen.text and "1.00 s uncounted" in seen.text
+
+
+def test_the_loss_is_said_in_one_form_everywhere(result: Result, run: Run) -> None:
+    """Headline, terminal, page and picture speak of what is done; the JSON has both quantities, named apart."""
+    c = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
+    assert c.estimate and c.throughput_drop
+    shown = words.effect(c)
+    assert shown.change.estimate == pytest.approx(-c.throughput_drop.estimate)
+    headline = next(h for h in words.headlines(result) if h.arm == DOCKER)
+    assert headline.phrase.lead == shown.said and "% less" in shown.said
+    seen = Page(page.render(result, run))
+    console = Console(width=100, highlight=False)
+    with console.capture() as captured:
+        console.print(tables.terminal(result))
+    for text in (seen.text, plain(captured.get())):
+        assert plain(shown.said) in text and plain(shown.text) in text
+        assert plain(words.percent(c.estimate, shown.change.decimals)) not in text
+    rows = [(DOCKER, "", c)]
+    forest = figures.forest("", rows, result)
+    assert forest.axis.ends == ("← less done", "more done →") and "← less done" in seen.text
+    (row,) = forest.rows
+    assert row.point is not None and row.point < forest.zero
 
 
 def test_curves_rise_and_time_runs_to_the_right(result: Result) -> None:
@@ -305,28 +328,28 @@ def test_the_terminal_has_no_empty_column(result: Result) -> None:
     for word in ("total", "geometric mean", "Worst and best", "quer"):
         assert word not in text
     for arm in transactions.groups(result)[0].arms:
-        assert plain(arm.throughput) in text and plain(arm.drop) in text
+        assert plain(arm.throughput) in text and plain(arm.difference) in text
     assert "retried 48 (conflict 40, deadlock 8)" in text and "failed 16 (deadlock 16)" in text
     assert "steady: " in text and "new order" in text and "28.00" in text
 
 
-def test_figure_5_has_published_and_measured_drops(result: Result) -> None:
+def test_figure_5_has_published_and_measured_differences(result: Result) -> None:
     lines = muehlbauer2015(result, "tpcc", of(result, NATIVE).levels)
     assert [(line.environment, line.arm) for line in lines] == [
         ("bare", NATIVE), ("docker", DOCKER), ("kvm", None), ("virtualbox", None)
     ]  # fmt: skip
     docker = lines[1]
-    assert docker.published_drop == pytest.approx(1 - 133850 / 132397) and docker.drop and docker.overhead
-    assert docker.drop.estimate == pytest.approx(0.0909, abs=0.01) and lines[2].reason == "not measured in this run"
+    assert docker.published_overhead == pytest.approx(132397 / 133850 - 1) and docker.overhead
+    assert docker.overhead.estimate == pytest.approx(0.1, abs=0.01) and lines[2].reason == "not measured in this run"
     made = tables.markdown_figure5(
         [(result, "tpcc", "postgres"), (result, "tatp", "postgres"), (result, "tpch", "postgres")]
     )
     rows = [plain(line) for line in made.splitlines()]
-    assert rows[0] == "| workload | engine | | docker | published: kvm | published: virtualbox |"
-    assert rows[2] == "| TPC-C | HyPer, published | drop | \u22121.1 % | +4.2 % | +18.6 % |"
-    assert rows[7].startswith("| TATP | HyPer, published | drop | +2.0 % |") and len(rows) == 2 + 2 * 5
-    interval = words.Interval(docker.drop.estimate, docker.drop.low, docker.drop.high).text
-    assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | drop | {interval} | – | – |") in rows
+    assert rows[0] == "| workload | engine | docker | published: kvm | published: virtualbox |"
+    assert rows[2] == "| TPC-C | HyPer, published | +1.1 % | \u22124.2 % | \u221218.6 % |"
+    assert rows[5].startswith("| TATP | HyPer, published | \u22122.0 % |") and len(rows) == 2 + 2 * 3
+    ours = words.Effect(TIME_PER_TRANSACTION, docker.overhead.estimate, docker.overhead.low, docker.overhead.high).text
+    assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | {ours} | – | – |") in rows
 
 
 def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: Run) -> None:
@@ -352,7 +375,9 @@ def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: 
         assert ask("select count(*), max(from_ns) from TABLEthroughput.csv' where round = 0 and \"order\" = 0") == (
             INTERVALS, (INTERVALS - 1) * 40_000_000
         )  # fmt: skip
-        assert ask("select count(drop_estimate) from TABLEresults.csv' where metric = 'throughput'") == (4,)
+        assert ask(
+            "select count(throughput_drop_estimate) from TABLEresults.csv' where metric = 'time_per_transaction'"
+        ) == (4,)
 
 
 def test_arms_keep_their_label(result: Result) -> None:
@@ -386,8 +411,8 @@ def test_a_line_of_bars_is_as_high_as_its_series() -> None:
 def test_a_window_without_a_commit_leaves_no_figure(tmp_path: Path) -> None:
     result = analyzed(tmp_path, per_s=0.0, rounds=5)
     assert of(result, DOCKER).per_s is None and of(result, DOCKER).driver.us_per_transaction is None
-    found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, "throughput"))
-    assert found.estimate is None and found.drop is None and "no round that counts" in (found.reason or "")
+    found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
+    assert found.estimate is None and found.throughput_drop is None and "no round that counts" in (found.reason or "")
     assert "no figure" in Page(page.render(result, read_run(tmp_path / "run"))).text
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtoll.analysis.result import ArmResult, Comparison, ComponentsResult, Gate, Result
+from dbtoll.analysis.result import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
 from dbtoll.model import Outcome, Verdict
 from dbtoll.report import words
 from dbtoll.report.words import MINUS, NOTHING, THIN
@@ -63,9 +63,44 @@ def test_an_interval_has_the_digits_that_another_run_would_repeat(
     assert said(words.Interval(*interval).text) == text
 
 
-def test_a_loss_and_a_gain_are_both_told_without_a_sign() -> None:
-    assert said(words.Interval(0.38, 0.36, 0.41).size) == "38.0 % (36.0 … 41.0)"
-    assert said(words.Interval(-0.38, -0.41, -0.36).size) == "38.0 % (36.0 … 41.0)"
+@pytest.mark.parametrize(
+    ("metric", "overhead", "shown", "told"),
+    [
+        ("run_time", (0.24, 0.21, 0.27), "+24.0 % (21.0 … 27.0)", "takes 24.0 % longer (21.0 … 27.0)"),
+        ("run_time", (-0.12, -0.14, -0.1), "-12.0 % (-14.0 … -10.0)", "takes 12.0 % less time (10.0 … 14.0)"),
+        ("run_time", (1.99, 1.8, 2.2), "+199 % (180 … 220)", "takes 199 % longer (180 … 220)"),
+        ("run_time", (2.0, 1.5, 2.5), "3.00× (2.50 … 3.50)", "takes 3.00 times as long (2.50 … 3.50)"),
+        ("run_time", (106.8, 103.5, 108.2), "107.8× (104.5 … 109.2)", "takes 107.8 times as long (104.5 … 109.2)"),
+        ("run_time", (9.8, None, None), "10.8×", "takes 10.8 times as long"),
+        ("event_time", (0.24, None, None), "+24.0 %", "an event takes 24.0 % longer"),
+        ("response_p50", (0.24, None, None), "+24.0 %", "answers take 24.0 % longer"),
+        ("time_per_transaction", (6.85, 6.5, 7.2), "-87.26 % (-87.80 … -86.67)", "does 87.26 % less (86.67 … 87.80)"),
+        ("time_per_transaction", (-0.1, -0.2, -0.05), "+11.1 % (5.3 … 25.0)", "does 11.1 % more (5.3 … 25.0)"),
+        ("time_per_transaction", (-0.8, -0.85, -0.75), "5.0× (4.0 … 6.7)", "does 5.0 times as much (4.0 … 6.7)"),
+        ("time_per_transaction", (None, None, None), NOTHING, NOTHING),
+    ],
+)
+def test_an_effect_is_said_as_people_say_it(
+    metric: str, overhead: tuple[float | None, float | None, float | None], shown: str, told: str
+) -> None:
+    effect = words.Effect(metric, *overhead)
+    assert said(effect.text) == shown
+    assert said(effect.said + (f" ({effect.said_bounds})" if effect.said_bounds else "")) == told
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "size"),
+    [
+        ("run_time", 0.24, "at least 24.0 % longer"),
+        ("run_time", 9.8, "at least 10.8 times as long"),
+        ("time_per_transaction", 6.85, "at least 87.3 % less"),
+    ],
+)
+def test_what_is_known_from_below_alone_says_at_least(metric: str, low: float, size: str) -> None:
+    effect = words.Effect(metric, None, low, None)
+    assert said(effect.text) == size and said(effect.said).endswith(size)
+    phrase = words.verdict_phrase(Verdict.LOSES, effect, 0.02, "Q1 ran into the timeout")
+    assert said(str(phrase)) == f"{said(effect.said)}: Q1 ran into the timeout"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +133,15 @@ def test_names() -> None:
     ("made", "sentence"),
     [
         (comparison(), "Docker: no difference within ±2 % (+0.3 %, -0.8 … 1.4)"),
-        (comparison(estimate=0.05, verdict=Verdict.LOSES), "Docker: loses 5.0 % (3.9 … 6.1)"),
-        (comparison(estimate=-0.05, verdict=Verdict.GAINS), "Docker: gains 5.0 % (3.9 … 6.1)"),
+        (comparison(estimate=0.05, verdict=Verdict.LOSES), "Docker: takes 5.0 % longer (3.9 … 6.1)"),
+        (comparison(estimate=-0.05, verdict=Verdict.GAINS), "Docker: takes 5.0 % less time (3.9 … 6.1)"),
         (
             comparison(estimate=2.0, low=1.5, high=2.5, verdict=Verdict.LOSES),
-            "Docker: loses 200 % (150 … 250): 3.0 times as long",
+            "Docker: takes 3.00 times as long (2.50 … 3.50)",
+        ),
+        (
+            comparison(metric="time_per_transaction", estimate=6.85, low=6.5, high=7.2, verdict=Verdict.LOSES),
+            "Docker: does 87.26 % less (86.67 … 87.80)",
         ),
         (
             comparison(verdict=Verdict.CANNOT_TELL),
@@ -112,8 +151,36 @@ def test_names() -> None:
     ],
 )
 def test_an_arm_has_a_sentence(made: Comparison, sentence: str) -> None:
-    (headline,) = words.headlines(result((arm(),), (made,)))
+    (headline,) = words.headlines(result((arm(),), (made,), main_metric=made.metric))
     assert said(headline.sentence) == sentence
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdict", "effect", "sentence"),
+    [
+        ("run_time", Verdict.LOSES, (0.31, 0.28, 0.34), "takes 31.0 % longer (28.0 … 34.0)"),
+        ("time_per_transaction", Verdict.LOSES, (0.31, 0.28, 0.34), "does 23.7 % less (21.9 … 25.4)"),
+        ("run_time", Verdict.NO_DIFFERENCE, (0.003, -0.008, 0.014), "no difference within ±2 % (+0.3 %, -0.8 … 1.4)"),
+        (
+            "run_time",
+            Verdict.CANNOT_TELL,
+            (0.1, -0.1, 0.3),
+            "cannot tell (+10 %, -10 … 30): more rounds would be needed",
+        ),
+    ],
+)
+def test_a_contrast_is_said_in_the_same_form(
+    metric: str, verdict: Verdict, effect: tuple[float, float, float], sentence: str
+) -> None:
+    contrast = Contrast(
+        arm="docker", baseline="native", is_aa=False, factor="connection", level="per_statement", against="one", levels={},
+        estimate=effect[0], low=effect[1], high=effect[2], p=0.5, verdict=verdict, rounds=8,
+    )  # fmt: skip
+    (line,) = words.contrasts(result((arm(),), (comparison(),), contrasts=(contrast,), main_metric=metric))
+    assert (
+        said(line)
+        == f"Docker: a connection per statement, not one connection, beyond what that does to native: {sentence}"
+    )
 
 
 def test_an_arm_that_failed_says_why_and_nothing_else() -> None:
@@ -180,7 +247,7 @@ def test_causes_come_most_frequent_first() -> None:
 def test_metrics_of_transactions_have_names() -> None:
     assert words.metric_text("response_p50") == "median response time"
     assert words.metric_text("response_p95") == "response time, 95th percentile"
-    assert words.estimand_text("geomean", "throughput") == "all transactions"
+    assert words.estimand_text("geomean", "time_per_transaction") == "all transactions"
     assert words.estimand_text("geomean", "response_p99") == "geometric mean of all transactions"
     assert words.estimand_text("query:payment", "response_p99") == "payment"
     assert said(words.round_time(2e6)) == "2 ms" and said(words.round_time(3e8)) == "300 ms"

@@ -30,7 +30,7 @@ from dbtoll.analysis.shape import (
     to_json,
 )
 from dbtoll.analysis.stats import FEWEST_DRAWS
-from dbtoll.model import Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Verdict
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
@@ -128,5 +128,5 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
-        drop=drop(effect.shown) if metric == "throughput" else None,
+        throughput_drop=drop(effect.shown) if metric == TIME_PER_TRANSACTION else None,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import MAIN_METRICS, Experiment, ended_well
+from dbtoll.model import MAIN_METRICS, TIME_PER_TRANSACTION, Experiment, ended_well
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[Timing], "int | None"]
@@ -138,7 +138,7 @@ VALUES: dict[str, Value] = {
     "run_time": by_median(run_time_ns),
     "connect_time": by_median(connect_time_ns),
     **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
-    "throughput": time_per_transaction_ns,
+    TIME_PER_TRANSACTION: time_per_transaction_ns,
     "event_time": event_time_ns,
 }
 
@@ -160,7 +160,7 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
         return "event_time"
     if all(visit.window is None for visit in visits):
         return "run_time"
-    return "response_p50" if experiment.workload.options.get("rate") else "throughput"
+    return "response_p50" if experiment.workload.options.get("rate") else TIME_PER_TRANSACTION
 
 
 def main_value(visit: Visit) -> float | None:

@@ -74,7 +74,7 @@ class ComponentsResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One estimand of one arm against the baseline: cost / baseline cost - 1."""
+    """One estimand of one arm against the baseline: cost / baseline cost - 1; above 0: the arm takes longer."""
 
     arm: str
     baseline: str
@@ -83,7 +83,7 @@ class Comparison:
     metric: Annotated[
         str,
         Meta(
-            description="run_time, connect_time, run_time_1 … of each run on a new connection; throughput, response_p50 …"
+            description="run_time, connect_time, run_time_1 … of each run on a new connection; time_per_transaction, response_p50 …"
         ),
     ]
     estimand: Annotated[str, Meta(description="geomean, geomean_same_plans, ratio_of_totals or query:NAME")]
@@ -101,9 +101,13 @@ class Comparison:
     left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
     components: ComponentsResult
     widened_by: Annotated[Fraction, Meta(description="added on both sides because A/A excludes 0")]
-    drop: Annotated[EffectResult | None, Meta(description="of throughput: the same effect as 1 - value / baseline")] = (
-        None
-    )
+    throughput_drop: Annotated[
+        EffectResult | None,
+        Meta(
+            description="of time_per_transaction: how much less is done in the same time, 1 - throughput / baseline's; "
+            "above 0: less; null of other metrics"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dbtoll.analysis.published import table
 from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, Result
 from dbtoll.errors import UsageError
-from dbtoll.model import Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Verdict
 
 _OWN = "per_statement"
 
@@ -117,7 +117,7 @@ _COUNTERPARTS = {"docker": "docker", "qemu": "kvm", "libvirt": "kvm", "virtualbo
 
 @dataclass(frozen=True, slots=True)
 class ThroughputLine:
-    """One environment. Published: transactions a second as printed, the drop computed from them; ours: with intervals.
+    """One environment. Published: transactions a second as printed, and the overhead in time per transaction computed from them.
 
     ``environment``: as the paper calls it, None for an arm of which it has no kind; ``arm``: ours, None if we have none.
     ``reason``: why we have no figure.
@@ -126,9 +126,8 @@ class ThroughputLine:
     environment: str | None
     arm: str | None
     published_per_s: float | None
-    published_drop: float | None
+    published_overhead: float | None
     overhead: EffectResult | None
-    drop: EffectResult | None
     verdict: Verdict | None
     reason: str | None
 
@@ -145,7 +144,7 @@ def muehlbauer2015(result: Result, workload: str, levels: Levels) -> tuple[Throu
     }
     if not printed:
         return ()
-    comparisons = {c.arm: c for c in result.comparisons if c.metric == "throughput" and c.levels == levels}
+    comparisons = {c.arm: c for c in result.comparisons if c.metric == TIME_PER_TRANSACTION and c.levels == levels}
     baseline = next((c.baseline for c in comparisons.values()), None)
     arms: dict[str | None, list[str | None]] = {environment: [] for environment in printed}
     for arm in result.arms:
@@ -176,9 +175,8 @@ def _throughput_line(
         environment=environment,
         arm=arm,
         published_per_s=published,
-        published_drop=None if published is None or environment == _BARE else 1 - published / printed[_BARE],
+        published_overhead=None if published is None or environment == _BARE else printed[_BARE] / published - 1,
         overhead=overhead,
-        drop=comparison.drop if comparison else None,
         verdict=comparison.verdict if comparison else None,
         reason="not measured in this run" if arm is None else comparison.reason if comparison else None,
     )

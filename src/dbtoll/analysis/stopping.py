@@ -94,9 +94,10 @@ def _half_width(rounds: int, variance: float, precision: Precision) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far."""
+    """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far of ``metric``."""
 
     decision: Decision
+    metric: str
     intervals: dict[str, EffectResult]
 
     @property
@@ -117,7 +118,7 @@ def look(
     copies = [arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline]
     queries = sorted({visit.query for visit in visits})
     by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
-    metric = METRICS[main_metric(visits, experiment)]
+    metric = main_metric(visits, experiment)
     for visit in visits:
         if not visit.first_touch and visit.counts is None and visit.arm in arms:
             by_levels[levels_key(visit.levels)].append(visit)
@@ -125,7 +126,7 @@ def look(
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
     for key, chosen in by_levels.items():
-        times = collect(chosen, queries, arms, metric)
+        times = collect(chosen, queries, arms, METRICS[metric])
         where = ", ".join(level for name, level in key if name in varied)
         if times is None:
             continue
@@ -140,4 +141,4 @@ def look(
         for name, values in found
         if (effect := fractions(stats.interval(values, 1 - precision.confidence, precision.rounds_min)))
     }
-    return Look(decide(must, elapsed_s, next_round_s, precision, rounds), intervals)
+    return Look(decide(must, elapsed_s, next_round_s, precision, rounds), metric, intervals)

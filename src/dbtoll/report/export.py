@@ -98,9 +98,9 @@ _COMPARISON = {
     "between_rounds": "DOUBLE",
     "within_rounds": "DOUBLE",
     "widened_by": "DOUBLE",
-    "drop_estimate": "DOUBLE",
-    "drop_low": "DOUBLE",
-    "drop_high": "DOUBLE",
+    "throughput_drop_estimate": "DOUBLE",
+    "throughput_drop_low": "DOUBLE",
+    "throughput_drop_high": "DOUBLE",
 }
 
 
@@ -331,7 +331,7 @@ def _results(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]
 
 
 def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
-    touch = c.first_touch
+    touch, drop = c.first_touch, c.throughput_drop
     return {
         "run": result.run,
         "arm": c.arm,
@@ -345,9 +345,9 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
         "left_out": "; ".join(c.left_out) or None,
         "between_rounds": c.components.between_rounds,
         "within_rounds": c.components.within_rounds,
-        "drop_estimate": c.drop.estimate if c.drop else None,
-        "drop_low": c.drop.low if c.drop else None,
-        "drop_high": c.drop.high if c.drop else None,
+        "throughput_drop_estimate": drop.estimate if drop else None,
+        "throughput_drop_low": drop.low if drop else None,
+        "throughput_drop_high": drop.high if drop else None,
     }
 
 

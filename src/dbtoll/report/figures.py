@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result, SeriesPoint
     from dbtoll.report.transactions import AtLevels
 
-_LOG_FROM = math.log(2.0)
-"""An axis that must hold a doubling or a halving is logarithmic: a linear one squeezes everything else against zero."""
+_LOG_FROM = math.log1p(words.TIMES_FROM)
+"""An axis that must hold what is said as a factor is logarithmic: a linear one squeezes everything else against zero."""
 
 _TICKS_MAX = 6
 """As many labels as fit beside each other on a phone."""
@@ -47,15 +47,19 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis over effects (fractions) between ``low`` and ``high``; ``log`` makes equal factors equally wide."""
+    """An axis over changes (`words.Effect.change`) between ``low`` and ``high``; ``log`` makes equal factors equally wide.
+
+    ``of_throughput``: to the right is more; else it is longer.
+    """
 
     low: float
     high: float
     log: bool
+    of_throughput: bool = False
 
-    def place(self, effect: float) -> float:
+    def place(self, change: float) -> float:
         """Per cent of the width, 0 to 100; outside values lie on the edge."""
-        value, low, high = (math.log1p(max(e, -0.999)) if self.log else e for e in (effect, self.low, self.high))
+        value, low, high = (math.log1p(max(e, -0.999)) if self.log else e for e in (change, self.low, self.high))
         return round(min(100.0, max(0.0, 100 * (value - low) / (high - low))), 2)
 
     @property
@@ -73,7 +77,14 @@ class Axis:
 
     @property
     def title(self) -> str:
-        return "times as long (logarithmic)" if self.log else "difference in per cent"
+        if not self.log:
+            return "difference in per cent"
+        return f"times as {'much' if self.of_throughput else 'long'} (logarithmic)"
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What lies to the left and to the right."""
+        return ("← less done", "more done →") if self.of_throughput else ("← faster", "slower →")
 
     @property
     def length(self) -> float:
@@ -99,16 +110,16 @@ def _log_factors(low: float, high: float) -> list[float]:
     return factors[:: math.ceil(len(factors) / _TICKS_MAX)]
 
 
-def axis_for(effects: Iterable[float], margin: float) -> Axis:
-    """An axis that holds ``effects``, zero and the margin, with some air."""
-    values = [*effects, -margin, margin]
+def axis_for(changes: Iterable[float], margin: float, *, of_throughput: bool = False) -> Axis:
+    """An axis that holds ``changes``, zero and the margin, with some air."""
+    values = [*changes, -margin, margin]
     low, high = min(values), max(values)
-    if math.log1p(high) > _LOG_FROM or math.log1p(max(low, -0.999)) < -_LOG_FROM:
+    if math.log1p(high) >= _LOG_FROM:
         lowest, highest = math.log1p(max(low, -0.999)), math.log1p(high)
         air = 0.04 * (highest - lowest)
-        return Axis(math.expm1(lowest - air), math.expm1(highest + air), log=True)
+        return Axis(math.expm1(lowest - air), math.expm1(highest + air), True, of_throughput)
     air = 0.04 * (high - low)
-    return Axis(low - air, high + air, log=False)
+    return Axis(low - air, high + air, False, of_throughput)
 
 
 _SHARED_UP_TO = 6.0
@@ -146,7 +157,7 @@ class ForestRow:
     label: str
     group: str
     comparison: Comparison
-    interval: words.Interval
+    effect: words.Effect
     verdict: str
     kind: str
     point: float | None
@@ -175,37 +186,40 @@ class Forest:
     @property
     def figure_characters(self) -> int:
         """How wide the column of figures has to be."""
-        return max((len(row.interval.text) for row in self.rows), default=0)
+        return max((len(row.effect.text) for row in self.rows), default=0)
 
 
 Entry = tuple[str, str, "Comparison"]
 """Label, group and comparison of a row."""
 
 
-def effects_of(entries: Iterable[Entry]) -> list[float]:
+def changes_of(entries: Iterable[Entry]) -> list[float]:
     """What an axis has to hold: the estimates and their own intervals. Adjusted whiskers may run off its edge."""
-    return [v for *_, c in entries for v in (c.estimate, c.low, c.high) if v is not None]
+    changes = (words.effect(c).change for *_, c in entries)
+    return [v for change in changes for v in (change.estimate, change.low, change.high) if v is not None]
 
 
 def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | None = None) -> Forest:
     """``entries`` from top to bottom; a group's name is shown where it changes. ``axis``: None for one of its own."""
-    axis = axis or axis_for(effects_of(entries), result.margin)
+    of_throughput = bool(entries) and words.is_throughput(entries[0][2].metric)
+    axis = axis or axis_for(changes_of(entries), result.margin, of_throughput=of_throughput)
     noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
     rows = []
     for label, group, c in entries:
+        effect = words.effect(c)
         aa = None if c.is_aa else noise.get((str(c.levels), c.metric, c.estimand, c.baseline))
         rows.append(
             ForestRow(
                 label=label,
                 group=group,
                 comparison=c,
-                interval=words.Interval(c.estimate, c.low, c.high),
+                effect=effect,
                 verdict="A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
                 kind="noise" if c.is_aa else kind_of(c.verdict),
-                point=None if c.estimate is None else axis.place(c.estimate),
-                span=_span(axis, c.low, c.high),
-                adjusted=_span(axis, c.low_holm, c.high_holm),
-                noise=_span(axis, aa.low, aa.high) if aa else None,
+                point=None if effect.change.estimate is None else axis.place(effect.change.estimate),
+                span=_span(axis, effect),
+                adjusted=_span(axis, words.Effect(c.metric, None, c.low_holm, c.high_holm)),
+                noise=_span(axis, words.effect(aa)) if aa else None,
             )
         )
     return Forest(
@@ -219,8 +233,12 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
     )
 
 
-def _span(axis: Axis, low: float | None, high: float | None) -> Span | None:
-    return None if low is None or high is None else Span(axis.place(low), axis.place(high))
+def _span(axis: Axis, effect: words.Effect) -> Span | None:
+    """To the axis's end where there is no bound."""
+    low, high = effect.change.low, effect.change.high
+    if low is None and high is None:
+        return None
+    return Span(0.0 if low is None else axis.place(low), 100.0 if high is None else axis.place(high))
 
 
 def kind_of(verdict: str | None) -> str:

@@ -127,7 +127,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals.update(
-        bounds_of=lambda low, high: words.Interval(None, low, high).bounds or words.NOTHING,
+        adjusted=lambda c: words.Effect(c.metric, c.estimate, c.low_holm, c.high_holm).bounds or words.NOTHING,
         causes=words.causes,
         count=words.count,
         css=_css,
@@ -136,7 +136,8 @@ def _environment() -> Environment:
         fact_text=_fact_text,
         gate_cost=words.gate_cost,
         gate_text=words.gate_text,
-        interval=words.Interval,
+        effect=words.Effect,
+        effect_of=words.effect,
         kind_of=figures.kind_of,
         margin_text=words.margin,
         noise_lead=words.NOISE_LEAD,
@@ -249,7 +250,7 @@ def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[figur
             label = words.transaction_text(query) if metrics else query
             panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((label, "", c))
     for (levels, metric), by_arm in panels.items():
-        axis = figures.shared_axis(map(figures.effects_of, by_arm.values()), result.margin)
+        axis = figures.shared_axis(map(figures.changes_of, by_arm.values()), result.margin)
         yield [
             figures.forest(
                 ", ".join(part for part in (arm, levels, words.metric_text(metric) if metrics else "") if part),

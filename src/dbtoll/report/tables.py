@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtoll.analysis import side_by_side
-from dbtoll.model import Outcome, Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import bills, transactions, words
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ def printable(text: str) -> str:
 def _text(text: str, style: str = "") -> Text:
     # Never rich markup: an arm may be called "[red]".
     return Text(printable(text), style=style)
-
-
-def _interval(c: Comparison) -> words.Interval:
-    return words.Interval(c.estimate, c.low, c.high)
 
 
 # --- terminal ----------------------------------------------------------------------------------------------------
@@ -125,8 +121,8 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
             table.add_row(
                 _text(c.arm),
-                _text(_interval(c).text),
-                _text(_interval(total).text if total else words.NOTHING),
+                _text(words.effect(c).text),
+                _text(words.effect(total).text if total else words.NOTHING),
                 _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
             )
         if where:
@@ -156,11 +152,11 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
     for group in groups:
         if group.title:
             yield from (_text(f"{group.title[:1].upper()}{group.title[1:]}", "bold"), Text())
-        table = _table("arm", group.unit, "overhead", "drop")
+        table = _table("arm", group.unit, "difference")
         table.columns[1].no_wrap = True
         cost = _table("arm", "round trips", "driver's CPU", "null server", "of a CPU", "bound", right=range(1, 6))
         for arm in group.arms:
-            table.add_row(*map(_text, (arm.arm, arm.throughput, arm.overhead, arm.drop)))
+            table.add_row(*map(_text, (arm.arm, arm.throughput, arm.difference)))
             driver = arm.windows.driver
             cost.add_row(
                 _text(arm.arm),
@@ -205,7 +201,7 @@ def _extremes(result: Result) -> Iterator[str]:
 
 
 def _listed(comparisons: Iterable[Comparison]) -> str:
-    return ", ".join(f"{words.query_of(c.estimand)} {_interval(c).text}" for c in comparisons)
+    return ", ".join(f"{words.query_of(c.estimand)} {words.effect(c).text}" for c in comparisons)
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
@@ -234,7 +230,7 @@ def markdown_arms(result: Result) -> str:
             *(words.levels_text(c.levels, [factor]) for factor in varied),
             words.metric_text(c.metric),
             words.estimand_text(c.estimand, c.metric),
-            _interval(c).text,
+            words.effect(c).text,
             "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
         ]
         for c in result.comparisons
@@ -244,14 +240,13 @@ def markdown_arms(result: Result) -> str:
 
 
 def markdown_throughput(result: Result) -> str:
-    """Every arm and combination of levels: throughput, overhead and drop, what the driver took, whether it was steady."""
+    """Every arm and combination of levels: throughput and its difference, what the driver took, whether it was steady."""
     rows = [
         [
             each.arm,
             group.title or words.NOTHING,
             f"{each.throughput} {group.unit}",
-            each.overhead,
-            each.drop,
+            each.difference,
             transactions.round_trips(each.windows),
             transactions.driver_time(each.windows.driver),
             transactions.driver_bound(each),
@@ -260,8 +255,8 @@ def markdown_throughput(result: Result) -> str:
         for group in transactions.groups(words.labelled(result))
         for each in group.arms
     ]
-    head = ["arm", "levels", "throughput", "overhead", "drop", "round trips", "driver CPU", "its bound", "in a window"]
-    return markdown_table(head, rows, right=range(2, 8))
+    head = ["arm", "levels", "throughput", "difference", "round trips", "driver CPU", "its bound", "in a window"]
+    return markdown_table(head, rows, right=range(2, 7))
 
 
 def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
@@ -270,32 +265,33 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
     ``runs``: a result, its workload and its engine. Empty if the figure has none of the workloads.
     """
     published: dict[str, dict[str, str]] = {}
-    ours: dict[str, list[tuple[str, str, dict[str, str]]]] = {}
+    ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for each, workload, engine in runs:
         result = words.labelled(each)
         for group in transactions.groups(result):
-            found = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
-            lines = {_figure5_head(line): line for line in found if line.environment != "bare"}
+            beside = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
+            lines = {_figure5_head(line): line for line in beside if line.environment != "bare"}
             if not lines:
                 continue
-            drops = {head: words.percent(line.published_drop) for head, line in lines.items()}
-            published.setdefault(words.proper(workload), {}).update(drops)
+            printed = {
+                head: words.Effect(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
+                for head, line in lines.items()
+            }
+            published.setdefault(words.proper(workload), {}).update(printed)
             own = ", ".join(part for part in (words.proper(engine), group.title, f"run {result.run}") if part)
-            for what in ("drop", "overhead"):
-                effects = {head: getattr(line, what) for head, line in lines.items()}
-                cells = {
-                    head: words.Interval(effect.estimate, effect.low, effect.high).text
-                    for head, effect in effects.items()
-                    if effect
-                }
-                ours.setdefault(words.proper(workload), []).append((own, what, cells))
-    columns = list(dict.fromkeys(head for drops in published.values() for head in drops))
+            cells = {
+                head: words.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
+                for head, line in lines.items()
+                if (found := line.overhead)
+            }
+            ours.setdefault(words.proper(workload), []).append((own, cells))
+    columns = list(dict.fromkeys(head for printed in published.values() for head in printed))
     rows = [
-        [workload, engine, what, *(cells.get(head, words.NOTHING) for head in columns)]
-        for workload, drops in published.items()
-        for engine, what, cells in [("HyPer, published", "drop", drops), *ours[workload]]
+        [workload, engine, *(cells.get(head, words.NOTHING) for head in columns)]
+        for workload, printed in published.items()
+        for engine, cells in [("HyPer, published", printed), *ours[workload]]
     ]
-    return markdown_table(["workload", "engine", "", *columns], rows, right=range(3, 3 + len(columns))) if rows else ""
+    return markdown_table(["workload", "engine", *columns], rows, right=range(2, 2 + len(columns))) if rows else ""
 
 
 def _figure5_head(line: side_by_side.ThroughputLine) -> str:
@@ -327,7 +323,7 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
     ]
     rows = []
     for line in lines:
-        effect = line.effect
+        found = line.effect
         rows.append(
             [
                 line.query,
@@ -336,8 +332,8 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
                 words.published_percent(line.published_percent),
                 words.milliseconds(line.base_ms),
                 words.milliseconds(line.arm_ms),
-                words.Interval(effect.estimate, effect.low, effect.high).text if effect else words.NOTHING,
-                words.verdict_text(line.verdict, result.margin) if effect else line.reason or words.NOTHING,
+                words.Effect("run_time", found.estimate, found.low, found.high).text if found else words.NOTHING,
+                words.verdict_text(line.verdict, result.margin) if found else line.reason or words.NOTHING,
             ]
         )
     title = f"Table {number} of minhas2008 ({layout.title}); ours: {arm} against {baseline}, run {result.run}"

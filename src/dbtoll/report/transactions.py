@@ -36,16 +36,9 @@ class ArmWindows:
         return words.figure(rate.estimate, rate.low, rate.high) if rate else words.NOTHING
 
     @property
-    def overhead(self) -> str:
-        """In time per transaction."""
-        c = self.comparison
-        return words.Interval(c.estimate, c.low, c.high).text if c else "baseline"
-
-    @property
-    def drop(self) -> str:
-        """In throughput, as papers print it."""
-        drop = self.comparison.drop if self.comparison else None
-        return words.Interval(drop.estimate, drop.low, drop.high).text if drop else words.NOTHING
+    def difference(self) -> str:
+        """Of its throughput from the baseline's."""
+        return words.effect(self.comparison).text if self.comparison else "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ class AtLevels:
 def groups(result: Result) -> list[AtLevels]:
     """For each combination of levels; empty where the workload is of statements."""
     varied = words.varied_factors(each.levels for each in result.windows)
-    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if c.metric == "throughput"}
+    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if words.is_throughput(c.metric)}
     by_levels: dict[str, list[WindowsResult]] = {}
     for each in result.windows:
         by_levels.setdefault(words.levels_text(each.levels, varied), []).append(each)

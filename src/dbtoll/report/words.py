@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dbtoll.model import Outcome, Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,19 +91,113 @@ class Interval:
         """``(+0.3 %, −0.8 … 1.4)``: behind a verdict that does not itself name the figure."""
         return f"({self.value}, {self.bounds})" if self.bounds else f"({self.value})"
 
+
+_COST_LEAST = 1e-300
+"""Of a bound that says nothing: its inverse is still a number."""
+
+TIMES_FROM = 2.0
+"""A change of +200 % is said as three times: from there on people think in factors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an arm costs against its baseline, as people say it; the one form of headline, table and picture.
+
+    ``estimate``, ``low`` and ``high`` are overheads as the analysis has them (cost / baseline cost - 1, fractions), each may be
+    missing. A time is shown as it is: ``+24 %`` takes 24 % longer. Of throughput it is shown how much more or less is done in the
+    same time: an overhead of 685 % per transaction is ``-87 %``. From `TIMES_FROM` on all three are factors.
+    """
+
+    metric: str
+    estimate: float | None
+    low: float | None
+    high: float | None
+
     @property
-    def size(self) -> str:
-        """``38 % (36 … 41)``: behind a verb that already says the direction; bounds in the same direction."""
-        if self.estimate is None:
-            return NOTHING
-        if self.estimate >= 0:
-            return f"{percent(self.estimate, self.decimals, plus=False)}{f' ({self.bounds})' if self.bounds else ''}"
-        mirrored = Interval(-self.estimate, _negated(self.high), _negated(self.low))
-        return mirrored.size
+    def change(self) -> Interval:
+        """Of the quantity that is shown: what is done in the same time, or the time; minus 1."""
+        if not is_throughput(self.metric):
+            return Interval(self.estimate, self.low, self.high)
+        costs = (None if each is None else max(1 + each, _COST_LEAST) for each in (self.estimate, self.high, self.low))
+        return Interval(*(None if cost is None else 1 / cost - 1 for cost in costs))
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is only known that the cost is no less than ``low``."""
+        return self.estimate is None and self.low is not None and self.high is None
+
+    @property
+    def value(self) -> str:
+        """``+24.0 %``, ``−87 %``, ``10.8×``; ``at least 24 % longer``."""
+        if self.is_bound:
+            return self._size
+        return f"{self._factors[0]}×" if self._is_factor and self.estimate is not None else self.change.value
+
+    @property
+    def bounds(self) -> str:
+        """``21.0 … 27.0``, in the form of `value`; empty if there is no interval."""
+        if self.low is None or self.high is None:
+            return ""
+        return " … ".join(self._factors[-2:]) if self._is_factor else self.change.bounds
+
+    @property
+    def text(self) -> str:
+        """``+24.0 % (21.0 … 27.0)``"""
+        return f"{self.value} ({self.bounds})" if self.bounds else self.value
+
+    @property
+    def inside(self) -> str:
+        """``(+0.3 %, −0.8 … 1.4)``: behind a verdict that does not itself name the figure."""
+        return f"({self.value}, {self.bounds})" if self.bounds else f"({self.value})"
+
+    @property
+    def said(self) -> str:
+        """``takes 24.0 % longer``, ``takes 10.8 times as long``, ``does 87 % less``, ``takes at least 24 % longer``."""
+        return f"{_verb(self.metric)} {self._size}" if self._known else NOTHING
+
+    @property
+    def said_bounds(self) -> str:
+        """Those of `said`, in the same direction: ``21.0 … 27.0``."""
+        change = self.change
+        if change.estimate is None or change.estimate >= 0 or change.low is None or change.high is None:
+            return self.bounds
+        return Interval(None, -change.high, -change.low).bounds
+
+    @property
+    def _size(self) -> str:
+        change, before = self._known[0], "at least " if self.is_bound else ""
+        more, less, as_much = (
+            ("more", "less", "as much") if is_throughput(self.metric) else ("longer", "less time", "as long")
+        )
+        if self._is_factor:
+            return f"{before}{self._factors[0]} times {as_much}"
+        return f"{before}{percent(abs(change), self.change.decimals, plus=False)} {more if change >= 0 else less}"
+
+    @property
+    def _is_factor(self) -> bool:
+        return bool(self._known) and self._known[0] >= TIMES_FROM
+
+    @property
+    def _factors(self) -> tuple[str, ...]:
+        return figures(*(1 + each for each in self._known))
+
+    @property
+    def _known(self) -> list[float]:
+        change = self.change
+        return [each for each in (change.estimate, change.low, change.high) if each is not None]
 
 
-def _negated(value: float | None) -> float | None:
-    return None if value is None else -value
+def effect(found: Comparison) -> Effect:
+    """Of a comparison, with its own interval."""
+    return Effect(found.metric, found.estimate, found.low, found.high)
+
+
+def _verb(metric: str) -> str:
+    if is_throughput(metric):
+        return "does"
+    if metric.startswith("response_p"):
+        return "answers take"
+    return "an event takes" if metric == "event_time" else "takes"
 
 
 def p_value(p: float | None) -> str:
@@ -115,12 +209,18 @@ def p_value(p: float | None) -> str:
 
 def figure(value: float, low: float | None = None, high: float | None = None) -> str:
     """``27 700 (27 100 … 28 300)``: any quantity, by the same rule of digits; three significant ones without bounds."""
-    if low is None or high is None:
-        return _rounded(value, 2 - math.floor(math.log10(abs(value))) if value else 0)
-    half = (high - low) / 2
-    digits = min(_DECIMALS_MAX, 1 - math.floor(math.log10(half))) if half > 0 and math.isfinite(half) else 0
-    text, *bounds = (_rounded(each, digits) for each in (value, low, high))
-    return f"{text} ({bounds[0]} … {bounds[1]})"
+    text, *bounds = figures(value) if low is None or high is None else figures(value, low, high)
+    return f"{text} ({' … '.join(bounds)})" if bounds else text
+
+
+def figures(*values: float) -> tuple[str, ...]:
+    """A value, or with its two bounds, or these alone: each with the same digits."""
+    half = (values[-1] - values[-2]) / 2 if len(values) > 1 else math.nan
+    if math.isnan(half):
+        digits = 2 - math.floor(math.log10(abs(values[0]))) if values[0] else 0
+    else:
+        digits = min(_DECIMALS_MAX, 1 - math.floor(math.log10(half))) if half > 0 and math.isfinite(half) else 0
+    return tuple(_rounded(each, digits) for each in values)
 
 
 def _rounded(value: float, digits: int) -> str:
@@ -327,7 +427,7 @@ _ESTIMANDS = {
 
 def estimand_text(estimand: str, metric: str = "run_time") -> str:
     """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"; of transactions all of them together."""
-    if estimand == "geomean" and metric == "throughput":
+    if estimand == "geomean" and is_throughput(metric):
         return "all transactions"
     text = _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
     asked = "transactions" if metric.startswith("response_p") else "probes" if metric == "event_time" else "queries"
@@ -340,13 +440,16 @@ def query_of(estimand: str) -> str | None:
 
 
 def metric_text(metric: str) -> str:
-    """``run_time`` is "run time", ``run_time_2`` "run 2 on a new connection"."""
+    """What is shown of a metric: ``run_time`` is "run time", of ``time_per_transaction`` it is "throughput" (`Effect`)."""
     if metric.startswith("run_time_"):
         return f"run {metric.removeprefix('run_time_')} on a new connection"
     if metric.startswith("response_p"):
         percentile = metric.removeprefix("response_p")
         return "median response time" if percentile == "50" else f"response time, {percentile}th percentile"
-    names = {"run_time": "run time", "connect_time": "time to connect", "event_time": "cost of an event"}
+    names = {
+        "run_time": "run time", "connect_time": "time to connect", "event_time": "cost of an event",
+        TIME_PER_TRANSACTION: "throughput",
+    }  # fmt: skip
     return names.get(metric, metric.replace("_", " "))
 
 
@@ -384,8 +487,8 @@ def causes(counts: Mapping[str, int]) -> str:
 
 
 def is_throughput(metric: str) -> bool:
-    """Whether more is better. Its overhead is baseline over value minus 1 (docs/GLOSSARY.md)."""
-    return metric.startswith(("throughput", "tpm", "tps")) or metric.endswith(("_per_s", "throughput"))
+    """Whether the metric, a cost as all are, is the inverse of what is done in a second: then people speak of that."""
+    return metric == TIME_PER_TRANSACTION
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
@@ -414,40 +517,29 @@ class Phrase:
         return self.lead + self.rest
 
 
-def _times_as(effect: Interval, metric: str) -> str:
-    """From a doubling on, people think in factors."""
-    if effect.estimate is None or effect.estimate < 1:
-        return ""
-    factor = number(1 + effect.estimate, 1)
-    return f": the baseline does {factor} times as much" if is_throughput(metric) else f": {factor} times as long"
-
-
 def meaning(metric: str, baseline: str) -> str:
-    """What an overhead says, for the line under the headlines."""
+    """What a figure says, for the line under the headlines."""
+    if is_throughput(metric):
+        return f"{MINUS}10{THIN}% means that 10{THIN}% less is done than in {baseline} in the same time."
     if metric.startswith("response_p"):
         return f"+10{THIN}% means that the {metric_text(metric)} is 10{THIN}% longer than in {baseline}."
-    if is_throughput(metric):
-        return f"+10{THIN}% means that {baseline} does 10{THIN}% more in the same time."
-    if metric == "event_time":
-        return f"+10{THIN}% means that an event takes 10{THIN}% longer than in {baseline}."
-    return f"+10{THIN}% means that the same work takes 10{THIN}% longer than in {baseline}."
+    what = "an event" if metric == "event_time" else "the same work"
+    return f"+10{THIN}% means that {what} takes 10{THIN}% longer than in {baseline}."
 
 
-def verdict_phrase(comparison: Comparison, margin_fraction: float) -> Phrase:
+def verdict_phrase(verdict: str, found: Effect, margin_fraction: float, reason: str | None) -> Phrase:
     """The verdict with its figures."""
-    effect = Interval(comparison.estimate, comparison.low, comparison.high)
-    if effect.estimate is None:
-        return Phrase("no figure", f": {comparison.reason or _NO_REASON}")
-    match comparison.verdict:
+    if found.is_bound:
+        return Phrase(found.said, f": {reason or _NO_REASON}")
+    if found.estimate is None:
+        return Phrase("no figure", f": {reason or _NO_REASON}")
+    match verdict:
         case Verdict.LOSES | Verdict.GAINS:
-            value, _, bounds = effect.size.partition(" (")
-            rest = f" ({bounds}" if bounds else ""
-            return Phrase(f"{comparison.verdict} {value}", rest + _times_as(effect, comparison.metric))
+            return Phrase(found.said, f" ({found.said_bounds})" if found.said_bounds else "")
         case Verdict.NO_DIFFERENCE:
-            return Phrase(f"no difference within {margin(margin_fraction)}", f" {effect.inside}")
+            return Phrase(f"no difference within {margin(margin_fraction)}", f" {found.inside}")
         case _:
-            why = comparison.reason or "more rounds would be needed"
-            return Phrase("cannot tell", f" {effect.inside}: {why}")
+            return Phrase("cannot tell", f" {found.inside}: {reason or 'more rounds would be needed'}")
 
 
 NOISE_FLOOR = "Noise floor"
@@ -456,13 +548,14 @@ NOISE_LEAD = "two identical copies differ by"
 
 def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
     """What the second copy of the baseline shows (A/A). ``widened_by``: fraction added to every interval, 0 if none."""
-    effect = Interval(comparison.estimate, comparison.low, comparison.high)
-    if effect.estimate is None:
+    found = effect(comparison)
+    if found.estimate is None:
         return Phrase("not known", f": {comparison.reason or _NO_REASON}")
-    rest = f" ({effect.bounds})" if effect.bounds else ""
+    rest = f" ({found.bounds})" if found.bounds else ""
     if widened_by:
-        rest += f": more than chance, so {percent(widened_by, effect.decimals, plus=False)} was added to every interval"
-    return Phrase(f"{NOISE_LEAD} {effect.value}", rest)
+        by = abs(Effect(comparison.metric, widened_by, None, None).change.estimate or 0.0)
+        rest += f": more than chance, so {percent(by, found.change.decimals, plus=False)} was added to every interval"
+    return Phrase(f"{NOISE_LEAD} {found.value}", rest)
 
 
 _NO_REASON = "the run does not say why"
@@ -503,7 +596,7 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         same = (c for c in result.comparisons if (c.levels, c.metric) == (comparison.levels, comparison.metric))
         widened = max((c.widened_by for c in same), default=0.0)
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
-    phrase = verdict_phrase(comparison, result.margin)
+    phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, comparison.reason)
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
     return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
@@ -558,25 +651,19 @@ def headlines(result: Result) -> list[Headline]:
 
 
 def contrasts(result: Result) -> list[str]:
-    """``QEMU: a connection per statement costs 31 % (28 … 34) more than one connection, beside native``."""
+    """``QEMU: a connection per statement, not one connection, beyond what that does to native: takes 31 % longer (28 … 34)``"""
     varied = varied_factors(c.levels for c in result.comparisons)
-    return [_contrast(each, result.margin, varied) for each in result.contrasts if each.estimate is not None]
+    return [_contrast(each, result, varied) for each in result.contrasts if each.estimate is not None]
 
 
-def _contrast(each: Contrast, margin_fraction: float, varied: Sequence[str]) -> str:
+def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     others = levels_text(each.levels, varied)
     level, against = (_LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
-    effect = Interval(each.estimate, each.low, each.high)
-    where = f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}"
-    beside = f"than {against} does, compared with {each.baseline}"
-    match each.verdict:
-        case Verdict.LOSES:
-            return f"{where} costs {effect.size} more {beside}"
-        case Verdict.GAINS:
-            return f"{where} costs {effect.size} less {beside}"
-        case Verdict.NO_DIFFERENCE:
-            return f"{where} costs as much as {against} does within {margin(margin_fraction)} {effect.inside}"
-    return f"{where}: cannot tell whether it costs more {beside} {effect.inside}"
+    found = Effect(result.main_metric, each.estimate, each.low, each.high)
+    return (
+        f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
+        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, None)}"
+    )
 
 
 def changed_plans(result: Result) -> list[str]:
@@ -594,10 +681,8 @@ def changed_plans(result: Result) -> list[str]:
         for c in result.comparisons:
             if has_figures and (c.arm, c.estimand) == (arm, "geomean_same_plans"):
                 where = f" ({levels})" if (levels := levels_text(c.levels, varied)) else ""
-                effect = (
-                    Interval(c.estimate, c.low, c.high).text if c.estimate is not None else f"no figure: {c.reason}"
-                )
-                lines.append(f"{arm}{where}, the other queries alone: {effect}")
+                text = effect(c).text if c.estimate is not None else f"no figure: {c.reason}"
+                lines.append(f"{arm}{where}, the other queries alone: {text}")
     return lines
 
 
