@@ -5,14 +5,39 @@ from __future__ import annotations
 import math
 import socket
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dbtoll.errors import DbtollError
 from dbtoll.model import Arm, Experiment, Pace, Step
-from dbtoll.selfbench import aa, agreement, driver, here, null_server, peers, switch, turns
+from dbtoll.selfbench import Bound, Certificate, aa, agreement, driver, here, null_server, peers, switch, turns
 from dbtoll.store.schema import Timing, Visit
+
+CERTIFICATE = Certificate(
+    "ledger",
+    {"unexplained_fraction": 0.256, "planted_error": 0.006, "arms": None},
+    {"unexplained_fraction": Bound(most=0.2), "planted_error": Bound(most=0.05), "arms": Bound(least=3)},
+)
+
+
+def test_a_certificate_whose_bounds_do_not_hold_says_so_at_its_head() -> None:
+    sentence = (
+        "This certificate does not hold: unexplained_fraction is 0.256 and should be at most 0.2; "
+        "arms is not known and should be at least 3."
+    )
+    assert CERTIFICATE.as_text().splitlines()[0] == sentence
+    told = CERTIFICATE.as_json()
+    assert list(told)[:3] == ["name", "holds", "failure"]
+    assert (told["holds"], told["failure"]) == (False, sentence)
+
+
+def test_a_certificate_that_holds_begins_with_its_figures() -> None:
+    held = replace(CERTIFICATE, bounds={"planted_error": Bound(most=0.05)})
+    assert held.as_text().splitlines()[0].startswith("unexplained_fraction: 0.256")
+    assert (held.as_json()["holds"], held.as_json()["failure"]) == (True, None)
+
 
 LEVELS = {"temperature": "warm", "connection": "one", "protocol": "simple"}
 

@@ -50,12 +50,31 @@ class Certificate:
         """Whether every bounded figure is within its bound."""
         return all(bound.holds(self.figures.get(name)) for name, bound in self.bounds.items())
 
+    @property
+    def failure(self) -> str | None:
+        """One sentence: which figures are out of their bounds; None where none is."""
+        out = [
+            f"{name} is {_shown(self.figures.get(name))} and should be {bound}"
+            for name, bound in self.bounds.items()
+            if not bound.holds(self.figures.get(name))
+        ]
+        return f"This certificate does not hold: {'; '.join(out)}." if out else None
+
     def as_json(self) -> Json:
+        """What does not hold stands at the head."""
         bounds = {name: {"most": bound.most, "least": bound.least} for name, bound in self.bounds.items()}
-        return {"name": self.name, "figures": self.figures, "bounds": bounds, "facts": self.facts}
+        return {
+            "name": self.name,
+            "holds": self.holds(),
+            "failure": self.failure,
+            "figures": self.figures,
+            "bounds": bounds,
+            "facts": self.facts,
+        }
 
     def as_text(self) -> str:
-        lines = []
+        """A line for each figure; what does not hold stands at the head."""
+        lines = [self.failure] if self.failure else []
         for name, figure in self.figures.items():
             bound = self.bounds.get(name)
             held = "" if bound is None else f"  ({bound}: {'holds' if bound.holds(figure) else 'DOES NOT HOLD'})"
@@ -65,6 +84,8 @@ class Certificate:
 
 def _shown(figure: Any) -> str:
     match figure:
+        case None:
+            return "not known"
         case float():
             return f"{figure:.4g}"
         case dict():
