@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec import structs
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis import result as results
-from dbtoll.analysis.booking import CACHES, TRANSLATION, USER_MODE, Book
+from dbtoll.analysis.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, Book, Events
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.samples import levels_key
@@ -25,7 +26,7 @@ from dbtoll.selfbench import ledger, predict
 from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Fingerprint, Record, Start, Visit
+from dbtoll.store.schema import Fingerprint, Record, Start, Timing, Visit
 
 
 def measured(text: str, folder: Path) -> Run:
@@ -112,6 +113,63 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
     )
     in_user_mode = sum(each.cost_ns for each in found.items if each.amount.name in (USER_MODE, CACHES, TRANSLATION))
     assert in_user_mode == pytest.approx(1.2 * wanted, rel=0.01)
+
+
+def of_planted(run: Run, told: Callable[[Visit], Visit]) -> Run:
+    """The same history, but for visits of the planted arm."""
+
+    def changed(record: Record) -> Record:
+        return told(record) if isinstance(record, Visit) and record.arm == "planted" else record
+
+    return replace(
+        run, attempts=tuple(replace(each, records=tuple(map(changed, each.records))) for each in run.attempts)
+    )
+
+
+def with_calls_by_the_clock(visit: Visit) -> Visit:
+    """Of the calls that are counted half come by the clock, and the passes count in a quarter of the time that they took."""
+    if visit.counts is None or not visit.counts.get("calls", {}).get("executions"):
+        return visit
+    told = visit.counts["calls"]
+    counted = {name: {**call, "background": call["count"] // 2} for name, call in told["counted"].items()}
+    calls = {**told, "counted": counted, "elapsed_ns": told["elapsed_ns"] // 4}
+    return structs.replace(visit, counts={**visit.counts, "calls": calls})
+
+
+def tripled(visit: Visit) -> Visit:
+    """A timed visit whose executions take three times as long."""
+    if visit.counts is not None or visit.batches is not None:
+        return visit
+
+    def later(timing: Timing) -> Timing:
+        return structs.replace(timing, end_ns=timing.start_ns + 3 * (timing.end_ns - timing.start_ns))
+
+    return structs.replace(visit, executions=tuple(map(later, visit.executions)))
+
+
+def test_no_measured_time_of_an_arm_enters_what_is_explained_or_predicted(planted: Run) -> None:
+    clocked = of_planted(planted, with_calls_by_the_clock)
+    book, slower = (Book(Measured(run)) for run in (clocked, of_planted(clocked, tripled)))
+    levels = book.measured.levels[0]
+    before, after = (each.ledgers("planted", levels) for each in (book, slower))
+    assert [each.query for each in before] == [each.query for each in after]
+    for own, other in zip(before, after, strict=True):
+        assert other.overhead_ns == pytest.approx(3 * own.overhead_ns + 2 * own.baseline_ns)
+        for item, same in zip(own.items, other.items, strict=True):
+            assert same.explained_ns == pytest.approx(item.explained_ns, rel=1e-12)
+    assert slower.predicted("planted", levels) == book.predicted("planted", levels)
+
+
+def test_what_comes_by_the_clock_comes_in_the_time_that_the_ledger_foretells(planted: Run) -> None:
+    book = Book(Measured(of_planted(planted, with_calls_by_the_clock)))
+    levels = book.measured.levels[0]
+    for each in book.ledgers("planted", levels):
+        (calls,) = (item for item in each.items if item.name == OTHER_CALLS.name)
+        told = (Events.counted(counts) for _, counts in sorted(book.counts("planted", levels, each.query).items()))
+        asked, per_ns, _ = np.array([events.of(OTHER_CALLS.name) for events in told]).T
+        time_ns = each.baseline_ns + sum(item.explained_ns for item in each.items)
+        assert np.all(per_ns * time_ns > 1)
+        assert calls.count == pytest.approx(asked + per_ns * time_ns, rel=1e-9)
 
 
 def test_a_query_with_another_plan_is_left_out_and_named(planted: Run, result: Result) -> None:

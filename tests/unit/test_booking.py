@@ -43,8 +43,8 @@ def test_faults_that_nobody_told_apart_are_one_item() -> None:
 
 def test_what_a_timed_execution_had_is_believed_before_what_another_one_had() -> None:
     counted = {"processes": told(1, minor_faults=800, voluntary_switches=None, involuntary_switches=None)}
-    assert Events.counted(counted, MS, faults=3.0).counts["page faults"] == 3
-    assert Events.counted(counted, MS).counts["page faults"] == 800
+    assert Events.counted(counted, faults=3.0).counts["page faults"] == 3
+    assert Events.counted(counted).counts["page faults"] == 800
 
 
 def test_what_an_arm_cannot_count_is_as_often_there_as_in_the_baseline() -> None:
@@ -69,8 +69,8 @@ def test_what_an_arm_cannot_count_is_as_often_there_as_in_the_baseline() -> None
         "processes": told(2, minor_faults=None, voluntary_switches=None, involuntary_switches=None),
         "calls": {"missing": "ptrace: Operation not permitted"},
     }
-    assert Events.counted(sandbox, MS, native) == Events.counted(native, MS)
-    found = Events.counted(native, MS).counts
+    assert Events.counted(sandbox, native) == Events.counted(native)
+    found = Events.counted(native).counts
     assert found["files: sizes asked for"] == 5
     assert found["files: opened"] == 3
     # One recvfrom more than the round trip's, one close more than the opened files', getpid.
@@ -81,7 +81,7 @@ def test_what_an_arm_cannot_count_is_as_often_there_as_in_the_baseline() -> None
 def test_a_call_costs_what_it_costs_in_a_row_or_alone() -> None:
     calls = {"lseek": {"count": 8, "alone": 2}, "pread64": {"count": 2, "alone": 2}, "read": {"count": 2, "alone": 0}}
     native = {"calls": {"executions": 2, "round_trips": 0, "elapsed_ns": 2 * MS, "counted": calls}}
-    found = Events.counted(native, MS)
+    found = Events.counted(native)
     assert found.counts["files: read"] == 2
     assert found.alone == {"files: sizes asked for": 0.25, "files: read": 0.5}
     costs = Costs(np.array([10.0]), np.array([50.0]), found.alone["files: sizes asked for"])
@@ -89,28 +89,30 @@ def test_a_call_costs_what_it_costs_in_a_row_or_alone() -> None:
     # Where looking on delays so much that all of them seem to come alone, the baseline is believed.
     delayed = {name: {"count": call["count"], "alone": call["count"]} for name, call in calls.items()}
     guest = {"calls": {**native["calls"], "counted": delayed}}
-    assert Events.counted(guest, MS, native).alone == found.alone
+    assert Events.counted(guest, native).alone == found.alone
 
 
 def test_what_comes_by_the_clock_comes_as_often_in_the_same_time() -> None:
     calls = {"pwrite64": {"count": 30, "background": 20}, "lseek": {"count": 10, "background": 0}}
     # Ten executions in a pass that was slowed down to 4 ms for each: of the 20 calls there are 5 in every 10 ms.
     counted = {"calls": {"executions": 10, "round_trips": 0, "elapsed_ns": 40 * MS, "counted": calls}}
-    assert Events.counted(counted, MS).counts["files: written"] == pytest.approx(1 + 0.5)
-    assert Events.counted(counted, 4 * MS).counts["files: written"] == pytest.approx(1 + 2)
-    assert Events.counted(counted, MS).counts["files: sizes asked for"] == 1
+    found = Events.counted(counted)
+    assert found.counts["files: written"] == pytest.approx(1)
+    assert found.per_ns["files: written"] * 10 * MS == pytest.approx(5)
+    assert found.of("files: sizes asked for") == (1, 0, 0.5)
+    assert found.of("files: opened") == (0, 0, 0.5)
 
 
 def test_a_page_fault_costs_what_it_costs_in_a_row_or_alone() -> None:
     faults = {"executions": 1, "round_trips": 1, "counted": {"file": 8, "copy": 0, "alone": {"file": 2, "copy": 0}}}
     native = {"faults": faults}
-    assert Events.counted(native, MS).alone == {"page faults: files": 0.25}
-    assert Events.counted({"faults": {"missing": "no tracepoints"}}, MS, native).alone == {"page faults: files": 0.25}
+    assert Events.counted(native).alone == {"page faults: files": 0.25}
+    assert Events.counted({"faults": {"missing": "no tracepoints"}}, native).alone == {"page faults: files": 0.25}
 
 
 def test_nothing_is_known_of_rows_in_a_history_without_them() -> None:
     calls = {"executions": 1, "round_trips": 0, "elapsed_ns": MS, "counted": {"lseek": {"count": 8}}}
-    assert Events.counted({"calls": calls}, MS).alone == {}
+    assert Events.counted({"calls": calls}).alone == {}
 
 
 def test_a_query_is_slowed_down_like_probes_whose_time_is_spread_as_its_own() -> None:

@@ -1,19 +1,19 @@
 """From a run that explains to its ledgers: which counted event costs what a probe found (docs/METHOD.md, "Ledgers").
 
-Counts come from the counting passes, costs from the probed ones, both of the same rounds; of the timed ones only the difference
-that is to be explained and, of the baseline, the time that a statement spends in user mode.
+Counts come from the counting passes, costs from the probed ones, both of the same rounds; of the timed ones only the page faults,
+the difference that is to be explained and, of the baseline, the time that a statement takes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dbtoll.analysis import stats
-from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, span, totals, unexplained_fraction
+from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, foretold_ns, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
 from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
@@ -266,15 +266,10 @@ class Book:
         for query in whole if rounds else ():
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
             faults, own_faults = (self._faults_of(side, levels, query) for side in (arm, self.baseline))
-            events_of = [
-                Events.counted(own[query][number], time_ns, faults=own_faults.get(number))
-                for number, time_ns in zip(rounds, native_ns, strict=True)
-            ]
+            events_of = [Events.counted(own[query][number], faults=own_faults.get(number)) for number in rounds]
             arm_events = [
-                Events.counted(
-                    counted[query][number], time_ns, own[query][number], faults.get(number, own_faults.get(number))
-                )
-                for number, time_ns in zip(rounds, arm_ns, strict=True)
+                Events.counted(counted[query][number], own[query][number], faults.get(number, own_faults.get(number)))
+                for number in rounds
             ]
             items = self._items(arm, rounds, native_ns, arm_events, events_of, self.spread((levels_key(levels), query)))
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
@@ -292,10 +287,7 @@ class Book:
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
                 faults = self._faults_of(self.baseline, levels, query)
-                events_of = [
-                    Events.counted(own[number], time_ns, faults=faults.get(number))
-                    for number, time_ns in zip(rounds, native_ns, strict=True)
-                ]
+                events_of = [Events.counted(own[number], faults=faults.get(number)) for number in rounds]
                 spread = self.spread((levels_key(levels), query))
                 items = self._items(arm, rounds, native_ns, events_of, events_of, spread, foretold=True)
                 factors = 1 + sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
@@ -335,28 +327,36 @@ class Book:
         *,
         foretold: bool = False,
     ) -> tuple[Item, ...]:
-        """``spread``: see `spread`. ``foretold``: the events are the baseline's, so what it maps in one fault may be many faults in
-        the arm: as many as it maps where they come in a row, for then the pages are used in order."""
-        items = []
+        """``native_ns``: measured, of the baseline; in the arm what comes by the clock comes in the time that the items themselves
+        foretell. ``spread``: see `spread`. ``foretold``: the events are the baseline's, so what it maps in one fault may be many
+        faults in the arm: as many as it maps where they come in a row, for then the pages are used in order."""
+        items: list[Item] = []
+        rates: list[Floats] = []
         kernel_ns = np.zeros(len(rounds))
         for kind in KERNEL:
-            count, baseline_count = (
-                np.array([each.counts.get(kind.name, 0.0) for each in side]) for side in (arm_events, base_events)
+            (count, rate, alone), (baseline_count, baseline_rate, baseline_alone) = (
+                np.array([each.of(kind.name) for each in side]).T for side in (arm_events, base_events)
             )
-            alone, baseline_alone = (
-                np.array([each.alone.get(kind.name, 0.5) for each in side]) for side in (arm_events, base_events)
-            )
+            baseline_count = baseline_count + baseline_rate * native_ns
             if foretold and kind in WITH_PAGES_AROUND:
                 cost = self._cost(arm, (*kind.probes, AROUND), rounds, 1 - alone)
             else:
                 cost = self._cost(arm, kind.probes, rounds, alone)
             baseline_cost = self._cost(self.baseline, kind.probes, rounds, baseline_alone)
-            if cost is None or baseline_cost is None or not (count.any() or baseline_count.any()):
+            if cost is None or baseline_cost is None or not (count.any() or rate.any() or baseline_count.any()):
                 continue
             items.append(Item(kind.name, count, baseline_count, cost, baseline_cost))
+            rates.append(rate)
             kernel_ns += baseline_count * baseline_cost.ns
-        user_ns = np.maximum(native_ns - kernel_ns, 0.0)
-        return (*items, *self._user_mode(arm, rounds, user_ns, spread))
+        user_mode = self._user_mode(arm, rounds, np.maximum(native_ns - kernel_ns, 0.0), spread)
+        nothing = np.zeros(len(rounds))
+        arm_ns = foretold_ns(
+            native_ns,
+            sum((item.explained_ns for item in (*items, *user_mode)), nothing),
+            sum((rate * item.cost.ns for rate, item in zip(rates, items, strict=True)), nothing),
+        )
+        timed = [replace(item, count=item.count + rate * arm_ns) for rate, item in zip(rates, items, strict=True)]
+        return (*timed, *user_mode)
 
     def _probed(self, arm: str, name: str, rounds: Sequence[int]) -> Floats | None:
         """What an event costs, per round; a round without the probe gets its mean over the others: costs differ little from start
@@ -469,19 +469,22 @@ def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Of one execution, by item. ``counts``: how many; what was counted nowhere is not there. ``alone``: which share of them come
-    alone and not in a row, where that was looked at."""
+    """Of one execution, by item. ``counts``: how many; ``per_ns``: how many more in each ns that it takes, for some come by the
+    clock; what was counted nowhere is in neither. ``alone``: which share of them come alone and not in a row, where that was
+    looked at."""
 
     counts: Mapping[str, float]
+    per_ns: Mapping[str, float]
     alone: Mapping[str, float]
 
+    def of(self, item: str) -> tuple[float, float, float]:
+        """The three of one item."""
+        return self.counts.get(item, 0.0), self.per_ns.get(item, 0.0), self.alone.get(item, 0.5)
+
     @classmethod
-    def counted(
-        cls, counts: Json, time_ns: float, otherwise: Json | None = None, faults: float | None = None
-    ) -> Events:
-        """By the collectors. ``time_ns``: of a timed execution, in which what comes by the clock comes as often as in so much of a
-        counting pass. ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same program.
-        ``faults``: of a timed execution, where that is known."""
+    def counted(cls, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
+        """By the collectors. ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same
+        program. ``faults``: of a timed execution, where that is known."""
         otherwise = otherwise or {}
         found: dict[str, float] = {}
         processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
@@ -501,10 +504,11 @@ class Events:
             if read_bytes and places is not None:
                 alone[DEVICE_READS.name] = min(1.0, places / found[DEVICE_READS.name])
         if not (calls := _first_calls(counts, otherwise)):
-            return cls(found, alone)
+            return cls(found, {}, alone)
+        asked, by_clock = _calls(calls)
         # Looking on delays calls, in the baseline the least: in a guest all of them would come alone.
         least_delayed = _first_calls(otherwise, counts)
-        return cls(found | _calls(calls, time_ns), alone | _calls_alone(least_delayed))
+        return cls(found | asked, by_clock, alone | _calls_alone(least_delayed))
 
 
 def _first_calls(*counts: Json) -> Json:
@@ -532,15 +536,21 @@ def _places_read(told: Json) -> float | None:
     return float(most["count"] - most["sequential"]) / float(told["executions"])
 
 
-def _calls(told: Json, time_ns: float) -> dict[str, float]:
-    """Item -> how many system calls of an execution that takes so long are of it."""
-    by_clock = time_ns / told["elapsed_ns"] if told["elapsed_ns"] else 0.0
-    left = {}
+def _calls(told: Json) -> tuple[dict[str, float], dict[str, float]]:
+    """Item -> how many system calls of an execution are of it, and how many come by the clock in each ns, whoever is served."""
+    asked, by_clock = {}, {}
     for name, call in told["counted"].items():
         background = call.get("background", 0)  # not in a history from before that was told apart
-        left[name] = (call["count"] - background) / told["executions"] + background * by_clock
+        asked[name] = (call["count"] - background) / told["executions"]
+        by_clock[name] = background / told["elapsed_ns"] if told["elapsed_ns"] else 0.0
     for name in EXCHANGE:
-        left[name] = max(0.0, left.get(name, 0.0) - told["round_trips"] / told["executions"])
+        asked[name] = max(0.0, asked.get(name, 0.0) - told["round_trips"] / told["executions"])
+    return _by_kind(asked), _by_kind(by_clock)
+
+
+def _by_kind(calls: dict[str, float]) -> dict[str, float]:
+    """Item -> how many of the system calls, which are told by their names, are of it."""
+    left = dict(calls)
     found = {kind.name: sum(left.pop(name, 0.0) for name in names) for kind, names in KINDS_OF_CALLS.items()}
     # The probe of an opened file closes it.
     left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
