@@ -32,6 +32,12 @@ class SpecError(DbtollError):
     exit_code = 65  # EX_DATAERR
 
 
+class ImageError(DbtollError):
+    """A system image or a kernel package is damaged, made in bad faith, or of a form that cannot be read."""
+
+    exit_code = 65  # EX_DATAERR
+
+
 class RunFolderError(DbtollError):
     """A run folder is incomplete, damaged or of another schema; names file and line."""
 

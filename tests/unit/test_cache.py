@@ -186,6 +186,30 @@ def test_a_damaged_manifest_names_the_directory_to_remove(tmp_path: Path) -> Non
     assert str(entry.content.parent) in caught.value.mend
 
 
+def test_what_a_build_left_is_removed_however_deep(tmp_path: Path) -> None:
+    left = tmp_path / "kind/key.building"
+    left.mkdir(parents=True)
+    handle = os.open(left, os.O_RDONLY)
+    for _ in range(1700):
+        os.mkdir("d", dir_fd=handle)
+        handle = (os.open("d", os.O_RDONLY, dir_fd=handle), os.close(handle))[0]
+    os.close(handle)
+    Cache(tmp_path).sweep()
+    assert not left.exists()
+
+
+def test_removing_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/data").write_text("data")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/link").symlink_to(tmp_path / "precious")
+    remove_tree(tmp_path / "tree")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    remove_tree(tmp_path / "link")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious"]
+    assert (tmp_path / "precious/data").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 def test_nothing_is_removed_through_a_mount(tmp_path: Path) -> None:
     precious, tree = tmp_path / "precious", tmp_path / "tree with a space"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbtoll.errors import DbtollError, UsageError
+from dbtoll.errors import DbtollError, ImageError, UsageError
+from dbtoll.images import kernel
 from dbtoll.images.kernel import Module, keep
-from dbtoll.images.oci import ImageError
 from dbtoll.kernel_modules import load_order
 
 RELEASE = "6.1.0-99-cloud-amd64"
@@ -169,6 +169,26 @@ def test_a_wanted_module_that_is_nowhere_is_left_out(tmp_path: Path) -> None:
 def test_a_package_without_a_kernel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(ImageError, match="0 kernels"):
+        kept(tmp_path, "loop")
+
+
+@pytest.mark.parametrize("name", ["boot/vmlinuz-" + RELEASE, f"lib/modules/{RELEASE}/kernel/loop.ko"])
+def test_a_package_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").write_bytes(elf("depends="))
+    root = package(tmp_path / "root", {"kernel/loop.ko": elf("depends=")})
+    (root / name).unlink()
+    (root / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(ImageError, match="is no file of the package"):
+        kept(tmp_path, "loop")
+
+
+@pytest.mark.parametrize("packed", [b"", b"text", lzma.compress(elf())[:-40], lzma.compress(bytes(2 << 20))])
+def test_a_packed_module_that_is_none_is_one_clear_error(
+    tmp_path: Path, packed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "FILE_MAX_BYTES", 1 << 20)
+    package(tmp_path / "root", {"kernel/loop.ko.xz": packed})
+    with pytest.raises(ImageError, match="loop"):
         kept(tmp_path, "loop")
 
 

@@ -3,88 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import io
-import json
 import os
-import platform
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dbtoll.errors import DbtollError
+from dbtoll.errors import DbtollError, ImageError
 from dbtoll.images.cache import Cache
-from dbtoll.images.oci import ImageError, image_digest, is_oci, unpack_image
+from dbtoll.images.oci import image_digest, is_oci, unpack_image
 from dbtoll.images.system import own_image
-
-Member = tuple[str, bytes | None, dict[str, Any]]
-ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-
-
-def file(name: str, content: bytes = b"x", **more: Any) -> Member:
-    return name, content, more
-
-
-def directory(name: str, **more: Any) -> Member:
-    return name, None, {"type": tarfile.DIRTYPE, "mode": 0o755, **more}
-
-
-def link(name: str, to: str) -> Member:
-    return name, None, {"type": tarfile.SYMTYPE, "linkname": to}
-
-
-def hard_link(name: str, to: str) -> Member:
-    return name, None, {"type": tarfile.LNKTYPE, "linkname": to}
-
-
-def layer(*members: Member) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, content, more in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content or b"")
-            for key, value in more.items():
-                setattr(info, key, value)
-            tar.addfile(info, io.BytesIO(content or b""))
-    return packed.getvalue()
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def as_layout(path: Path, layers: list[bytes], *, pack: Callable[[bytes], bytes] = gzip.compress) -> Path:
-    """An OCI image layout in a directory."""
-    blobs = path / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def blob(data: bytes) -> dict[str, Any]:
-        (blobs / sha256(data)).write_bytes(data)
-        return {"digest": f"sha256:{sha256(data)}", "size": len(data)}
-
-    diff_ids = [f"sha256:{sha256(data)}" for data in layers]
-    configuration = {"config": {"Env": ["PATH=/bin"]}, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
-    manifest = {"config": blob(json.dumps(configuration).encode()), "layers": [blob(pack(data)) for data in layers]}
-    here = {**blob(json.dumps(manifest).encode()), "platform": {"os": "linux", "architecture": ARCHITECTURE}}
-    other = {"digest": "sha256:0", "platform": {"os": "plan9", "architecture": "sparc"}}
-    inner = blob(json.dumps({"manifests": [other, here]}).encode())
-    (path / "index.json").write_text(json.dumps({"manifests": [inner]}))
-    (path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return path
-
-
-def as_docker_save(path: Path, layers: list[bytes]) -> Path:
-    """What ``docker save`` wrote before version 25."""
-    configuration = json.dumps({"rootfs": {"diff_ids": [f"sha256:{sha256(data)}" for data in layers]}}).encode()
-    names = [f"{index}/layer.tar" for index in range(len(layers))]
-    manifest = json.dumps([{"Config": "configuration.json", "RepoTags": ["x:1"], "Layers": names}]).encode()
-    members = [file("manifest.json", manifest), file("configuration.json", configuration)]
-    members += [file(name, data) for name, data in zip(names, layers, strict=True)]
-    path.write_bytes(layer(*members))
-    return path
+from tests.support.make_image import as_docker_save, as_layout, directory, file, hard_link, layer, link
 
 
 def unpacked(tmp_path: Path, *layers: bytes) -> Path:
@@ -144,53 +72,6 @@ def test_owners_are_kept(tmp_path: Path) -> None:
     image = as_layout(tmp_path / "image", [layer(directory("d", uid=70, gid=71), file("d/f", uid=72, gid=73))])
     unpack_image(image, root, set_owner=True)
     assert [(path.stat().st_uid, path.stat().st_gid) for path in (root / "d", root / "d/f")] == [(70, 71), (72, 73)]
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        [file("../outside")],
-        [file("a/../../outside")],
-        [hard_link("inside", "../outside")],
-        [file(".wh...", b"")],
-        [file("a/.wh...", b"")],
-        [hard_link("inside", "nothing")],
-        [file("a"), file("a/b")],
-        [link("a", "b"), link("b", "a"), file("a/c")],
-    ],
-)
-def test_what_leads_out_or_nowhere_is_refused(tmp_path: Path, members: list[Member]) -> None:
-    (tmp_path / "outside").write_text("precious")
-    with pytest.raises(ImageError):
-        unpacked(tmp_path, layer(*members))
-    assert (tmp_path / "outside").read_text() == "precious"
-    assert (tmp_path / "root").is_dir()
-
-
-def test_links_cannot_lead_out(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_text("precious")
-    root = unpacked(
-        tmp_path,
-        layer(
-            link("up", "../../../../../../../.." + str(outside)),
-            file("up/precious", b"spoilt"),
-            link("absolute", str(outside)),
-            file("absolute/.wh.precious", b""),
-            link("file", str(outside / "precious")),
-            file("file", b"spoilt"),
-            hard_link("stolen", "up/precious"),
-        ),
-    )
-    assert (outside / "precious").read_text() == "precious"
-    assert (root / "file").read_text() == "spoilt"
-    assert not (root / "file").is_symlink()
-
-
-def test_devices_are_left_out(tmp_path: Path) -> None:
-    root = unpacked(tmp_path, layer(("dev/sda", None, {"type": tarfile.BLKTYPE, "devmajor": 8}), file("dev/x")))
-    assert [path.name for path in (root / "dev").iterdir()] == ["x"]
 
 
 def test_damage_is_found(tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ def _fill(building: Path, build: Build) -> Json:
         remove_tree(building)
     content = building / CONTENT
     content.mkdir(parents=True, exist_ok=True)
+    content.chmod(0o755)  # it may become some program's /, whatever the caller's umask is
     try:
         return build(content)
     except BaseException as error:
@@ -236,14 +237,19 @@ def no_room(place: str, what: str, need_bytes: int, free_bytes: int) -> Unavaila
 def remove_tree(tree: Path) -> None:
     """Removes a directory and all below it; a missing one is no error. What is mounted below is unmounted first, never
     emptied: a killed build leaves mounts of the kernel's file systems, or of a directory that is not ours.
+
+    By rm, which follows no link and goes down any depth: Python's own remover ends at its recursion limit.
     """
-    mounted = [place for place in _mounts() if place.is_relative_to(tree.absolute())]
+    tree = tree.parent.resolve() / tree.name
+    mounted = [place for place in _mounts() if place.is_relative_to(tree)]
     for place in reversed(mounted):
         done = subprocess.run(["umount", str(place)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise DbtollError(f"{tree} cannot be removed: {place} is mounted: {done.stderr.strip()}", f"umount {place}")
-    if tree.exists():
-        shutil.rmtree(tree)
+    removal = ["rm", "--recursive", "--force", "--one-file-system", "--", str(tree)]
+    done = subprocess.run(removal, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise DbtollError(f"{tree} cannot be removed: {done.stderr.strip()[-400:]}", "see what keeps it: lsattr, mount")
 
 
 def _mounts() -> list[Path]:

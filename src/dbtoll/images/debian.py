@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from dbtoll.errors import Unavailable, UsageError
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, Entry
 from dbtoll.images.inspect import image_facts
-from dbtoll.images.oci import unpack_tar
+from dbtoll.images.unpacking import Bounds, unpack_layer
 from dbtoll.model import Json, Lack
 
 RECIPE_VERSION = 1
@@ -144,8 +143,8 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
             mend="the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
         )
         if target != root:
-            with tarfile.open(target) as tar:
-                unpack_tar(tar, root, set_owner=False)
+            with target.open("rb") as tar:
+                unpack_layer(tar, root, Bounds(), set_owner=False)
 
 
 def host_apt_configuration() -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import lzma
 import platform
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dbtoll.errors import UsageError
+from dbtoll.errors import ImageError, UsageError
 from dbtoll.images.cache import Cache
 from dbtoll.images.debian import SUITES, mmdebstrap
-from dbtoll.images.oci import ImageError
+from dbtoll.images.within import Root
 from dbtoll.model import Artifact, Json
 
 RECIPE_VERSION = 1
@@ -29,6 +28,9 @@ PACKAGES = {"x86_64": "linux-image-cloud-amd64", "aarch64": "linux-image-cloud-a
 """Processor -> the package that depends on the suite's newest cloud kernel: small, and made for virtual machines."""
 
 ESTIMATE_BYTES = 500 << 20
+
+FILE_MAX_BYTES = 256 << 20
+"""Of a package's files, unpacked. Kernels have about 10 MB, the largest modules 5."""
 
 MODULES = (
     *("virtio_pci", "virtio_mmio", "virtio_blk", "virtio_scsi", "sd_mod", "virtio_console", "virtio_net", "virtio_rng"),
@@ -106,8 +108,8 @@ def keep(root: Path, content: Path, modules: Iterable[str], optional: Iterable[s
     Raises ImageError if there is not exactly one kernel, or one of ``modules`` is neither in it nor beside it.
     """
     kernel = Kernel.found(root)
-    shutil.copyfile(root / "boot" / f"vmlinuz-{kernel.release}", content / "vmlinuz")
-    shutil.copyfile(root / "boot" / f"config-{kernel.release}", content / "config")
+    (content / "vmlinuz").write_bytes(kernel.read(root / "boot" / f"vmlinuz-{kernel.release}"))
+    (content / "config").write_bytes(kernel.read(root / "boot" / f"config-{kernel.release}"))
     asked = [*modules, *optional]
     absent = [name for name in asked if name not in kernel.built_in and name not in kernel.files]
     if lacking := [name for name in modules if name in absent]:
@@ -191,8 +193,9 @@ def needs_of(module: Module, modules: dict[str, Module]) -> list[str]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel in an unpacked package: its modules' files and what is built in, by plain names."""
+    """A kernel in a package that was unpacked in ``root``: its modules' files and what is built in, by plain names."""
 
+    root: Path
     release: str
     files: dict[str, Path]
     built_in: set[str]
@@ -207,8 +210,12 @@ class Kernel:
                 f"{len(releases)} kernels and {len(places)} sets of modules in a package", "give another suite"
             )
         files = {plain(path.name.partition(".ko")[0]): path for path in places[0].rglob("*.ko*")}
-        listed = (places[0] / "modules.builtin").read_text(encoding="utf-8").split()
-        return cls(releases[0], files, {plain(Path(line).name.partition(".ko")[0]) for line in listed})
+        listed = _read(root, places[0] / "modules.builtin").decode("utf-8", "replace").split()
+        return cls(root, releases[0], files, {plain(Path(line).name.partition(".ko")[0]) for line in listed})
+
+    def read(self, path: Path) -> bytes:
+        """A file of the package. Raises ImageError if there is none."""
+        return _read(self.root, path)
 
     def module(self, name: str) -> Module:
         """A module, unpacked. Raises ImageError if it is no file."""
@@ -216,10 +223,30 @@ class Kernel:
         if path is None:
             raise ImageError(f"kernel {self.release} has no module {name}", "give another kernel")
         if path.suffix == ".xz":
-            return Module(name, lzma.decompress(path.read_bytes()))
+            return Module(name, _decompressed(self.read(path), name))
         if path.suffix == ".ko":
-            return Module(name, path.read_bytes())
+            return Module(name, self.read(path))
         raise ImageError(f"{path.name} is packed in a way that is not known", "give another kernel")
+
+
+def _read(root: Path, path: Path) -> bytes:
+    """Links are followed within the package alone."""
+    with Root(root) as package:
+        content = package.read(str(path.relative_to(root)), FILE_MAX_BYTES)
+    if content is None:
+        raise ImageError(f"{path.name} is no file of the package", "give another kernel")
+    return content
+
+
+def _decompressed(packed: bytes, name: str) -> bytes:
+    unpacking = lzma.LZMADecompressor()
+    try:
+        content = unpacking.decompress(packed, FILE_MAX_BYTES)
+    except lzma.LZMAError as error:
+        raise ImageError(f"module {name} is damaged: {error}", "give another kernel") from error
+    if not unpacking.eof:
+        raise ImageError(f"module {name} is cut off, or has more than {FILE_MAX_BYTES} bytes", "give another kernel")
+    return content
 
 
 def section(elf: bytes, wanted: bytes, name: str) -> bytes:

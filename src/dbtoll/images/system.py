@@ -7,6 +7,7 @@ Either Debian (``debian``), or the user's own: a directory, or an OCI image. Env
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,17 @@ from dbtoll.errors import Unavailable
 from dbtoll.images import oci
 from dbtoll.images.cache import Cache, key_of
 from dbtoll.images.debian import debian_image
-from dbtoll.images.inspect import DIRECTORIES, FILES, image_facts, tree_digest
+from dbtoll.images.inspect import (
+    DIRECTORIES,
+    FILES,
+    image_facts,
+    make_mount_points,
+    missing_mount_points,
+    tree_digest,
+)
 from dbtoll.model import Artifact, Json
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Raise it when an OCI image comes to be unpacked differently."""
 
 Progress = Callable[[str], None]
@@ -69,11 +77,9 @@ def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, J
     def build(root: Path) -> Json:
         progress(f"unpacking {path.name}")
         configuration = oci.unpack_image(path, root, set_owner=root_user)
-        for directory in DIRECTORIES:
-            (root / directory).mkdir(parents=True, exist_ok=True)
-        for file in FILES:
-            (root / file).touch()
-        env = configuration.get("config", {}).get("Env", [])
+        make_mount_points(root)
+        # Names alone: values may be secrets, and facts are passed on.
+        env = sorted(line.partition("=")[0] for line in configuration.environment)
         return {"source": f"oci {digest}", "env": env, **image_facts(root)}
 
     recipe: Json = {"version": RECIPE_VERSION, "oci": digest, "ownership": "image" if root_user else "flat"}
@@ -83,12 +89,12 @@ def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, J
 
 
 def _in_place(path: Path) -> tuple[Artifact, Json]:
-    directories = [str(path / name) for name in DIRECTORIES if not (path / name).is_dir()]
-    files = [str(path / name) for name in FILES if not (path / name).is_file()]
-    if directories or files:
+    if lacking := missing_mount_points(path):
+        directories = [shlex.quote(str(path / name)) for name in lacking if name in DIRECTORIES]
+        files = [shlex.quote(str(path / name)) for name in lacking if name in FILES]
         mends = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
-        missing = ", ".join(name.removeprefix(str(path)) for name in [*directories, *files])
-        raise Unavailable(f"the image {path} lacks mount points: {missing}", " && ".join(mends))
+        missing = ", ".join(f"/{name}" for name in lacking)
+        raise Unavailable(f"the image {path} lacks mount points (links are none): {missing}", " && ".join(mends))
     listing = tree_digest(path)
     facts: Json = {"source": f"directory {path.name}", "tree_sha256": listing, **image_facts(path)}
     return Artifact(key=key_of("image", {"directory": listing}), path=str(path)), facts
