@@ -13,11 +13,8 @@ from rich.console import Console
 
 from dbtoll import registry, spec, units
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable, UsageError
-from dbtoll.model import Arm, Experiment, Outcome
+from dbtoll.model import Arm, Experiment
 from dbtoll.plan import Plan
-
-WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
-"""Exit codes of the gate."""
 
 QUICK = "quick.toml"
 
@@ -155,24 +152,11 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
     result = report(folder, as_json=as_json)
     if experiment.max_overhead is None:
         return 0
-    code, sentence = gate(result, experiment.max_overhead)
+    from dbtoll.analysis import max_overhead
+
+    code, sentence = max_overhead.judge(result, experiment.max_overhead)
     Console(stderr=True, highlight=False).print(sentence, markup=False)
     return code
-
-
-def gate(result: Any, limit: float) -> tuple[int, str]:
-    """Whether every arm's overhead over all statements is within ``limit`` (a fraction), by its interval."""
-    rows = [c for c in result.comparisons if c.estimand == "geomean" and c.metric == result.main_metric and not c.is_aa]
-    broken = [arm.name for arm in result.arms if arm.outcome != Outcome.OK]
-    over = [c.arm for c in rows if c.low is not None and c.low > limit]
-    unclear = [c.arm for c in rows if c.high is None or c.low is None or c.low <= limit < c.high]
-    shown = f"{limit * 100:g} %"
-    if over:
-        return EXCEEDED, f"gate: exceeded: {', '.join(sorted(set(over)))} lose more than {shown}"
-    if unclear or broken or not rows:
-        names = sorted({*unclear, *broken}) or ["no arm"]
-        return CANNOT_TELL, f"gate: cannot tell whether {', '.join(names)} stays within {shown}"
-    return WITHIN, f"gate: every arm is within {shown}"
 
 
 def predict(

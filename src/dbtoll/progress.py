@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -16,7 +15,7 @@ from rich.text import Text
 from dbtoll.analysis import stopping
 from dbtoll.model import Experiment
 from dbtoll.report import words
-from dbtoll.store.schema import Visit
+from dbtoll.store.reader import Run
 
 
 class Terminal(Console):
@@ -72,9 +71,10 @@ class Progress:
         with suppress(OSError):
             self._live.update(line, refresh=True)
 
-    def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         """The interval so far, and whether it is narrow enough (analysis.stopping)."""
-        seen = stopping.look(visits, self.experiment, rounds=rounds, elapsed_s=elapsed_s, next_round_s=next_round_s)
+        rounds = len(run.counted)
+        seen = stopping.look(run, self.experiment.precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(
             f"{arm} {words.Effect(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()

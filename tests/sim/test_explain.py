@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def result(planted: Run) -> Result:
 class Impatient(Quiet):
     """Its user ends it after the first round."""
 
-    def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         os.kill(os.getpid(), signal.SIGTERM)  # an interrupt is ignored where the tests run in the background
         return None
 

@@ -10,7 +10,8 @@ from dbtoll.analysis.shape import Result
 from dbtoll.plan import Plan
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
-from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd, Visit
+from dbtoll.store.reader import Run
+from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd
 from dbtoll.store.writer import RunWriter
 
 
@@ -23,8 +24,8 @@ class Silent:
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         del round_index, doing, done, of, left_s
 
-    def decide(self, visits: list[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
-        del visits, rounds, elapsed_s, next_round_s
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        del run, elapsed_s, next_round_s
         return None
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,8 +115,8 @@ class Harm:
             self._state = "undone"
             self._undo()
 
-    def decide(self, visits: Sequence[schema.Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
-        return "enough rounds" if rounds >= ROUNDS else None
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        return "enough rounds" if len(run.counted) >= ROUNDS else None
 
 
 def nothing() -> None:

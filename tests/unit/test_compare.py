@@ -29,11 +29,11 @@ ROOT = Path(__file__).parents[2]
 ARMS = (NATIVE, COPY, DOCKER)
 
 
-def times(ns: np.ndarray, failed: np.ndarray | None = None) -> Times:
+def times(ns: np.ndarray, failed: np.ndarray | None = None, cut_ns: np.ndarray | None = None) -> Times:
     """[round, block, query, arm] with the arms of the simulated run."""
     queries = tuple(f"Q{n + 1}" for n in range(ns.shape[2]))
     none_failed = np.zeros(ns.shape[2:])
-    return Times(tuple(range(len(ns))), queries, ARMS, ns, none_failed if failed is None else failed)
+    return Times(tuple(range(len(ns))), queries, ARMS, ns, none_failed if failed is None else failed, cut_ns)
 
 
 def noisy(effect: float = 0.0, rounds: int = 8, seed: int = 1, sd: float = 0.01, copy: float = 0.0) -> np.ndarray:
@@ -86,7 +86,8 @@ def test_a_planted_effect_is_found() -> None:
     assert found[COPY, "geomean"].verdict is Verdict.NO_DIFFERENCE
 
 
-def test_a_query_that_failed_is_said_to_have_failed() -> None:
+def test_a_query_that_failed_leaves_no_figure_over_all() -> None:
+    """A mean over what worked says nothing of an arm in which something did not."""
     failed = np.zeros((3, 3))
     failed[1, 2] = 2
     ns = noisy(0.07)
@@ -94,11 +95,12 @@ def test_a_query_that_failed_is_said_to_have_failed() -> None:
     found = effects(times(ns, failed))
     assert found[DOCKER, "query:Q2"].shown is None
     assert found[DOCKER, "query:Q2"].reason == "2 visits of docker failed or answered wrongly"
-    assert found[DOCKER, "geomean"].left_out == ("Q2: 2 visits of docker failed or answered wrongly",)
-    without = effects(times(np.delete(noisy(0.07), 1, axis=2)))
-    assert found[DOCKER, "geomean"].shown == without[DOCKER, "geomean"].shown
-    assert found[DOCKER, "ratio_of_totals"].shown == without[DOCKER, "ratio_of_totals"].shown
-    assert found[DOCKER, "geomean"].rounds == 8
+    for estimand in ("geomean", "ratio_of_totals"):
+        assert found[DOCKER, estimand].shown is None
+        assert found[DOCKER, estimand].reason == "Q2: 2 visits of docker failed or answered wrongly"
+        assert found[DOCKER, estimand].verdict is Verdict.CANNOT_TELL
+    assert found[DOCKER, "query:Q1"].verdict is Verdict.LOSES  # its own visits all worked
+    assert found[COPY, "geomean"].shown is not None
     assert found[COPY, "geomean"].left_out == ()
 
 
@@ -110,12 +112,67 @@ def test_a_query_that_failed_in_the_baseline_fails_everywhere() -> None:
         assert found[arm, "query:Q1"].reason == "1 visit of native (A/A) failed or answered wrongly"
 
 
-def test_a_censored_query_is_censored_not_dropped() -> None:
+def censored(effect: float, share: float = 1.0) -> Times:
+    """Of Q1 in docker so many of the visits were ended after a tenth more than the baseline takes."""
+    ns = noisy(effect)
+    cut_ns = ns.copy()
+    for round_ in range(round(share * len(ns))):
+        cut_ns[round_, :, 0, 2] = 1.1 * ns[round_, :, 0, 0]
+        ns[round_, :, 0, 2] = math.inf
+    return times(ns, cut_ns=cut_ns)
+
+
+def test_a_censored_query_bounds_its_arm_from_below() -> None:
+    found = effects(censored(0.07))
+    for estimand in ("query:Q1", "geomean", "ratio_of_totals"):
+        shown = found[DOCKER, estimand].shown
+        assert shown is not None and shown.is_bound and not shown.estimate < math.inf
+        assert shown.low > math.log1p(0.03)
+        assert found[DOCKER, estimand].verdict is Verdict.LOSES
+        assert "24 visits of docker ran into the statement timeout" in (found[DOCKER, estimand].reason or "")
+    # As if it had ended there.
+    as_cut = effects(times(np.asarray(censored(0.07).cut_ns)))
+    assert found[DOCKER, "geomean"].shown.low == as_cut[DOCKER, "geomean"].shown.low  # type: ignore[union-attr]
+    assert found[COPY, "geomean"].shown is not None and not found[COPY, "geomean"].shown.is_bound
+
+
+@pytest.mark.parametrize("effect", [-0.3, 0.0, 0.07])
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_no_arm_with_a_timeout_is_said_to_lose_nothing_or_to_gain(effect: float, share: float) -> None:
+    found = effects(censored(effect, share))
+    for estimand in ("query:Q1", "geomean", "ratio_of_totals"):
+        assert found[DOCKER, estimand].verdict in (Verdict.LOSES, Verdict.CANNOT_TELL)
+
+
+def test_a_query_that_is_censored_in_the_baseline_leaves_no_figure() -> None:
     ns = noisy(0.07)
-    ns[2, 1, 0, 2] = math.inf
-    found = effects(times(ns))
-    assert found[DOCKER, "query:Q1"].reason == "1 visit of docker ran into the statement timeout"
-    assert found[DOCKER, "geomean"].left_out == ("Q1: 1 visit of docker ran into the statement timeout",)
+    ns[2, 1, 0, 1] = math.inf
+    found = effects(times(ns, cut_ns=np.where(np.isinf(ns), 1e9, ns)))
+    assert found[DOCKER, "query:Q1"].reason == "1 visit of native (A/A) ran into the statement timeout"
+    assert found[DOCKER, "geomean"].shown is None
+    bound = found[COPY, "geomean"].shown  # of the copy, it is a bound
+    assert bound is not None and bound.is_bound
+
+
+def test_a_query_that_is_left_out_bars_what_would_clear_the_arm() -> None:
+    ns = noisy(0.0, sd=0.001)
+    assert effects(times(ns))[DOCKER, "geomean"].verdict is Verdict.NO_DIFFERENCE
+    ns[:5, :, 1, 2] = math.nan  # void visits
+    found = effects(times(ns))[DOCKER, "geomean"]
+    assert found.left_out == ("Q2: it has a value in 3 of 8 rounds",)
+    assert found.shown is not None and found.verdict is Verdict.CANNOT_TELL
+    slow = noisy(0.5)
+    slow[:5, :, 1, 2] = math.nan
+    assert effects(times(slow))[DOCKER, "geomean"].verdict is Verdict.LOSES
+
+
+def test_first_touches_that_failed_count() -> None:
+    failed = np.zeros((3, 3))
+    failed[1, 2] = 1
+    found = effects(times(noisy(0.0, sd=0.001)), times(noisy(0.0)[:, :1], failed))
+    assert found[DOCKER, "geomean"].shown is None
+    assert found[DOCKER, "query:Q2"].shown is None
+    assert found[DOCKER, "query:Q1"].verdict is Verdict.NO_DIFFERENCE
 
 
 def test_a_void_visit_costs_a_block_and_a_missing_round_its_round() -> None:
@@ -296,7 +353,7 @@ def test_tables_of_minhas2008_beside_ours(analysed: Result) -> None:
 
 def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) -> None:
     run = read_run(folder)
-    seen = stopping.look(list(run.records(Visit)), run.plan.experiment, rounds=8, elapsed_s=1e9, next_round_s=10)
+    seen = stopping.look(run, run.plan.experiment.precision, elapsed_s=1e9, next_round_s=10)
     assert seen.reason == "target reached"
     geomean = pick(analysed, DOCKER, "geomean", temperature="cold", connection="one")
     line = seen.intervals["docker (cold, one)"]
@@ -334,9 +391,8 @@ def test_a_wrong_answer_takes_the_verdict_away(plain: Path, tmp_path: Path) -> N
     assert "Q7 (2)" in gate.finding and "row 3, column 2" in gate.finding
     assert pick(result, DOCKER, "query:Q7").estimate is None
     geomean = pick(result, DOCKER, "geomean")
-    assert geomean.estimate is not None and geomean.verdict is Verdict.CANNOT_TELL
-    assert geomean.left_out == ("Q7: 2 visits of docker failed or answered wrongly",)
-    assert geomean.reason is not None and "wrong answers" in geomean.reason
+    assert geomean.estimate is None and geomean.verdict is Verdict.CANNOT_TELL
+    assert geomean.reason == "Q7: 2 visits of docker failed or answered wrongly"
     assert result.arms[0].outcome is Outcome.OK
     row = next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q7"))
     assert row.failed == 2
@@ -350,8 +406,8 @@ def test_a_start_that_failed_costs_its_round(plain: Path, tmp_path: Path) -> Non
 
     result = changed_run(plain, tmp_path / "run", change)
     assert result.arms[2].rounds == 7
-    assert result.arms[2].outcome is Outcome.OK
-    assert result.arms[2].reason == "1 of 8 starts do not count: the daemon went away"
+    assert result.arms[2].outcome is Outcome.FAILED
+    assert result.arms[2].reason == "1 of 8 starts failed: the daemon went away"
     assert pick(result, DOCKER, "geomean").rounds == 7
     assert pick(result, COPY, "geomean").rounds == 8
 
@@ -428,7 +484,8 @@ def test_timeouts_are_counted_as_censored(plain: Path, tmp_path: Path) -> None:
     row = next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q9"))
     assert (row.median_ns, row.censored, row.failed) == (None, 16, 0)
     assert pick(result, DOCKER, "query:Q9").reason == "16 visits of docker ran into the statement timeout"
-    assert result.arms[2].outcome is Outcome.OK
+    assert result.arms[2].outcome is Outcome.FAILED
+    assert "Q9 ran into the statement timeout (24 visits" in (result.arms[2].reason or "")
 
 
 def test_a_run_without_a_complete_round(tmp_path: Path) -> None:

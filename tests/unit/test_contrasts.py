@@ -27,21 +27,22 @@ def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, 
 
 
 def test_a_contrast_is_the_ratio_of_two_overheads_with_its_interval() -> None:
-    found, rounds = compare.contrast(times(0.50), times(0.20), PAIR, Precision())
+    effect = compare.contrast(times(0.50), times(0.20), PAIR, Precision())
+    found = effect.shown
     assert found is not None
-    assert rounds == 8
+    assert effect.rounds == 8
     truth = math.log(1.5 / 1.2)
     assert found.low < truth < found.high
     assert found.high - found.low < 0.01  # what differs from start to start cancels: both belong to the same starts
 
 
 def test_only_rounds_that_both_levels_have_are_paired() -> None:
-    _, rounds = compare.contrast(times(0.5, missing=(2,)), times(0.2, missing=(5, 6)), PAIR, Precision())
-    assert rounds == 5
+    effect = compare.contrast(times(0.5, missing=(2,)), times(0.2, missing=(5, 6)), PAIR, Precision())
+    assert effect.rounds == 5
 
 
 def test_equal_overheads_make_no_contrast() -> None:
-    found, _ = compare.contrast(times(0.3), times(0.3, seed=1), PAIR, Precision())
+    found = compare.contrast(times(0.3), times(0.3, seed=1), PAIR, Precision()).shown
     assert found is not None
     assert found.low <= 0 <= found.high
 
@@ -70,6 +71,17 @@ def test_each_run_on_a_new_connection_is_a_metric_of_its_own() -> None:
 def test_a_run_that_failed_or_was_cut_is_not_a_time() -> None:
     assert math.isnan(VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="error")) or 0)
     assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="timeout")) == math.inf
+
+
+def test_a_total_is_over_the_blocks_that_both_took_part_in() -> None:
+    """A visit of the baseline that is void takes its block out of both totals: without any effect none is seen."""
+    sizes = np.array([100.0, 200.0, 400.0, 800.0])  # of the blocks' parameters
+    ns = np.repeat(np.repeat(sizes[np.newaxis, :, np.newaxis, np.newaxis], 3, axis=2), 3, axis=3)
+    ns[0, 3, 0, 0] = math.nan
+    assert compare.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)  # the copy stands alone there
+    ns[0, 3, 1, :2] = math.nan
+    assert compare.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)
+    assert compare.round_totals(ns, 1, (0,))[0] == pytest.approx(0, abs=1e-12)
 
 
 def test_a_total_is_over_the_blocks_that_the_arm_took_part_in() -> None:

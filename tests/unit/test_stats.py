@@ -120,9 +120,11 @@ def test_the_same_with_intervals(queries: int, rounds: int, seed: int) -> None:
 )
 def test_verdicts(low: float, high: float, verdict: Verdict) -> None:
     shown = Interval((low + high) / 2, low, high, 0.5)
-    assert stats.verdict(shown, 8, 0.02) is verdict
-    assert stats.verdict(shown, 4, 0.02) is Verdict.CANNOT_TELL
-    assert stats.verdict(None, 8, 0.02) is Verdict.CANNOT_TELL
+    assert stats.verdict(shown, 8, Precision(margin=0.02)) is verdict
+    assert stats.verdict(shown, 4, Precision(margin=0.02)) is Verdict.CANNOT_TELL
+    assert stats.verdict(shown, 7, Precision(margin=0.02, rounds_min=8)) is Verdict.CANNOT_TELL
+    assert stats.verdict(shown, 4, Precision(margin=0.02, rounds_min=2)) is Verdict.CANNOT_TELL
+    assert stats.verdict(None, 8, Precision(margin=0.02)) is Verdict.CANNOT_TELL
 
 
 def test_components_find_what_was_planted() -> None:

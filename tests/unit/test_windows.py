@@ -18,7 +18,7 @@ from dbtoll.analysis.samples import quantile
 from dbtoll.analysis.shape import WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.stats import Interval
-from dbtoll.model import TIME_PER_TRANSACTION, Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import export, figures, page, tables, transactions, words
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters, Visit
@@ -412,7 +412,13 @@ def test_a_window_without_a_commit_leaves_no_figure(tmp_path: Path) -> None:
     result = analyzed(tmp_path, per_s=0.0, rounds=5)
     assert of(result, DOCKER).per_s is None and of(result, DOCKER).driver.us_per_transaction is None
     found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
-    assert found.estimate is None and found.throughput_drop is None and "no round that counts" in (found.reason or "")
+    assert (
+        found.estimate is None
+        and found.throughput_drop is None
+        and found.reason == "mix: 5 visits of docker failed or answered wrongly"
+    )
+    docker = next(arm for arm in result.arms if arm.name == DOCKER)
+    assert (docker.outcome, docker.reason) == (Outcome.FAILED, "10 of 10 windows failed: nothing was committed")
     assert "no figure" in Page(page.render(result, read_run(tmp_path / "run"))).text
 
 

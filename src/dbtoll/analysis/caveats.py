@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dbtoll.analysis import stats
 from dbtoll.analysis.compare import GEOMEAN
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
@@ -34,9 +35,8 @@ def _of_run(run: Run) -> Iterator[str]:
         yield f"rounds that were begun but not completed do not count: {rounds}"
     if not run.counted:
         yield "there is no complete round: nothing can be said"
-    elif len(run.counted) < FEWEST_DRAWS:
-        many = "s" if len(run.counted) > 1 else ""
-        yield f"only {len(run.counted)} complete round{many}: no verdict rests on fewer than {FEWEST_DRAWS}"
+    elif few := stats.too_few(len(run.counted), run.plan.experiment.precision):
+        yield few
 
 
 def _plain_reason(attempt: Attempt) -> str:
@@ -45,7 +45,7 @@ def _plain_reason(attempt: Attempt) -> str:
 
 def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for comparison in comparisons:
-        if comparison.estimand == GEOMEAN and comparison.left_out:
+        if comparison.estimand == GEOMEAN and comparison.left_out and comparison.low is not None:
             where = f"{_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')}"
             what = {"run_time": "queries", "connect_time": "queries", "event_time": "probes"}.get(
                 comparison.metric, "transactions"

@@ -6,6 +6,7 @@ The functions on arrays take any leading axes before [round, block, query, arm],
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -46,16 +47,17 @@ def round_effects(ns: Floats, arm: int, references: Sequence[int]) -> Floats:
 
 
 def round_totals(ns: Floats, arm: int, references: Sequence[int], location: Location = stats.midmean) -> Floats:
-    """[..., round]: log of the arm's total over the geometric mean of the references' totals.
+    """[..., round]: log of the arm's total over the references'.
 
-    A total is the sum over queries of the location of a round's blocks. With the arithmetic mean for location this
-    is the estimand of minhas2008 and muehlbauer2015.
+    A total is the sum over queries of the location of a round's blocks; the references' time in a block is their geometric mean.
+    With one reference and the arithmetic mean for location this is the estimand of minhas2008 and muehlbauer2015.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Blocks that the arm sat out are left out for all: their parameters were others.
-        paired = np.where(np.isnan(ns[..., [arm]]), np.nan, ns)
+        pair = np.stack([ns[..., arm], np.exp(_mean_of_present(np.log(ns[..., list(references)])))], axis=-1)
+        # Blocks have parameters of their own: one that one side lacks is left out for both.
+        paired = np.where(np.isnan(pair).any(axis=-1, keepdims=True), np.nan, pair)
         totals = np.log(location(paired, -3).sum(axis=-2))
-        return np.asarray(totals[..., arm] - _mean_of_present(totals[..., list(references)]))
+        return np.asarray(totals[..., 0] - totals[..., 1])
 
 
 def _mean_of_present(values: Floats) -> Floats:
@@ -72,9 +74,9 @@ def _mean_of_present(values: Floats) -> Floats:
 class Effect:
     """One estimand of one arm. Log scale; `shown` and `holm` are already widened by ``widened_by``.
 
-    ``rounds``: in how many the effect has a value. ``reason``: why there is no interval. ``left_out``: queries that an
-    aggregate had to do without, each with why. ``holm``: only for queries. ``first_touch``: the same effect for first
-    runs after a start, of its own interval.
+    ``rounds``: in how many the effect has a value. ``reason``: why there is no interval, or none with an upper bound.
+    ``left_out``: queries that an aggregate had to do without, each with why. ``holm``: only for queries. ``first_touch``: the same
+    effect for first runs after a start, of its own interval.
     """
 
     arm: str
@@ -118,17 +120,25 @@ def pairs(arms: Sequence[str], baseline: str, copies: Sequence[str]) -> list[Pai
 
 
 def geomean_rounds(times: Times, pair: Pair) -> Floats:
-    """[round]: the geomean effect in each round that has it; what the stopping rule looks at."""
-    return _Measured(times, pair).aggregate_effects
+    """[round]: the geomean effect in each round that has it, for the stopping rule. Empty where there can be no interval."""
+    measured = _Measured(times, pair)
+    return np.empty(0) if measured.hindered or measured.bound else measured.aggregate_effects
 
 
-def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> tuple[Interval | None, int]:
-    """How much larger an arm's geomean effect is at one level of a factor than at another, and in how many rounds.
+def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> Effect:
+    """How much larger an arm's geomean effect is at one level of a factor than at another.
 
-    Log scale. Over the queries that have a value at both levels, paired by round: both belong to the same starts.
+    Log scale. Over the queries that have a value at both levels, paired by round: both belong to the same starts. The verdict is
+    `contrasts`' to say.
     """
-    first, second = _Measured(level, pair), _Measured(against, pair)
+    first, second = _Measured(level, pair), _Measured(_of_queries(against, level.queries), pair)
     queries = np.logical_and(first.kept, second.kept)
+    left_out = tuple(dict.fromkeys((*first.left_out, *second.left_out)))
+    blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0, left_out=left_out)
+    if reason := first.hindered or second.hindered:
+        return replace(blank, reason=reason)
+    if (first.bounded | second.bounded)[queries].any():
+        return replace(blank, reason="a query ran into the statement timeout: " + "; ".join(left_out))
     first, second = first.only(queries), second.only(queries)
     values = [
         dict(zip(np.array(each.times.rounds)[each.whole], each.aggregate_effects, strict=True))
@@ -136,7 +146,13 @@ def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> 
     ]
     common = sorted(set(values[0]) & set(values[1]))
     differences = np.array([values[0][number] - values[1][number] for number in common])
-    return stats.interval(differences, 1 - precision.confidence, precision.rounds_min), len(common)
+    found = stats.interval(differences, 1 - precision.confidence, precision.rounds_min)
+    return replace(blank, rounds=len(common), shown=found, reason=None if found else _too_few(len(common)))
+
+
+def guarded(verdict: Verdict, missing: object) -> Verdict:
+    """Where anything of an arm is missing, nobody can say that it loses nothing, or gains."""
+    return Verdict.CANNOT_TELL if missing and verdict in (Verdict.NO_DIFFERENCE, Verdict.GAINS) else verdict
 
 
 def compare(
@@ -155,6 +171,7 @@ def compare(
     with a copy that has, gets `GEOMEAN_SAME_PLANS` too.
     """
     other_plans = other_plans or {}
+    first = _of_queries(first, steady.queries) if first else None
     ordered = sorted(pairs(steady.arms, baseline, copies), key=lambda pair: not pair.is_aa)
     effects = [
         effect
@@ -163,8 +180,26 @@ def compare(
             steady, first, pair, precision, per_query=per_query, changed=_changed(steady, pair, other_plans)
         )
     ]
-    alarm = _alarm(effects)
-    return [_judged(effect, 0.0 if effect.is_aa else alarm, precision.margin) for effect in effects]
+    alarm = reach([effect for effect in effects if effect.estimand == GEOMEAN])
+    return [_judged(effect, 0.0 if effect.is_aa else alarm, precision) for effect in effects]
+
+
+def _of_queries(times: Times, queries: tuple[str, ...]) -> Times:
+    """The same of these queries, in their order. A kind of transaction that never ended has no times anywhere."""
+    if times.queries == queries:
+        return times
+    places = [times.queries.index(query) if query in times.queries else None for query in queries]
+
+    def chosen(values: Floats, axis: int, missing: float) -> Floats:
+        columns = [
+            np.full_like(values.take(0, axis), missing) if at is None else values.take(at, axis) for at in places
+        ]
+        return np.stack(columns, axis)
+
+    cut_ns = None if times.cut_ns is None else chosen(times.cut_ns, 2, math.nan)
+    return replace(
+        times, queries=queries, ns=chosen(times.ns, 2, math.nan), failed=chosen(times.failed, 0, 0.0), cut_ns=cut_ns
+    )
 
 
 def _changed(times: Times, pair: Pair, other_plans: Mapping[str, Collection[str]]) -> frozenset[str]:
@@ -173,8 +208,8 @@ def _changed(times: Times, pair: Pair, other_plans: Mapping[str, Collection[str]
     return frozenset(query for arm in arms for query in other_plans.get(arm, ())) & frozenset(times.queries)
 
 
-def _alarm(effects: Sequence[Effect]) -> float:
-    """How far A/A's geomean reaches from 0, where its interval excludes 0; else 0.
+def reach(effects: Sequence[Effect]) -> float:
+    """How far A/A reaches from 0, where its interval excludes 0; else 0. ``effects``: of one estimand; those of A/A count.
 
     BIAS: then two copies of one thing differ by more than chance, so any other difference may be of that kind too. The
     far bound, not the length: a precise A/A that lies far from 0 is the worse news.
@@ -182,15 +217,15 @@ def _alarm(effects: Sequence[Effect]) -> float:
     reaches = [
         max(abs(effect.shown.low), abs(effect.shown.high))
         for effect in effects
-        if effect.is_aa and effect.estimand == GEOMEAN and effect.shown and effect.shown.excludes_zero
+        if effect.is_aa and effect.shown and effect.shown.excludes_zero and not effect.shown.is_bound
     ]
     return max(reaches, default=0.0)
 
 
-def _judged(effect: Effect, alarm: float, margin: float) -> Effect:
+def _judged(effect: Effect, alarm: float, precision: Precision) -> Effect:
     shown = effect.shown.widened(alarm) if effect.shown else None
     holm = effect.holm.widened(alarm) if effect.holm else None
-    said = stats.verdict(holm or shown, effect.rounds, margin)
+    said = guarded(stats.verdict(holm or shown, effect.rounds, precision), effect.left_out)
     return replace(effect, shown=shown, holm=holm, verdict=said, widened_by=alarm if shown else 0.0)
 
 
@@ -212,29 +247,32 @@ def _effects(
         left_out += tuple(f"first touch of {why}" for why in touched.left_out if why not in measured.left_out)
     blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0)
 
-    def effect(estimand: str, values: Floats, blocks: Floats, first_values: Floats | None) -> Effect:
+    def effect(estimand: str, values: Floats, blocks: Floats, first_values: Floats | None, bound: str | None) -> Effect:
         found = stats.interval(values, alpha, rounds_min)
+        touch = None if first_values is None else stats.interval(first_values, alpha, rounds_min)
         return replace(
             blank,
             estimand=estimand,
             rounds=len(values),
-            shown=found,
-            reason=None if found else _too_few(len(values)),
-            first_touch=None if first_values is None else stats.interval(first_values, alpha, rounds_min),
+            shown=found.at_least() if found and bound else found,
+            reason=bound if found else _too_few(len(values)),
+            first_touch=touch,
             components=stats.components(blocks),
         )
 
     result: list[Effect] = []
-    if measured.kept.any():
-        first_geomean = touched.aggregate_effects if touched else None
-        result.append(effect(GEOMEAN, measured.aggregate_effects, measured.block_effects, first_geomean))
+    hindered = measured.hindered or (touched.hindered if touched else None)
+    if hindered is None:
+        bound = measured.bound
+        told = touched if touched and touched.bound is None and touched.hindered is None else None
+        first_geomean = told.aggregate_effects if told else None
+        result.append(effect(GEOMEAN, measured.aggregate_effects, measured.block_effects, first_geomean, bound))
         if per_query:
-            first_total = touched.aggregate_totals if touched else None
-            result.append(effect(RATIO_OF_TOTALS, measured.aggregate_totals, measured.block_totals, first_total))
+            first_total = told.aggregate_totals if told else None
+            result.append(effect(RATIO_OF_TOTALS, measured.aggregate_totals, measured.block_totals, first_total, bound))
         result = [replace(found, left_out=left_out) for found in result]
     else:
-        nothing = replace(blank, reason=measured.absent or "no query has a value: " + "; ".join(left_out))
-        nothing = replace(nothing, left_out=() if measured.absent else left_out)
+        nothing = replace(blank, reason=hindered, left_out=() if measured.absent else left_out)
         result += [nothing, *([replace(nothing, estimand=RATIO_OF_TOTALS)] if per_query else [])]
     if per_query and changed:
         result.append(_same_plans(measured, touched, effect, blank, changed))
@@ -246,7 +284,7 @@ def _effects(
 def _same_plans(
     measured: _Measured,
     touched: _Measured | None,
-    effect: Callable[[str, Floats, Floats, Floats | None], Effect],
+    effect: Callable[[str, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     changed: frozenset[str],
 ) -> Effect:
@@ -254,32 +292,33 @@ def _same_plans(
     same = np.array([query not in changed for query in measured.times.queries])
     few, few_first = measured.only(same), touched.only(same) if touched else None
     left_out = tuple(f"{query}: another plan" for query in measured.times.queries if query in changed)
-    left_out += tuple(why for why in measured.left_out if why.partition(":")[0] not in changed)
-    if not few.kept.any():
-        reason = measured.absent or "no query has a value and the same plan"
-        return replace(blank, estimand=GEOMEAN_SAME_PLANS, reason=reason, left_out=left_out)
-    first_values = few_first.aggregate_effects if few_first else None
-    found = effect(GEOMEAN_SAME_PLANS, few.aggregate_effects, few.block_effects, first_values)
+    left_out += few.left_out
+    blank = replace(blank, estimand=GEOMEAN_SAME_PLANS, left_out=left_out)
+    if few.hindered:
+        return replace(blank, reason=few.hindered if few.kept.any() else "no query has a value and the same plan")
+    told = few_first if few_first and few_first.bound is None and few_first.hindered is None else None
+    first_values = told.aggregate_effects if told else None
+    found = effect(GEOMEAN_SAME_PLANS, few.aggregate_effects, few.block_effects, first_values, few.bound)
     return replace(found, left_out=left_out)
 
 
 def _query_effects(
     measured: _Measured,
     touched: _Measured | None,
-    effect: Callable[[str, Floats, Floats, Floats | None], Effect],
+    effect: Callable[[str, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     precision: Precision,
 ) -> list[Effect]:
     """Per query, with Holm's adjustment over all that have an interval."""
     found: list[Effect] = []
     for index, query in enumerate(measured.times.queries):
-        reason = measured.reasons[index]
+        reason = measured.reasons[index] or (touched.failing[index] if touched else None)
         if reason:
             found.append(replace(blank, estimand=f"query:{query}", reason=reason))
         else:
-            values = measured.query_effects(index)
-            first_values = touched.query_effects(index) if touched else None
-            found.append(effect(f"query:{query}", values, measured.ratios[:, :, index], first_values))
+            values, bound = measured.query_effects(index), measured.bounds[index]
+            first_values = touched.query_effects(index) if touched and not touched.bounds[index] else None
+            found.append(effect(f"query:{query}", values, measured.ratios[:, :, index], first_values, bound))
     p_values = [item.shown.p for item in found if item.shown]
     adjusted = iter(zip(stats.holm_p(p_values), stats.holm_alphas(p_values, 1 - precision.confidence), strict=True))
     result = []
@@ -287,52 +326,74 @@ def _query_effects(
         if item.shown:
             p_holm, alpha = next(adjusted)
             holm = stats.interval(measured.query_effects(index), alpha, precision.rounds_min)
-            result.append(replace(item, p_holm=p_holm, holm=holm))
+            assert holm is not None
+            result.append(replace(item, p_holm=p_holm, holm=holm.at_least() if item.shown.is_bound else holm))
         else:
             result.append(item)
     return result
 
 
 class _Measured:
-    """What one pair's visits give, query by query and round by round.
+    """What one pair's visits give, query by query and round by round; of the queries in ``asked``, or all.
 
-    A query that failed or was censored anywhere, or has a value in no more than half of the rounds, has a reason and
-    is left out of the aggregates in *all* rounds; a round that lacks one of the queries kept is left out of the
-    aggregates. So every round's aggregate is over the same queries.
+    - A query that failed anywhere in the arm or the baseline, or was censored in the baseline, has no figure; then neither have the
+      aggregates (``hindered``): what does not work cannot be left out of a mean.
+    - One that was censored in the arm takes part with what it took at least: so the effect is one from below (``bounds``).
+    - One that has a value in no more than half of the rounds, its visits being void, is left out of the aggregates in *all*
+      rounds; a round that lacks one of the queries kept is left out of the aggregates. So every round's aggregate is over the same
+      queries.
     """
 
-    def __init__(self, times: Times, pair: Pair, kept: Floats | None = None) -> None:
+    def __init__(self, times: Times, pair: Pair, asked: Floats | None = None) -> None:
         self.times = times
-        self.ratios = log_ratios(times.ns, pair.index, pair.references)
+        self.ns = times.ns if times.cut_ns is None else times.cut_ns
+        self.ratios = log_ratios(self.ns, pair.index, pair.references)
         self.effects = stats.midmean(self.ratios, -2)
         self.finite = np.isfinite(self.effects)
         self.here = (~np.isnan(times.ns[..., pair.index])).any(axis=(1, 2))
-        self.absent = None if self.here.any() else f"{times.arms[pair.index]} has no round that counts"
-        self.reasons = [self.absent or self._reason(index, pair) for index in range(len(times.queries))]
-        possible = np.array([reason is None for reason in self.reasons], dtype=bool)
-        self.kept = possible if kept is None else np.logical_and(possible, kept)
-        self.left_out = tuple(
-            f"{query}: {reason}" for query, reason in zip(times.queries, self.reasons, strict=True) if reason
-        )
-        self.whole = self.finite[:, self.kept].all(axis=1) & self.here if self.kept.any() else self.here & False
         self._pair = pair
+        every = range(len(times.queries))
+        self.asked = np.ones(len(times.queries), dtype=bool) if asked is None else asked
+        self.failing = [self._failing(index) for index in every]
+        self.bounds = [self._censored(index, pair.index) for index in every]
+        failed = self._told(self.failing)
+        nowhere = not self.here.any() and not failed
+        self.absent = f"{times.arms[pair.index]} has no round that counts" if nowhere else None
+        self.reasons = [self.absent or self.failing[index] or self._missing(index) for index in every]
+        self.kept = np.logical_and([reason is None for reason in self.reasons], self.asked)
+        self.left_out = tuple(self._told(self.reasons))
+        self.whole = self.finite[:, self.kept].all(axis=1) & self.here if self.kept.any() else self.here & False
+        self.bounded = np.logical_and(self.kept, [bound is not None for bound in self.bounds])
+        self.bound = "; ".join(self._told(self.bounds)) if self.bounded.any() else None
+        """Why the aggregates have no upper bound."""
+        self.hindered = self.absent or "; ".join(failed) or None
+        """Why the aggregates have no figure at all."""
+        if self.hindered is None and not self.kept.any():
+            self.hindered = "no query has a value: " + "; ".join(self.left_out)
 
-    def _reason(self, query: int, pair: Pair) -> str | None:
-        for arm in (pair.index, *pair.references):
+    def _told(self, reasons: Sequence[str | None]) -> list[str]:
+        """``Q9: 2 visits of docker failed …``, of the queries asked for that have a reason."""
+        told = zip(self.times.queries, reasons, self.asked, strict=True)
+        return [f"{query}: {why}" for query, why, asked in told if why is not None and asked]
+
+    def _failing(self, query: int) -> str | None:
+        for arm in (self._pair.index, *self._pair.references):
             if failed := int(self.times.failed[query, arm]):
                 return f"{failed} visit{'s' if failed > 1 else ''} of {self.times.arms[arm]} failed or answered wrongly"
-        for arm in (pair.index, *pair.references):
-            if censored := int(np.isposinf(self.times.ns[:, :, query, arm]).sum()):
-                many = "s" if censored > 1 else ""
-                return f"{censored} visit{many} of {self.times.arms[arm]} ran into the statement timeout"
+        return next((why for arm in self._pair.references if (why := self._censored(query, arm))), None)
+
+    def _censored(self, query: int, arm: int) -> str | None:
+        censored = int(np.isposinf(self.times.ns[:, :, query, arm]).sum())
+        many = "s" if censored > 1 else ""
+        return f"{censored} visit{many} of {self.times.arms[arm]} ran into the statement timeout" if censored else None
+
+    def _missing(self, query: int) -> str | None:
         rounds, present = int(self.here.sum()), int(self.finite[:, query].sum())
-        if 2 * present <= rounds:
-            return f"it has a value in {present} of {rounds} rounds"
-        return None
+        return f"it has a value in {present} of {rounds} rounds" if 2 * present <= rounds else None
 
     def only(self, queries: Floats) -> _Measured:
         """The same for those of its queries for which ``queries`` is true."""
-        return _Measured(self.times, self._pair, np.logical_and(self.kept, queries))
+        return _Measured(self.times, self._pair, np.logical_and(self.asked, queries))
 
     @property
     def aggregate_effects(self) -> Floats:
@@ -341,7 +402,7 @@ class _Measured:
 
     @property
     def aggregate_totals(self) -> Floats:
-        return round_totals(self.times.ns[self.whole][:, :, self.kept], self._pair.index, self._pair.references)
+        return round_totals(self.ns[self.whole][:, :, self.kept], self._pair.index, self._pair.references)
 
     @property
     def block_effects(self) -> Floats:
@@ -349,7 +410,7 @@ class _Measured:
 
     @property
     def block_totals(self) -> Floats:
-        ns = self.times.ns[self.whole][:, :, self.kept]
+        ns = self.ns[self.whole][:, :, self.kept]
         return round_totals(ns[:, :, np.newaxis], self._pair.index, self._pair.references)
 
     def query_effects(self, query: int) -> Floats:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dbtoll.analysis import stats
-from dbtoll.analysis.compare import Pair, contrast, pairs
+from dbtoll.analysis.compare import GEOMEAN, Effect, contrast, guarded, pairs, reach
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import Times, main_metric
-from dbtoll.analysis.shape import Contrast, Levels, fractions
+from dbtoll.analysis.samples import main_metric
+from dbtoll.analysis.shape import Bounds, Comparison, Contrast, Levels
+from dbtoll.model import Verdict
 
 
-def find_all(measured: Measured) -> Iterator[Contrast]:
-    """For each factor with several levels, each of them against the first, for every arm."""
+def find_all(measured: Measured, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:
+    """For each factor with several levels, each of them against the first, for every arm.
+
+    ``comparisons``: of the same run; what stands in the way of their verdicts stands in the way of these too.
+    """
     experiment = measured.run.plan.experiment
     metric = main_metric(measured.visits, experiment)
+    of_main = [c for c in comparisons if c.metric == metric and c.estimand == GEOMEAN]
     for factor, levels_of_factor in experiment.factors.items():
         against = levels_of_factor[0]
         for levels in measured.levels:
@@ -25,29 +32,59 @@ def find_all(measured: Measured) -> Iterator[Contrast]:
             low = measured.times({**levels, factor: against}, metric, False)
             if high is None or low is None:
                 continue
+            beside = [c for c in of_main if c.levels in (levels, {**levels, factor: against})]
             others = {name: value for name, value in levels.items() if name != factor}
-            for pair in pairs(high.arms, experiment.baseline, measured.copies):
-                yield _contrast(measured, pair, high, low, factor, level, against, others)
+            found = [
+                contrast(high, low, pair, experiment.precision)
+                for pair in pairs(high.arms, experiment.baseline, measured.copies)
+            ]
+            between = reach(found)
+            for effect in found:
+                own = [c for c in beside if c.arm == effect.arm]
+                asked = _Asked(factor, level, against, others)
+                yield _contrast(measured, effect, asked, own, 0.0 if effect.is_aa else between)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    factor: str
+    level: str
+    against: str
+    others: Levels
 
 
 def _contrast(
-    measured: Measured, pair: Pair, high: Times, low: Times, factor: str, level: str, against: str, others: Levels
+    measured: Measured, effect: Effect, asked: _Asked, beside: Sequence[Comparison], between: float
 ) -> Contrast:
+    """``beside``: the arm's comparisons at the two levels; ``between``: how far A/A's own contrast reaches from 0, log scale.
+
+    BIAS: what two copies show at a level may be in an arm at that level alone, so the two levels' alarms add up.
+    """
     precision = measured.run.plan.experiment.precision
-    found, rounds = contrast(high, low, pair, precision)
-    shown = fractions(found)
+    widened_by = max(between, sum(math.log1p(c.widened_by) for c in beside))
+    found = effect.shown.widened(widened_by) if effect.shown else None
+    shown = Bounds.of(found)
+    invalid = measured.invalid(effect.arm) or measured.invalid(effect.baseline)
+    failures = measured.failures.get(effect.arm, ())
+    verdict = guarded(stats.verdict(found, effect.rounds, precision), [*effect.left_out, *failures])
+    why = (
+        effect.reason or invalid or stats.too_few(effect.rounds, precision) or "; ".join([*failures, *effect.left_out])
+    )
     return Contrast(
-        arm=pair.arm,
-        baseline=pair.baseline,
-        is_aa=pair.is_aa,
-        factor=factor,
-        level=level,
-        against=against,
-        levels=others,
-        estimate=shown.estimate if shown else None,
-        low=shown.low if shown else None,
-        high=shown.high if shown else None,
-        p=found.p if found else None,
-        verdict=stats.verdict(found, rounds, precision.margin),
-        rounds=rounds,
+        arm=effect.arm,
+        baseline=effect.baseline,
+        is_aa=effect.is_aa,
+        factor=asked.factor,
+        level=asked.level,
+        against=asked.against,
+        levels=asked.others,
+        estimate=shown.estimate,
+        low=shown.low,
+        high=shown.high,
+        p=effect.shown.p if effect.shown else None,
+        verdict=Verdict.CANNOT_TELL if invalid else verdict,
+        rounds=effect.rounds,
+        reason=why or None,
+        left_out=effect.left_out,
+        widened_by=math.expm1(widened_by) if found else 0.0,
     )

@@ -58,9 +58,9 @@ def _outcome(
 ) -> tuple[Outcome, str | None]:
     if invalid := measured.invalid(arm):
         return Outcome.INVALID, invalid
+    failures = measured.failures.get(arm)
     if counted:
-        bad = [start for start in starts if start.outcome != "ok"]
-        return Outcome.OK, f"{len(bad)} of {len(starts)} starts do not count: {bad[-1].reason}" if bad else None
+        return (Outcome.FAILED, "; ".join(failures)) if failures else (Outcome.OK, None)
     for gate in gates:
         if gate.passed is False and gate.voids:
             return Outcome.INVALID, f"{gate.name}: {gate.finding}"

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from dbtoll.analysis import checks
-from dbtoll.analysis.samples import METRICS, Metric, Times, collect, levels_key
+from dbtoll.analysis.samples import (
+    METRICS,
+    Metric,
+    Times,
+    collect,
+    failed,
+    levels_key,
+    time_per_transaction_ns,
+    timed_out,
+)
 from dbtoll.analysis.shape import Levels
+from dbtoll.model import ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
 
 RIGHT = frozenset({"equal_answers", "consistent"})
 """Gates without which no figure of an arm means anything, in whichever round they failed."""
+
+
+FAILED_BOUND = 0.01
+"""Share of an arm's transactions that may fail, be lost or of unknown end for it to count as working: TPC-C has 1 % of its new
+orders rolled back by design (clause 2.4.1.4), which are not among them, so as many again would be another workload."""
 
 
 class Measured:
@@ -33,7 +50,8 @@ class Measured:
             visit
             for visit in every
             if (visit.arm, visit.round) not in void_rounds
-            and (visit.round, visit.order) not in void_visits
+            # What did not work stays, whatever a gate says of how it was timed: a cold statement that fails at once reads nothing.
+            and ((visit.round, visit.order) not in void_visits or failed(visit) or timed_out(visit))
             and visit.counts is None  # the times of counting passes mean nothing
         ]
         self.visits = [visit for visit in valid if visit.arm in self.arms]
@@ -78,9 +96,62 @@ class Measured:
         chosen = (visit for visit in self.of(levels) if visit.first_touch is first_touch)
         return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)
 
+    @cached_property
+    def failed_starts(self) -> dict[str, tuple[str, ...]]:
+        """Arm -> a sentence on the rounds in which it did not start or did not get through; none where it always did."""
+        starts: dict[str, list[Start]] = defaultdict(list)
+        for start in self.run.records(Start):
+            starts[start.arm].append(start)
+        found: dict[str, tuple[str, ...]] = {}
+        for arm, its in starts.items():
+            if bad := {start.round: start.reason for start in its if start.outcome != "ok"}:
+                found[arm] = (f"{len(bad)} of {len({start.round for start in its})} starts failed: {bad[max(bad)]}",)
+        return found
+
+    @cached_property
+    def failures(self) -> dict[str, tuple[str, ...]]:
+        """Arm -> what of it did not work in the rounds that are complete: starts, statements, transactions; a sentence each.
+
+        An arm with any of these has no verdict of "no difference" and none of "gains" (METHOD, "What does not work").
+        """
+        visits: dict[str, list[Visit]] = defaultdict(list)
+        for visit in self.visits:
+            visits[visit.arm].append(visit)
+        return {
+            arm: (
+                *self.failed_starts.get(arm, ()),
+                *_failed_statements(visits[arm]),
+                *_failed_transactions(visits[arm]),
+            )
+            for arm in self.arms
+        }
+
     def invalid(self, arm: str) -> str | None:
         """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong."""
         for finding in self.findings:
             if finding.arm == arm and finding.gate.name in RIGHT and finding.gate.passed is False:
                 return f"{arm}: {finding.gate.finding}"
         return None
+
+
+def _failed_statements(visits: Sequence[Visit]) -> Iterator[str]:
+    for what, happened in (("failed", failed), ("ran into the statement timeout", timed_out)):
+        chosen = [visit for visit in visits if visit.window is None and happened(visit)]
+        if chosen:
+            queries = ", ".join(dict.fromkeys(visit.query for visit in chosen))
+            many = "s" if len(chosen) > 1 else ""
+            problem = next((visit.problem for visit in chosen if visit.problem), None)
+            yield f"{queries} {what} ({len(chosen)} visit{many}{f'; the first: {problem}' if problem else ''})"
+
+
+def _failed_transactions(visits: Sequence[Visit]) -> Iterator[str]:
+    windows = [(visit, visit.window) for visit in visits if visit.window is not None]
+    idle = [visit for visit, _ in windows if math.isnan(time_per_transaction_ns(visit) or math.nan)]
+    if idle:
+        why = idle[0].problem or "nothing was committed"
+        yield f"{len(idle)} of {len(windows)} windows failed: {why}"
+    kinds = [kind for _, window in windows for kind in window["transactions"].values()]
+    lost = sum(sum(kind["failed"].values()) + kind["lost"] + kind["unknown"] for kind in kinds)
+    ended = lost + sum(ended_well(window) for _, window in windows)
+    if lost > FAILED_BOUND * ended:
+        yield f"{lost} of {ended} transactions failed"

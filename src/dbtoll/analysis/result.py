@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dbtoll.analysis import caveats, contrasts, details, windows
+from dbtoll.analysis import caveats, contrasts, details, stats, windows
 from dbtoll.analysis.booking import Book
-from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare
+from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, guarded
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric
 from dbtoll.analysis.shape import (
     ArmResult,
+    Bounds,
     Comparison,
     ComponentsResult,
     Contrast,
@@ -29,7 +30,6 @@ from dbtoll.analysis.shape import (
     json_schema,
     to_json,
 )
-from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.model import TIME_PER_TRANSACTION, Verdict
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
@@ -69,7 +69,7 @@ def analyze_run(run: Run) -> Result:
         warnings=tuple(caveats.warnings(run, arms, comparisons, summaries)),
         arms=arms,
         comparisons=tuple(comparisons),
-        contrasts=tuple(contrasts.find_all(measured)),
+        contrasts=tuple(contrasts.find_all(measured, comparisons)),
         noise_floor=tuple(caveats.noise_floor(comparisons)),
         not_inside_the_interval=tuple(caveats.not_inside(measured)),
         series=tuple(details.series(measured)),
@@ -79,6 +79,7 @@ def analyze_run(run: Run) -> Result:
         facts=run.facts,
         ledgers=tuple(Book(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),
+        rounds_to_decide=stats.rounds_to_decide(experiment.precision),
     )
 
 
@@ -101,12 +102,14 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
 
 
 def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
-    shown, holm = fractions(effect.shown), fractions(effect.holm)
+    shown, holm = Bounds.of(effect.shown), Bounds.of(effect.holm)
     aggregate = not effect.estimand.startswith("query:")
     invalid = (measured.invalid(effect.arm) or measured.invalid(effect.baseline)) if aggregate else None
-    reason = effect.reason or invalid
-    if reason is None and effect.rounds < FEWEST_DRAWS:
-        reason = f"no verdict rests on fewer than {FEWEST_DRAWS} independent starts, there are {effect.rounds}"
+    failures = (measured.failures if aggregate else measured.failed_starts).get(effect.arm, ())
+    verdict = Verdict.CANNOT_TELL if invalid else guarded(effect.verdict, failures)
+    few = stats.too_few(effect.rounds, measured.run.plan.experiment.precision)
+    reasons = [effect.reason or invalid or few, *([] if verdict == effect.verdict or invalid else failures)]
+    reasons += [f"without {'; '.join(effect.left_out)}"] if effect.left_out and effect.shown else []
     return Comparison(
         arm=effect.arm,
         baseline=effect.baseline,
@@ -114,17 +117,17 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         levels=levels,
         metric=metric,
         estimand=effect.estimand,
-        estimate=shown.estimate if shown else None,
-        low=shown.low if shown else None,
-        high=shown.high if shown else None,
+        estimate=shown.estimate,
+        low=shown.low,
+        high=shown.high,
         p=effect.shown.p if effect.shown else None,
         p_holm=effect.p_holm,
-        low_holm=holm.low if holm else None,
-        high_holm=holm.high if holm else None,
-        verdict=Verdict.CANNOT_TELL if invalid else effect.verdict,
+        low_holm=holm.low,
+        high_holm=holm.high,
+        verdict=verdict,
         rounds=effect.rounds,
         first_touch=fractions(effect.first_touch),
-        reason=reason,
+        reason="; ".join(reason for reason in reasons if reason) or None,
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),

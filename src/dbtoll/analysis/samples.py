@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from dbtoll.analysis.stats import Floats
@@ -36,6 +37,32 @@ def connect_time_ns(timing: Timing) -> int | None:
     return None if timing.connected_ns is None else timing.connected_ns - timing.start_ns
 
 
+def failed(visit: Visit) -> bool:
+    """Whether something in it did not work: an execution that failed or answered wrongly, connections that were refused.
+
+    The agent ends a visit at the first execution that is not ``ok`` (agent/src/driver/serial.rs): that one is its last, however
+    many have worked before it.
+    """
+    if any(timing.outcome in {"error", "wrong_answer"} for timing in visit.executions):
+        return True
+    # A probe that an arm does not have has a problem and no batches: it did not fail.
+    return bool(visit.problem) and visit.batches is None and not visit.executions
+
+
+def timed_out(visit: Visit) -> bool:
+    """Whether an execution of it was ended by the statement timeout."""
+    return any(timing.outcome == "timeout" for timing in visit.executions)
+
+
+def as_cut(visit: Visit) -> Visit:
+    """The same with executions that ran into the timeout as if they had ended there: they took at least so long."""
+    ended = [
+        msgspec.structs.replace(timing, outcome="ok") if timing.outcome == "timeout" else timing
+        for timing in visit.executions
+    ]
+    return msgspec.structs.replace(visit, executions=tuple(ended))
+
+
 def by_median(time: Time) -> Value:
     """The median of a visit's executions.
 
@@ -45,14 +72,13 @@ def by_median(time: Time) -> Value:
     def value(visit: Visit) -> float | None:
         if visit.window is not None or visit.batches is not None:
             return None
-        if not visit.executions:
-            return math.nan if visit.problem else None
+        if failed(visit):
+            return math.nan
         # What the second execution after a start finds is warm already.
         values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_touch else None]]
-        known = [each for each in values if each is not None]
-        if len(known) < len(values):
+        known = sorted(each for each in values if each is not None)
+        if not known or len(known) < len(values):
             return None
-        known.sort()
         middle = len(known) // 2
         return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
 
@@ -64,16 +90,16 @@ def by_number(number: int) -> Value:
 
     def value(visit: Visit) -> float | None:
         is_new = visit.levels.get("connection") == "per_visit" and not visit.first_touch
-        if not is_new or len(visit.executions) < number:
+        if not is_new:
             return None
-        return _of(visit.executions[number - 1], run_time_ns)
+        if failed(visit):
+            return math.nan
+        return _of(visit.executions[number - 1], run_time_ns) if len(visit.executions) >= number else None
 
     return value
 
 
 def _of(timing: Timing, time: Time) -> float | None:
-    if timing.outcome in {"error", "wrong_answer"}:
-        return math.nan
     value = time(timing)
     return None if value is None else math.inf if timing.outcome == "timeout" else float(value)
 
@@ -83,6 +109,8 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
     window = visit.window
     if window is None:
         return None
+    if failed(visit):
+        return math.nan
     counted = window["counted"]
     kinds = window["transactions"]
     committed = sum(kind["committed"] for name, kind in kinds.items() if counted in (None, name))
@@ -94,7 +122,7 @@ def time_per_ended_ns(visit: Visit) -> float | None:
     window = visit.window
     if window is None:
         return None
-    ended = ended_well(window)
+    ended = 0 if failed(visit) else ended_well(window)
     return window["length_ns"] / ended if ended else math.nan
 
 
@@ -109,7 +137,9 @@ def response_quantile(fraction: float) -> Metric:
 
     def values(visit: Visit) -> Iterator[tuple[str, float]]:
         for name, kind in (visit.window or {"transactions": {}})["transactions"].items():
-            if (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
+            if failed(visit):
+                yield name, math.nan
+            elif (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
                 yield name, float(found)
 
     return values
@@ -174,8 +204,9 @@ class Times:
     """Times of one metric under one combination of levels.
 
     ``ns``: [round, block, query, arm], the median of a visit's executions; NaN where there is no such visit (or it is
-    void or failed), inf where it is censored: more than half of its executions ran into the statement timeout.
+    void or failed), inf where it is censored: at least half of its executions ran into the statement timeout.
     ``failed``: [query, arm], visits with an execution that failed or answered wrongly.
+    ``cut_ns``: like ``ns``, with what a censored visit took at least; None where none is.
     """
 
     rounds: tuple[int, ...]
@@ -183,6 +214,7 @@ class Times:
     arms: tuple[str, ...]
     ns: Floats
     failed: Floats
+    cut_ns: Floats | None = None
 
     def arm(self, name: str) -> int:
         """The index of an arm."""
@@ -192,25 +224,31 @@ class Times:
 def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> Times | None:
     """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
     arm_index = {name: index for index, name in enumerate(arms)}
-    found: list[tuple[Visit, str, float]] = [(visit, *each) for visit in visits for each in metric(visit)]
+    found = [(visit, query, value) for visit in visits for query, value in metric(visit)]
     if not found:
         return None
     if not {query for _, query, _ in found} <= set(queries):
         queries = list(dict.fromkeys(query for _, query, _ in found))  # transactions, in the workload's order
     query_index = {name: index for index, name in enumerate(queries)}
-    cells = [
-        (visit.round, visit.block, query_index[query], arm_index[visit.arm], value) for visit, query, value in found
-    ]
-    rounds = sorted({cell[0] for cell in cells})
-    blocks = sorted({cell[1] for cell in cells})
+    rounds = sorted({visit.round for visit, _, _ in found})
+    blocks = sorted({visit.block for visit, _, _ in found})
     round_index = {number: index for index, number in enumerate(rounds)}
     block_index = {number: index for index, number in enumerate(blocks)}
     ns = np.full((len(rounds), len(blocks), len(queries), len(arms)), np.nan)
-    failed = np.zeros((len(queries), len(arms)))
-    for round_, block, query, arm, value in cells:
-        ns[round_index[round_], block_index[block], query, arm] = value
-        failed[query, arm] += math.isnan(value)
-    return Times(tuple(rounds), tuple(queries), tuple(arms), ns, failed)
+    did_fail = np.zeros((len(queries), len(arms)))
+    cut: dict[tuple[int, int, int, int], float] = {}
+    for visit, query, value in found:
+        cell = (round_index[visit.round], block_index[visit.block], query_index[query], arm_index[visit.arm])
+        ns[cell] = value
+        did_fail[cell[2:]] += math.isnan(value)
+        if math.isinf(value):
+            cut[cell] = dict(metric(as_cut(visit)))[query]
+    cut_ns = None
+    if cut:
+        cut_ns = ns.copy()
+        for cell, value in cut.items():
+            cut_ns[cell] = value
+    return Times(tuple(rounds), tuple(queries), tuple(arms), ns, did_fail, cut_ns)
 
 
 def levels_key(levels: dict[str, str]) -> tuple[tuple[str, str], ...]:

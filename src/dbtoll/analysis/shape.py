@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
 
+from dbtoll.analysis import stats
 from dbtoll.analysis.stats import Interval
 from dbtoll.model import Json, Outcome, Verdict
 
@@ -65,6 +67,23 @@ class EffectResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What of an interval can be said, as fractions: all of it, its lower bound alone, or nothing."""
+
+    estimate: Fraction | None = None
+    low: Fraction | None = None
+    high: Fraction | None = None
+
+    @classmethod
+    def of(cls, interval: Interval | None) -> Bounds:
+        """From the log scale."""
+        if interval is None:
+            return cls()
+        shown = EffectResult.from_logs(interval)
+        return cls(low=shown.low) if interval.is_bound else cls(shown.estimate, shown.low, shown.high)
+
+
+@dataclass(frozen=True, slots=True)
 class ComponentsResult:
     """Variance components on the log scale; null where there are too few draws."""
 
@@ -74,7 +93,10 @@ class ComponentsResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One estimand of one arm against the baseline: cost / baseline cost - 1; above 0: the arm takes longer."""
+    """One estimand of one arm against the baseline: cost / baseline cost - 1; above 0: the arm takes longer.
+
+    ``low`` alone: statements of the arm ran into the timeout, so it loses at least so much and nobody knows how much.
+    """
 
     arm: str
     baseline: str
@@ -97,7 +119,7 @@ class Comparison:
     verdict: Verdict
     rounds: int
     first_touch: Annotated[EffectResult | None, Meta(description="the same effect in first runs after a start")]
-    reason: Annotated[str | None, Meta(description="why there is no estimate or no verdict")]
+    reason: Annotated[str | None, Meta(description="why there is no estimate, no upper bound or no verdict")]
     left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
     components: ComponentsResult
     widened_by: Annotated[Fraction, Meta(description="added on both sides because A/A excludes 0")]
@@ -114,6 +136,8 @@ class Comparison:
 class Contrast:
     """How much more one level of a factor costs an arm than another does, beside what it costs the baseline:
     (1 + overhead at ``level``) / (1 + overhead at ``against``) - 1, of the geomean over the same queries.
+
+    ``widened_by``: added on both sides, for what A/A shows at the two levels, or between them.
     """
 
     arm: str
@@ -129,6 +153,9 @@ class Contrast:
     p: float | None
     verdict: Verdict
     rounds: int
+    reason: Annotated[str | None, Meta(description="why there is no estimate or no verdict")] = None
+    left_out: tuple[str, ...] = ()
+    widened_by: Fraction = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +399,20 @@ class Result:
     facts: Json
     ledgers: Annotated[tuple[LedgerResult, ...], Meta(description="of experiments that explain; else empty")] = ()
     main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
+    rounds_to_decide: Annotated[int, Meta(description="on fewer rounds nothing is decided")] = stats.FEWEST_DRAWS
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""
         return cast(Json, msgspec.json.decode(msgspec.json.encode(self)))  # tuples become lists
+
+
+def varied_factors(all_levels: Iterable[Mapping[str, str]]) -> list[str]:
+    """The factors that have more than one level: only these need to be said beside a figure."""
+    seen: dict[str, set[str]] = {}
+    for levels in all_levels:
+        for factor, level in levels.items():
+            seen.setdefault(factor, set()).add(level)
+    return [factor for factor, values in seen.items() if len(values) > 1]
 
 
 def fractions(interval: Interval | None) -> EffectResult | None:

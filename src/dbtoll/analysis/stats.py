@@ -48,6 +48,15 @@ class Interval:
         """Longer by ``by`` on both sides; ``p`` stays that of the estimate."""
         return Interval(self.estimate, self.low - by, self.high + by, self.p)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it has a lower bound alone: what was ended by a timeout took at least so long, and nobody knows how long."""
+        return math.isinf(self.high)
+
+    def at_least(self) -> Interval:
+        """Of values that are all no more than the true ones: its lower bound holds of these too, and nothing else does."""
+        return Interval(math.inf, self.low, math.inf, self.p)
+
 
 def midmean(values: Floats, axis: int) -> Floats:
     """The robust location of this project over the blocks of a round: their mean without the outer quarters.
@@ -124,15 +133,29 @@ def holm_alphas(p_values: Sequence[float], alpha: float) -> list[float]:
     return alphas
 
 
-def verdict(shown: Interval | None, rounds: int, margin: float) -> Verdict:
+def rounds_to_decide(precision: Precision) -> int:
+    """From how many rounds on anything is decided: a verdict, a limit, a contrast, a claim (METHOD, "Over rounds")."""
+    return max(FEWEST_DRAWS, precision.rounds_min)
+
+
+def too_few(rounds: int, precision: Precision) -> str | None:
+    """Why nothing is decided by so many rounds; None where they are enough."""
+    least = rounds_to_decide(precision)
+    if rounds >= least:
+        return None
+    return f"no verdict rests on fewer than {least} independent starts, there {'is' if rounds == 1 else 'are'} {rounds}"
+
+
+def verdict(shown: Interval | None, rounds: int, precision: Precision) -> Verdict:
     """What the interval that is shown allows to say.
 
     Two one-sided tests (Schuirmann 1987) by inclusion of the interval in the margin, which comes first: who set the
-    margin said that less does not matter, also where it can be told from 0.
+    margin said that less does not matter, also where it can be told from 0. An interval without an upper bound (inf) can
+    only tell that something is lost.
     """
-    if shown is None or rounds < FEWEST_DRAWS:
+    if shown is None or too_few(rounds, precision):
         return Verdict.CANNOT_TELL
-    if shown.low > math.log1p(-margin) and shown.high < math.log1p(margin):
+    if shown.low > math.log1p(-precision.margin) and shown.high < math.log1p(precision.margin):
         return Verdict.NO_DIFFERENCE
     if shown.low > 0:
         return Verdict.LOSES

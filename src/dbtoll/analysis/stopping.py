@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,12 @@ import numpy as np
 
 from dbtoll.analysis import stats
 from dbtoll.analysis.compare import geomean_rounds, pairs
-from dbtoll.analysis.samples import METRICS, collect, levels_key, main_metric
-from dbtoll.analysis.shape import EffectResult, fractions
+from dbtoll.analysis.measured import Measured
+from dbtoll.analysis.samples import main_metric
+from dbtoll.analysis.shape import EffectResult, fractions, varied_factors
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import Experiment, Precision
-from dbtoll.store.schema import Visit
+from dbtoll.model import Precision
+from dbtoll.store.reader import Run
 
 TARGET_REACHED = "target reached"
 BUDGET_ENDED = "budget ended"
@@ -106,39 +106,33 @@ class Look:
         return self.decision.reason
 
 
-def look(
-    visits: Sequence[Visit], experiment: Experiment, *, rounds: int, elapsed_s: float, next_round_s: float
-) -> Look:
-    """The rule applied to the visits of the ``rounds`` that are complete.
+def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: float) -> Look:
+    """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the gates void.
 
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
-    does not hold the others up.
+    does not hold the others up. ``precision``: the run's own, or the one it was resumed with.
     """
-    arms = [arm.name for arm in experiment.arms if arm.clock == "time"]
-    copies = [arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline]
-    queries = sorted({visit.query for visit in visits})
-    by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
-    metric = main_metric(visits, experiment)
-    for visit in visits:
-        if not visit.first_touch and visit.counts is None and visit.arm in arms:
-            by_levels[levels_key(visit.levels)].append(visit)
-    varied = {name for name, _ in set().union(*by_levels) if len({dict(key).get(name) for key in by_levels}) > 1}
+    experiment = run.plan.experiment
+    measured = Measured(run)
+    metric = main_metric(measured.visits, experiment)
+    varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
-    for key, chosen in by_levels.items():
-        times = collect(chosen, queries, arms, METRICS[metric])
-        where = ", ".join(level for name, level in key if name in varied)
+    for levels in measured.levels:
+        times = measured.times(levels, metric, False)
+        where = ", ".join(level for name, level in levels.items() if name in varied)
         if times is None:
             continue
-        compared = [(pair, geomean_rounds(times, pair)) for pair in pairs(arms, experiment.baseline, copies)]
+        compared = [
+            (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
+        ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
         must += deciding(
             [values for pair, values in compared if not pair.is_aa], [values for pair, values in compared if pair.is_aa]
         )
-    precision = experiment.precision
     intervals = {
         name: effect
         for name, values in found
         if (effect := fractions(stats.interval(values, 1 - precision.confidence, precision.rounds_min)))
     }
-    return Look(decide(must, elapsed_s, next_round_s, precision, rounds), metric, intervals)
+    return Look(decide(must, elapsed_s, next_round_s, precision, len(run.counted)), metric, intervals)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.report import words
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Bill:
 
 def bills(result: Result) -> list[Bill]:
     """One for each arm that differs from the baseline by more than its two copies do from each other."""
-    varied = words.varied_factors(each.levels for each in result.ledgers)
+    varied = varied_factors(each.levels for each in result.ledgers)
     copies = {c.arm for c in result.comparisons if c.is_aa}
     return [_bill(each, words.levels_text(each.levels, varied)) for each in result.ledgers if each.arm not in copies]
 

@@ -12,6 +12,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.model import Json, Outcome
 from dbtoll.report import bills, figures, transactions, words
 
@@ -76,7 +77,7 @@ def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
     whole, result = result.to_json(), words.labelled(result)
     experiment = run.plan.experiment
-    varied = words.varied_factors(c.levels for c in result.comparisons)
+    varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
     queries = list(dict.fromkeys(words.query_of(c.estimand) for c in result.comparisons if words.query_of(c.estimand)))
     spec = (run.folder / "spec.toml").read_text(encoding="utf-8", errors="replace")
@@ -219,7 +220,7 @@ def _groups(result: Result, varied: Sequence[str]) -> Iterator[ComparisonGroup]:
 
 def _without_figures(result: Result) -> dict[str, str]:
     """Arms that are compared but have no estimate at all, each with why."""
-    with_figures = {c.arm for c in result.comparisons if c.estimate is not None}
+    with_figures = {c.arm for c in result.comparisons if c.estimate is not None or c.low is not None}
     return {c.arm: c.reason or "" for c in reversed(result.comparisons) if c.arm not in with_figures}
 
 
@@ -283,7 +284,7 @@ def _published_throughput(result: Result, workload: str) -> Iterator[PublishedTh
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:
-    varied = words.varied_factors(t.levels for t in result.times)
+    varied = varied_factors(t.levels for t in result.times)
     by_levels: dict[str, list[Times]] = {}
     for t in result.times:
         by_levels.setdefault(words.levels_text(t.levels, varied), []).append(t)

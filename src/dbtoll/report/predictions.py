@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.report import words
 from dbtoll.report.bills import predicted_text
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def terminal(found: Sequence[Prediction]) -> RenderableType:
     """A sentence for each arm, and a table of the queries."""
-    varied = words.varied_factors(each.levels for each in found)
+    varied = varied_factors(each.levels for each in found)
     heads = [", ".join(filter(None, (each.arm, words.levels_text(each.levels, varied)))) for each in found]
     parts: list[RenderableType] = [
         Text(f"{head}: predicted {predicted_text(each.geomean)} (geometric mean of all queries)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtoll.analysis import side_by_side
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import bills, transactions, words
 
@@ -106,7 +108,7 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
 
     An arm without a figure has no row: its headline says why.
     """
-    varied = words.varied_factors(c.levels for c in result.comparisons)
+    varied = varied_factors(c.levels for c in result.comparisons)
     several_metrics = len({c.metric for c in result.comparisons}) > 1
     totals = {(c.arm, c.metric, str(c.levels)): c for c in result.comparisons if c.estimand == "ratio_of_totals"}
     groups: dict[str, list[Comparison]] = {}
@@ -188,16 +190,21 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
 
 
 def _extremes(result: Result) -> Iterator[str]:
-    varied = words.varied_factors(c.levels for c in result.comparisons)
+    varied = varied_factors(c.levels for c in result.comparisons)
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in result.comparisons:
-        if words.query_of(c.estimand) and not c.is_aa and c.estimate is not None and c.metric == result.main_metric:
+        if words.query_of(c.estimand) and not c.is_aa and _has_figure(c) and c.metric == result.main_metric:
             groups.setdefault((c.arm, words.levels_text(c.levels, varied)), []).append(c)
     for (arm, levels), queries in groups.items():
-        ordered = sorted(queries, key=lambda c: c.estimate or 0.0, reverse=True)
+        # What ran into the timeout took longer than anybody knows.
+        ordered = sorted(queries, key=lambda c: math.inf if c.estimate is None else c.estimate, reverse=True)
         worst, best = ordered[:_EXTREMES], ordered[_EXTREMES:][-_EXTREMES:]
         where = f"{arm}{f' ({levels})' if levels else ''}"
         yield f"{where}: worst {_listed(worst)}" + (f"; best {_listed(reversed(best))}" if best else "")
+
+
+def _has_figure(c: Comparison) -> bool:
+    return c.estimate is not None or c.low is not None
 
 
 def _listed(comparisons: Iterable[Comparison]) -> str:
@@ -222,7 +229,7 @@ def _cell(text: str) -> str:
 def markdown_arms(result: Result) -> str:
     """The table of the terminal, for docs: every arm, metric and combination of levels over all queries."""
     result = words.labelled(result)
-    varied = words.varied_factors(c.levels for c in result.comparisons)
+    varied = varied_factors(c.levels for c in result.comparisons)
     head = ["arm", *varied, "metric", "estimand", "effect (interval)", "verdict"]
     rows = [
         [

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.report import words
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class AtLevels:
 
 def groups(result: Result) -> list[AtLevels]:
     """For each combination of levels; empty where the workload is of statements."""
-    varied = words.varied_factors(each.levels for each in result.windows)
+    varied = varied_factors(each.levels for each in result.windows)
     throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if words.is_throughput(c.metric)}
     by_levels: dict[str, list[WindowsResult]] = {}
     for each in result.windows:

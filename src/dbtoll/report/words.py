@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.shape import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ class Effect:
 
     @property
     def value(self) -> str:
-        """``+24.0 %``, ``−87 %``, ``10.8×``; ``at least 24 % longer``."""
+        """``+24.0 %``, ``−87 %``, ``10.8×``; ``at least 24 % longer``, ``at least −3 %``."""
         if self.is_bound:
-            return self._size
+            return self._size if (self.low or 0) >= 0 else f"at least {percent(self.low)}"
         return f"{self._factors[0]}×" if self._is_factor and self.estimate is not None else self.change.value
 
     @property
@@ -409,15 +410,6 @@ def levels_text(levels: Mapping[str, str], varied: Iterable[str] | None = None) 
     return ", ".join(_LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in shown)
 
 
-def varied_factors(all_levels: Iterable[Mapping[str, str]]) -> list[str]:
-    """The factors that have more than one level: only these need to be said beside a figure."""
-    seen: dict[str, set[str]] = {}
-    for levels in all_levels:
-        for factor, level in levels.items():
-            seen.setdefault(factor, set()).add(level)
-    return [factor for factor, values in seen.items() if len(values) > 1]
-
-
 _ESTIMANDS = {
     "geomean": "geometric mean of all queries",
     "geomean_same_plans": "geometric mean of the queries with the same plans",
@@ -529,9 +521,9 @@ def meaning(metric: str, baseline: str) -> str:
 
 def verdict_phrase(verdict: str, found: Effect, margin_fraction: float, reason: str | None) -> Phrase:
     """The verdict with its figures."""
-    if found.is_bound:
+    if found.is_bound and verdict == Verdict.LOSES:
         return Phrase(found.said, f": {reason or _NO_REASON}")
-    if found.estimate is None:
+    if found.estimate is None and not found.is_bound:
         return Phrase("no figure", f": {reason or _NO_REASON}")
     match verdict:
         case Verdict.LOSES | Verdict.GAINS:
@@ -596,6 +588,8 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         same = (c for c in result.comparisons if (c.levels, c.metric) == (comparison.levels, comparison.metric))
         widened = max((c.widened_by for c in same), default=0.0)
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
+    if arm.outcome == Outcome.FAILED and comparison.verdict == Verdict.CANNOT_TELL:
+        comparison = replace(comparison, reason="this is what worked, alone")
     phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, comparison.reason)
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
@@ -631,7 +625,8 @@ def _cause(comparison: Comparison, result: Result) -> str:
 def headlines(result: Result) -> list[Headline]:
     """A sentence per arm (and levels, where they vary) over all queries' run time, in the order of the arms; A/A last.
 
-    An arm whose start failed gets the reason instead; the baseline itself has nothing to be compared with.
+    What failed of an arm is said before any figure of it; one that has none gets the reason alone. The baseline itself has
+    nothing to be compared with.
     """
     result = labelled(result)
     varied = varied_factors(c.levels for c in result.comparisons)
@@ -643,7 +638,7 @@ def headlines(result: Result) -> list[Headline]:
             _headline_of(arm, c, result, varied)
             for c in result.comparisons
             if c.arm == arm.name
-            and arm.outcome == Outcome.OK
+            and (arm.outcome == Outcome.OK or (arm.outcome == Outcome.FAILED and c.low is not None))
             and c.estimand == "geomean"
             and c.metric == result.main_metric
         ]

@@ -27,6 +27,7 @@ from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows
 from dbtoll.store import schema
+from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record
 
 WARM_UP = -1
@@ -58,8 +59,8 @@ class Watch(Protocol):
 
     def say(self, text: str) -> None: ...
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None: ...
-    def decide(self, visits: Sequence[schema.Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
-        """A reason to stop, or None to go on. ``visits``: of the rounds that count, so far."""
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        """A reason to stop, or None to go on. ``run``: all that its history holds so far."""
         ...
 
 

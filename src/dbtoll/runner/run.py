@@ -24,7 +24,7 @@ from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
 from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
-from dbtoll.store.reader import Run, read_run
+from dbtoll.store.reader import Attempt, Run, read_run
 from dbtoll.store.writer import RunWriter
 
 ASKED_FILE = "asked.json"
@@ -82,14 +82,14 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     stop = Stop()
     with ready(experiment, folder, watch, stop) as prepared:
         if before is None:
-            writer, plan_file, round_s = _planned(experiment, prepared, folder, watch)
+            writer, round_s = _planned(experiment, prepared, folder, watch)
+            before = read_run(folder)
         else:
             host_facts.compare(before.facts, prepared.facts, str(folder))
             writer, before = RunWriter.resume(folder)
-            plan_file = before.plan
             round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted if a.end), default=0.0)
         with writer:
-            plan = Plan(experiment, plan_file.queries, plan_file.blocks, plan_file.slow)
+            plan = Plan(experiment, before.plan.queries, before.plan.blocks, before.plan.slow)
             Measurement(prepared, plan, folder, writer, before, round_s, watch, stop).run()
     return folder
 
@@ -122,7 +122,7 @@ def _has_line(history: Path) -> bool:
 
 def _planned(
     experiment: Experiment, prepared: preparation.Prepared, folder: Path, watch: Watch
-) -> tuple[RunWriter, schema.PlanFile, float]:
+) -> tuple[RunWriter, float]:
     """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
     kept = folder / schema.PLAN_FILE
     round_s = 0.0
@@ -136,7 +136,7 @@ def _planned(
         plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=pilot.slow)
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = (folder / schema.SPEC_FILE).read_bytes()
-    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), plan_file, round_s
+    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s
 
 
 @contextmanager
@@ -196,28 +196,23 @@ def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -
 class Measurement:
     """Rounds until `watch.decide` says enough, the next one would not fit, or nothing is left to compare.
 
-    ``visits``: of the rounds that count; ``failures``: how many rounds in a row each arm has failed.
+    ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed.
     """
 
     prepared: preparation.Prepared
     plan: Plan
     folder: Path
     writer: RunWriter
-    before: Run | None
+    so_far: Run
     round_s: float
     watch: Watch
     stop: Stop
     budget: Budget = field(init=False)
-    visits: list[schema.Visit] = field(default_factory=list)
-    complete: set[int] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)
     seen_plans: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.budget = Budget(self.precision.budget_s, self.before.elapsed_s if self.before else 0.0)
-        if self.before:
-            self.visits = list(self.before.records(schema.Visit))
-            self.complete = set(self.before.complete_rounds)
+        self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
 
     @property
     def precision(self) -> Precision:
@@ -226,15 +221,15 @@ class Measurement:
     def run(self) -> None:
         index = -1
         try:
-            reason = self.decide() if self.complete else None  # killed between its last round and its end
+            reason = self.decide() if self.so_far.counted else None  # killed between its last round and its end
             while reason is None:
                 index += 1
-                if index not in self.complete:
+                if index not in self.so_far.complete_rounds:
                     reason = self.round(index) or self.decide()
         except KeyboardInterrupt:
             reason = STOPPED
         self.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
-        self.watch.say(f"measured {len(self.complete)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
+        self.watch.say(f"measured {len(self.so_far.counted)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
 
     def append(self, record: schema.Record) -> None:
         """Into the history, whole."""
@@ -244,9 +239,10 @@ class Measurement:
     def round(self, index: int) -> str | None:
         """One attempt at one round. Returns why no other can follow, or None."""
         self.demand_host()
-        attempt = self.before.next_attempt(index) if self.before else 0
-        begin_s = self.budget.elapsed_s()
-        self.append(schema.RoundBegin(round=index, attempt=attempt, elapsed_s=begin_s))
+        begin = schema.RoundBegin(
+            round=index, attempt=self.so_far.next_attempt(index), elapsed_s=self.budget.elapsed_s()
+        )
+        self.append(begin)
         records: list[schema.Record] = []
 
         def write(record: schema.Record) -> None:
@@ -260,7 +256,7 @@ class Measurement:
             write,
             self.watch,
             self.budget,
-            self.folder / "logs" / f"{index}.{attempt}",
+            self.folder / "logs" / f"{index}.{begin.attempt}",
             self.seen_plans,
             self.given_up(),
             self.stop.held,
@@ -277,17 +273,21 @@ class Measurement:
         missing = self.needed() - healthy
         if problem is None and missing:
             problem = f"without {', '.join(sorted(missing))} there is nothing to compare with"
-        end_s = self.budget.elapsed_s()
-        self.append(
-            schema.RoundEnd(round=index, attempt=attempt, complete=problem is None, reason=problem, elapsed_s=end_s)
+        end = schema.RoundEnd(
+            round=index,
+            attempt=begin.attempt,
+            complete=problem is None,
+            reason=problem,
+            elapsed_s=self.budget.elapsed_s(),
         )
+        self.append(end)
+        made = Attempt(index, begin.attempt, begin, end, tuple(records))
+        self.so_far = replace(self.so_far, attempts=(*self.so_far.attempts, made))
         for arm in self.plan.experiment.arms:
             self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
         if problem is None:
-            self.complete.add(index)
-            self.visits += [record for record in records if isinstance(record, schema.Visit)]
             # The longest so far, slowly forgotten: a round that would not fit is not begun.
-            self.round_s = max(end_s - begin_s, 0.8 * self.round_s)
+            self.round_s = max(end.elapsed_s - begin.elapsed_s, 0.8 * self.round_s)
         return ended or self.nothing_left()
 
     def demand_host(self) -> None:
@@ -301,8 +301,7 @@ class Measurement:
 
     def decide(self) -> str | None:
         """After whole rounds only."""
-        elapsed_s = self.budget.elapsed_s()
-        return self.watch.decide(self.visits, len(self.complete), elapsed_s, self.round_s)
+        return self.watch.decide(self.so_far, self.budget.elapsed_s(), self.round_s)
 
     def needed(self) -> set[str]:
         """The baseline and its copy."""

@@ -23,6 +23,7 @@ from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.rig import experiment
+from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record, Visit
 
 ABOUT = "precision: half_width_ratio, the spread of dbtoll's A/A estimates over that of the papers' protocol"
@@ -58,7 +59,7 @@ class Quiet:
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         """Nothing."""
 
-    def decide(self, visits: Sequence[Visit], rounds: int, elapsed_s: float, next_round_s: float) -> str | None:
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         return None
 
 
