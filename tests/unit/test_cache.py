@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.images import cache as cache_module
 from dbtoll.images.cache import Cache, default_root, key_of, remove_tree
 from dbtoll.model import Json
 
@@ -39,7 +42,7 @@ def test_built_once_then_found(tmp_path: Path) -> None:
     assert again == built
     assert again.artifact().key == key_of("kind", RECIPE)
     manifest = json.loads((built.content.parent / "manifest.json").read_bytes())
-    assert manifest == {"recipe": RECIPE, "facts": {"made_of": "text"}}
+    assert (manifest["recipe"], manifest["facts"]) == (RECIPE, {"made_of": "text"})
 
 
 def test_the_address_is_the_recipe() -> None:
@@ -178,12 +181,262 @@ def test_a_disk_that_fills_up_is_one_clear_error(tmp_path: Path) -> None:
     assert Cache(tmp_path).find("kind", RECIPE) is None
 
 
-def test_a_damaged_manifest_names_the_directory_to_remove(tmp_path: Path) -> None:
-    entry = Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0)
-    (entry.content.parent / "manifest.json").write_text("{")
-    with pytest.raises(DbtollError, match="damaged") as caught:
-        Cache(tmp_path).find("kind", RECIPE)
-    assert str(entry.content.parent) in caught.value.mend
+# --- what is not as it was built is built again ------------------------------------------------------------------------
+
+
+def write_things(content: Path) -> Json:
+    (content / "below").mkdir()
+    (content / "below/one").write_bytes(bytes(range(256)) * 8)
+    (content / "two").write_text("two")
+    (content / "empty").touch()
+    (content / "link").symlink_to("two")
+    return {"made_of": ["bytes", "text"]}
+
+
+def kept_files(root: Path) -> list[str]:
+    scratch = Cache(root).obtain("kind", RECIPE, write_things, estimate_bytes=0)
+    assert scratch.facts == {"made_of": ["bytes", "text"]}
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def changed(path: Path) -> None:
+    """One bit, and nobody sees it by size or time."""
+    content, status = bytearray(path.read_bytes() or b" "), path.stat()
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("harm", [emptied, cut, changed, Path.unlink])
+@pytest.mark.parametrize("hashed_bytes", [cache_module.HASHED_BYTES, 0], ids=["hashed", "listed"])
+def test_whatever_is_damaged_is_built_again(
+    tmp_path: Path, harm: Callable[[Path], None], hashed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file that the cache keeps, one after the other."""
+    monkeypatch.setattr(cache_module, "HASHED_BYTES", hashed_bytes)
+    if harm is changed and not hashed_bytes:
+        pytest.skip("what is not hashed is compared by size and time")
+    names = kept_files(tmp_path / "untouched")
+    assert {Path(name).name for name in names} >= {"manifest.json", "one", "two", "empty"}
+    for name in names:
+        root = tmp_path / name.replace("/", "-")
+        kept_files(root)
+        harm(root / name)
+        built: list[str] = []
+
+        def again(content: Path, built: list[str] = built) -> Json:
+            built.append("again")
+            return write_things(content)
+
+        entry = Cache(root).obtain("kind", RECIPE, again, estimate_bytes=0)
+        assert entry.facts == {"made_of": ["bytes", "text"]}
+        assert (entry.content / "below/one").read_bytes() == bytes(range(256)) * 8
+        assert (entry.content / "link").readlink() == Path("two")
+        harmless = name == "CACHEDIR.TAG" or name.endswith(".lock")
+        assert bool(built) != harmless, f"{harm.__name__} {name}"
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda content: (content / "two").chmod(0o600),
+        lambda content: (content / "more").touch(),
+        lambda content: (content / "link").unlink() or (content / "link").symlink_to("elsewhere"),
+        lambda content: (content / "two").unlink() or (content / "two").mkdir(),
+        lambda content: content.rename(content.with_name("gone")),
+        lambda content: (content.parent / "manifest.json").write_text("[" * 100_000),
+        lambda content: (content.parent / "manifest.json").write_text('{"recipe": {}, "facts": {}}'),
+    ],
+)
+def test_whatever_is_changed_is_built_again(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+    harm(Cache(tmp_path).obtain("kind", RECIPE, write_things, estimate_bytes=0).content)
+    assert Cache(tmp_path).find("kind", RECIPE) is None
+    assert Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0).facts == {"made_of": "text"}
+
+
+def test_facts_that_were_changed_are_not_believed(tmp_path: Path) -> None:
+    manifest = Cache(tmp_path).obtain("kind", RECIPE, write_things, estimate_bytes=0).content.parent / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("bytes", "bites"))
+    assert Cache(tmp_path).find("kind", RECIPE) is None
+
+
+def test_an_entry_under_anothers_address_is_none(tmp_path: Path) -> None:
+    entry = Cache(tmp_path).obtain("kind", RECIPE, write_things, estimate_bytes=0)
+    other: Json = {"another": "recipe"}
+    entry.content.parent.rename(tmp_path / "kind" / key_of("kind", other))
+    assert Cache(tmp_path).find("kind", other) is None
+
+
+def test_what_is_damaged_and_in_use_is_one_clear_error(tmp_path: Path) -> None:
+    with used_by_another(tmp_path) as entry:
+        (entry / "content/thing").write_text("damaged")
+        with pytest.raises(DbtollError, match="another run uses it"):
+            Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0)
+    assert Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0).facts == {"made_of": "text"}
+
+
+# --- where it ends ------------------------------------------------------------------------------------------------------
+
+
+def use_and_hang(root: Path, recipe: Json, started: Path) -> None:
+    Cache(root).obtain("kind", recipe, write_thing, estimate_bytes=0)
+    started.touch()
+    time.sleep(60)
+
+
+@contextmanager
+def used_by_another(root: Path, recipe: Json = RECIPE) -> Iterator[Path]:
+    """The directory of the entry, in use by a process that is killed in the end."""
+    started = root.with_name(f"{root.name}-{key_of('kind', recipe)}")
+    user = FORK.Process(target=use_and_hang, args=(root, recipe, started))
+    user.start()
+    try:
+        wait_for(started)
+        yield root / "kind" / key_of("kind", recipe)
+    finally:
+        user.kill()
+        user.join()
+
+
+def made_by_another(root: Path, number: int, used_at: float) -> Path:
+    """An entry of a hundred bytes that was last used then."""
+
+    def hundred(content: Path) -> Json:
+        (content / "bytes").write_bytes(bytes(100))
+        return {}
+
+    recipe: Json = {"number": number}
+    maker = FORK.Process(target=lambda: Cache(root).obtain("kind", recipe, hundred, estimate_bytes=0))
+    maker.start()
+    maker.join()
+    whole = root / "kind" / key_of("kind", recipe)
+    os.utime(whole / "manifest.json", (used_at, used_at))
+    return whole
+
+
+def test_what_is_unused_for_longest_goes_first(tmp_path: Path) -> None:
+    entries = [made_by_another(tmp_path, number, used_at) for number, used_at in enumerate([300.0, 100.0, 200.0])]
+    cache, said = Cache(tmp_path), list[str]()
+    assert [kept.path for kept in cache.kept()] == [entries[1], entries[2], entries[0]]
+    assert {kept.size_bytes for kept in cache.kept()} == {100}
+    cache.trim(300, said.append)
+    assert all(map(Path.exists, entries))
+    cache.trim(250, said.append)
+    assert [entry.exists() for entry in entries] == [True, False, True]
+    assert said == [f"removed from the cache, as unused for longest: kind {entries[1].name}"]
+    cache.trim(0)
+    assert cache.kept() == []
+    assert [path.suffix for path in (tmp_path / "kind").iterdir()] == [".lock"] * 3
+
+
+def test_using_an_entry_is_noted(tmp_path: Path) -> None:
+    old = made_by_another(tmp_path, 1, 100.0)
+    made_by_another(tmp_path, 2, 200.0)
+    user = FORK.Process(target=lambda: Cache(tmp_path).find("kind", {"number": 1}))
+    user.start()
+    user.join()
+    assert Cache(tmp_path).kept()[-1].path == old
+
+
+def test_what_a_living_run_uses_is_never_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    with used_by_another(tmp_path) as entry:
+        assert not cache.remove(entry)
+        cache.trim(0)
+        assert (entry / "content/thing").read_text() == "whole"
+    cache.trim(0)
+    assert not entry.exists()
+
+
+def test_what_this_process_uses_is_never_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    entry = cache.obtain("kind", RECIPE, write_thing, estimate_bytes=0)
+    cache.trim(0)
+    assert (entry.content / "thing").exists()
+
+
+def test_what_was_half_removed_goes_with_the_next_use(tmp_path: Path) -> None:
+    whole = made_by_another(tmp_path, 1, 100.0)
+    whole.rename(whole.with_name(f"{whole.name}.00000000.removing"))
+    Cache(tmp_path).sweep()
+    assert [path.suffix for path in (tmp_path / "kind").iterdir()] == [".lock"]
+
+
+def test_building_makes_room_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [made_by_another(tmp_path, number, 100.0 + number) for number in range(3)]
+    monkeypatch.setenv("DBTOLL_CACHE_LIMIT", "350 B")
+    Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=100)
+    assert [entry.exists() for entry in entries] == [False, True, True]
+    monkeypatch.setenv("DBTOLL_CACHE_LIMIT", "a lot")
+    with pytest.raises(DbtollError, match="DBTOLL_CACHE_LIMIT"):
+        Cache(tmp_path).obtain("kind", {"new": 1}, write_thing, estimate_bytes=0)
+
+
+def test_what_is_no_whole_entry_can_be_removed_too(tmp_path: Path) -> None:
+    """A directory of an earlier version, for one."""
+    (tmp_path / "agent" / ("0" * 32)).mkdir(parents=True)
+    (tmp_path / "agent" / ("0" * 32) / "dbtoll-agent").write_bytes(bytes(50))
+    (tmp_path / "scratch/run").mkdir(parents=True)
+    cache = Cache(tmp_path)
+    assert [(kept.kind, kept.size_bytes) for kept in cache.kept()] == [("agent", 50)]
+    cache.trim(0)
+    assert [path.name for path in tmp_path.glob("*/*")] == ["run"]
+
+
+# --- whose it is --------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        Cache(tmp_path / "new/cache")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new/cache").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new/cache/CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DBTOLL_CACHE", raising=False)
+    for chosen in (None, tmp_path / "empty"):  # the usual place, as earlier versions made it; an empty one
+        place = chosen or default_root()
+        place.mkdir(mode=0o755)
+        if chosen is None:
+            (place / "image").mkdir()
+        assert Cache(chosen).root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_serves_others_is_not_taken_from_them(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o755)
+    (tmp_path / "home/letters").touch()
+    with pytest.raises(DbtollError, match="others may read") as caught:
+        Cache(tmp_path / "home")
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
+    assert os.system(caught.value.mend.split(",")[0]) == 0
+    Cache(tmp_path / "home")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+def test_a_cache_that_others_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(mode)
+    with pytest.raises(DbtollError, match="others may write"):
+        Cache(tmp_path / "cache")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving directories away needs root")
+def test_a_cache_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o700)
+    os.chown(tmp_path / "cache", 65534, 65534)
+    with pytest.raises(DbtollError, match="others may write"):
+        Cache(tmp_path / "cache")
 
 
 def test_what_a_build_left_is_removed_however_deep(tmp_path: Path) -> None:

@@ -209,6 +209,11 @@ def test_depth_ends_somewhere(tmp_path: Path) -> None:
             unpack(tmp_path, layer(*members))
 
 
+def test_paths_end_somewhere(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="a path has more than"):
+        unpack(tmp_path, layer(file("/".join(["x" * 250] * 9) + "/f")))
+
+
 def test_members_and_bytes_end_somewhere(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="more members"):
         unpack(tmp_path, layer(*(file(f"f{n}", b"") for n in range(50))), bounds=Bounds(members=40))

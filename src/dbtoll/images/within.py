@@ -25,6 +25,9 @@ DEPTH_MAX = 128
 """Directories within directories. The deepest of Debian's packages need 20, nested node_modules some 60; every program that
 walks a tree by names meets PATH_MAX (4096) or its own recursion a little later."""
 
+PATH_MAX_BYTES = 2048
+"""Of a path in an image, so that every program reaches it below wherever the image lies (the kernel's PATH_MAX is 4096)."""
+
 LINKS_MAX = 40
 """The kernel's own limit, path_resolution(7)."""
 
@@ -84,6 +87,10 @@ class Root:
                     here.append(part)
                     if len(here) > DEPTH_MAX:
                         raise ImageError(f"{self._directory.name}: more than {DEPTH_MAX} directories deep", MISTRUST)
+                    if sum(map(len, here)) + len(here) > PATH_MAX_BYTES:
+                        raise ImageError(
+                            f"{self._directory.name}: a path has more than {PATH_MAX_BYTES} bytes", MISTRUST
+                        )
                     continue
                 links += 1
                 if links > LINKS_MAX:
