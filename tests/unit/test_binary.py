@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import dbtoll
 from dbtoll.channel.binary import find_agent
+from dbtoll.channel.local import kept
 from dbtoll.errors import Unavailable
 
 X86_64, AARCH64 = 62, 183
@@ -61,3 +63,19 @@ def test_what_is_no_program_is_not_taken(checkout: Path) -> None:
     path.write_text("#!/bin/sh\n")
     with pytest.raises(Unavailable):
         find_agent("x86_64")
+
+
+@pytest.mark.parametrize("left_bytes", [0, 30])
+def test_an_agent_that_a_power_cut_has_cut_is_copied_again(
+    tmp_path: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBTOLL_CACHE", str(tmp_path / "cache"))
+    built = put_elf(tmp_path / "built/dbtoll-agent", X86_64)
+    copy = kept(built)
+    assert copy.read_bytes() == built.read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o755
+    os.truncate(copy, left_bytes)
+    assert kept(built).read_bytes() == built.read_bytes()
+    built.write_bytes(built.read_bytes() + b"another build")
+    assert kept(built) != copy
+    assert copy.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import Unavailable
-from dbtoll.images.cache import default_root
+from dbtoll.images.cache import Cache
+from dbtoll.model import Json
 
 
 def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> AgentMachine:
@@ -32,25 +32,19 @@ def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> Age
 
 
 def kept(agent: Path) -> Path:
-    """The same program under its own address in the cache.
+    """The same program in the cache, compared with its hash.
 
     A run binds its agent's file into every arm that it starts: a build of another one must not take it away.
     """
     content = agent.read_bytes()
-    copy = default_root() / "agent" / hashlib.sha256(content).hexdigest()[:32] / agent.name
-    if not copy.exists():
-        try:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as file:
-                file.write(content)
-            Path(file.name).chmod(0o755)
-            Path(file.name).replace(copy)
-        except OSError as error:
-            raise Unavailable(
-                f"the agent cannot be put into the cache at {copy}: {error.strerror}",
-                "make room there, or set DBTOLL_CACHE to a directory that you may write to",
-            ) from error
-    return copy
+
+    def copy(folder: Path) -> Json:
+        (folder / agent.name).write_bytes(content)
+        (folder / agent.name).chmod(0o755)
+        return {}
+
+    recipe: Json = {"name": agent.name, "sha256": hashlib.sha256(content).hexdigest()}
+    return Cache().obtain("agent", recipe, copy, estimate_bytes=len(content)).content / agent.name
 
 
 @contextmanager

@@ -63,7 +63,8 @@ LIMIT_SHARE = 4
 """Without a limit of the user's own: a quarter of the file system that the cache lies on."""
 
 SPARE_BYTES = 256 << 20
-"""Left free beside every estimate: a file system that is full to the last block fails elsewhere, and later."""
+"""Left free beside every estimate, or as much as that where it is less: a file system that is full to the last block fails
+elsewhere, and later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,14 +466,15 @@ def _boot() -> str:
 def room_for(place: Path, estimate_bytes: int, *, what: str) -> Iterator[None]:
     """Around work that writes below ``place``: a full disk is one clear error, before it where that can be foreseen."""
     free_bytes = shutil.disk_usage(place).free
-    if free_bytes < estimate_bytes + SPARE_BYTES:
-        raise no_room(str(place), what, estimate_bytes + SPARE_BYTES, free_bytes)
+    need_bytes = estimate_bytes + min(estimate_bytes, SPARE_BYTES)
+    if free_bytes < need_bytes:
+        raise no_room(str(place), what, need_bytes, free_bytes)
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise no_room(str(place), what, estimate_bytes + SPARE_BYTES, shutil.disk_usage(place).free) from error
+        raise no_room(str(place), what, need_bytes, shutil.disk_usage(place).free) from error
 
 
 def no_room(place: str, what: str, need_bytes: int, free_bytes: int) -> Unavailable:
