@@ -92,6 +92,19 @@ def test_an_arm_of_which_one_query_in_22_works_never_passes(plain: Path, tmp_pat
     assert first.sentence in said(result, tmp_path / "run").replace("\n", " ")
 
 
+def test_what_failed_is_said_of_metrics_that_were_measured(plain: Path, tmp_path: Path) -> None:
+    """On one connection nobody connects, so nothing failed in connecting."""
+    result = broken(plain, tmp_path / "run", lambda v: v.arm == DOCKER and v.query == "Q3")
+    assert {c.metric for c in result.comparisons} == {"run_time"}
+
+
+def test_other_plans_are_no_failure(plain: Path) -> None:
+    """The estimand over the queries with the same plans is to do without the others; Q9's plan is another one in docker."""
+    found = over_all(results.analyze(plain), estimand="geomean_same_plans")
+    assert found.left_out == ("Q9: another plan",)
+    assert (found.verdict, found.reason) == (Verdict.NO_DIFFERENCE, None)
+
+
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: Path, after: int) -> None:
     """``[ok, ok, error]``: the median of a list with a NaN in it was a time."""

@@ -15,10 +15,10 @@ from dbtoll.analysis import checks, steadiness
 from dbtoll.analysis import result as results
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.samples import quantile
-from dbtoll.analysis.shape import WindowsResult, drop
+from dbtoll.analysis.shape import Steadiness, WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.stats import Interval
-from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
+from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Precision, Verdict
 from dbtoll.report import export, figures, page, tables, transactions, words
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters, Visit
@@ -118,58 +118,72 @@ def series(rng: random.Random, shape: Any, windows: int, intervals: int = INTERV
     return [{"series": each, "length_ns": intervals * 1000, "interval_ns": 1000} for each in counts]
 
 
+def steady(windows: list[Any], margin: float) -> Steadiness:
+    """Of one window in each round."""
+    return steadiness.judge([[each] for each in windows], 0.025, Precision(margin=margin))
+
+
+def test_windows_of_one_start_are_one_draw() -> None:
+    windows = series(random.Random(9), rising(0.5), 12)
+    found = steadiness.judge([windows[:6], windows[6:]], 0.025, Precision(margin=0.02))
+    assert (found.steady, found.windows) == (None, 12)
+    assert "there are 2" in (found.reason or "")
+    rounds = [windows[index : index + 2] for index in range(0, 12, 2)]
+    assert steadiness.judge(rounds, 0.025, Precision(margin=0.02)).steady is False
+
+
 def test_what_is_flat_is_steady() -> None:
-    found = steadiness.judge(series(random.Random(1), lambda _: 1.0, 12), 0.025, 0.02)
+    found = steady(series(random.Random(1), lambda _: 1.0, 12), margin=0.02)
     assert found.steady is True and found.reason is None and found.windows == 12
     assert found.trend and found.trend.low < 0 < found.trend.high < 0.1
 
 
 @pytest.mark.parametrize(("by", "says"), [(0.12, "ramp_up would help"), (-0.12, "begins above its level")])
 def test_a_trend_is_found_with_its_size(by: float, says: str) -> None:
-    found = steadiness.judge(series(random.Random(2), rising(by), 12), 0.025, 0.02)
+    found = steady(series(random.Random(2), rising(by), 12), margin=0.02)
     assert found.steady is False and found.trend and found.trend.low < by < found.trend.high
     assert found.reason and says in found.reason
 
 
 def test_a_slow_start_is_found_as_what_it_is() -> None:
-    found = steadiness.judge(series(random.Random(3), slow_start(0.3), 12), 0.025, 0.02)
+    found = steady(series(random.Random(3), slow_start(0.3), 12), margin=0.02)
     assert found.steady is False and found.beginning and found.beginning.low < -0.3 / 0.97 < found.beginning.high
     assert found.reason == "a longer ramp_up would help"
 
 
 def test_a_trend_below_the_margin_does_not_matter() -> None:
-    assert steadiness.judge(series(random.Random(4), rising(0.01), 12, mean=100_000), 0.025, 0.02).steady is True
+    assert steady(series(random.Random(4), rising(0.01), 12, mean=100_000), margin=0.02).steady is True
 
 
 @pytest.mark.parametrize(
     ("windows", "why"),
     [
-        (series(random.Random(5), rising(0.5), 4), "4 windows are too few to tell, 5 are needed"),
+        (series(random.Random(5), rising(0.5), 4), "no verdict rests on fewer than 5 independent starts, there are 4"),
         (series(random.Random(5), rising(0.5), 8, intervals=10), "a window has fewer than 20 intervals"),
-        ([], "0 windows are too few to tell, 5 are needed"),
+        ([], "no verdict rests on fewer than 5 independent starts, there are 0"),
     ],
 )
 def test_what_is_short_is_not_judged(windows: list[Any], why: str) -> None:
-    found = steadiness.judge(windows, 0.025, 0.02)
+    found = steady(windows, margin=0.02)
     assert (found.steady, found.reason, found.trend) == (None, why, None)
 
 
 def test_noise_that_could_hide_a_trend_is_not_called_steady() -> None:
-    found = steadiness.judge(series(random.Random(6), lambda _: 1.0, 5, mean=1), 0.025, 0.02)
-    assert found.steady is None and found.trend and found.reason and "more windows" in found.reason
+    found = steady(series(random.Random(6), lambda _: 1.0, 5, mean=1), margin=0.02)
+    assert found.steady is None and found.trend and found.reason and "more rounds" in found.reason
 
 
 def test_honest_windows_seldom_raise_an_alarm() -> None:
     rng = random.Random(7)
-    alarms = sum(steadiness.judge(series(rng, lambda _: 1.0, 8), 0.025, 0.0).steady is False for _ in range(400))
+    alarms = sum(steady(series(rng, lambda _: 1.0, 8), margin=0.0).steady is False for _ in range(400))
     assert alarms <= 35  # two tests at 2.5 % each: 20 of 400 are expected at most, sd 4.4
 
 
-def test_windows_are_the_unit() -> None:
+def test_rounds_are_the_unit() -> None:
     """What all intervals of a window share makes no interval shorter: windows whose slopes differ are as many draws."""
     rng = random.Random(8)
     mixed = [each for by in (-0.5, -0.3, -0.1, 0.1, 0.3, 0.5) for each in series(rng, rising(by), 1, mean=10_000)]
-    found = steadiness.judge(mixed, 0.025, 0.02)
+    found = steady(mixed, margin=0.02)
     assert found.trend and found.trend.high - found.trend.low > 0.5 and found.steady is None
 
 

@@ -20,6 +20,8 @@ from dbtoll.model import Precision, Verdict
 GEOMEAN = "geomean"
 GEOMEAN_SAME_PLANS = "geomean_same_plans"
 """Over the queries whose plans are the baseline's: what an overhead is without that of other plans (DESIGN §4)."""
+ANOTHER_PLAN = "another plan"
+"""Why such a query is left out."""
 RATIO_OF_TOTALS = "ratio_of_totals"
 
 Location = Callable[[Floats, int], Floats]
@@ -150,9 +152,14 @@ def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> 
     return replace(blank, rounds=len(common), shown=found, reason=None if found else _too_few(len(common)))
 
 
-def guarded(verdict: Verdict, missing: object) -> Verdict:
+def missing(effect: Effect) -> tuple[str, ...]:
+    """What an aggregate had to do without, other than what its estimand is to do without."""
+    return tuple(why for why in effect.left_out if not why.endswith(ANOTHER_PLAN))
+
+
+def guarded(verdict: Verdict, lacking: Sequence[str]) -> Verdict:
     """Where anything of an arm is missing, nobody can say that it loses nothing, or gains."""
-    return Verdict.CANNOT_TELL if missing and verdict in (Verdict.NO_DIFFERENCE, Verdict.GAINS) else verdict
+    return Verdict.CANNOT_TELL if lacking and verdict in (Verdict.NO_DIFFERENCE, Verdict.GAINS) else verdict
 
 
 def compare(
@@ -225,7 +232,7 @@ def reach(effects: Sequence[Effect]) -> float:
 def _judged(effect: Effect, alarm: float, precision: Precision) -> Effect:
     shown = effect.shown.widened(alarm) if effect.shown else None
     holm = effect.holm.widened(alarm) if effect.holm else None
-    said = guarded(stats.verdict(holm or shown, effect.rounds, precision), effect.left_out)
+    said = guarded(stats.verdict(holm or shown, effect.rounds, precision), missing(effect))
     return replace(effect, shown=shown, holm=holm, verdict=said, widened_by=alarm if shown else 0.0)
 
 
@@ -291,7 +298,7 @@ def _same_plans(
     """The geomean over the queries whose plans are the same."""
     same = np.array([query not in changed for query in measured.times.queries])
     few, few_first = measured.only(same), touched.only(same) if touched else None
-    left_out = tuple(f"{query}: another plan" for query in measured.times.queries if query in changed)
+    left_out = tuple(f"{query}: {ANOTHER_PLAN}" for query in measured.times.queries if query in changed)
     left_out += few.left_out
     blank = replace(blank, estimand=GEOMEAN_SAME_PLANS, left_out=left_out)
     if few.hindered:

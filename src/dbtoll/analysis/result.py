@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dbtoll.analysis import caveats, contrasts, details, stats, windows
 from dbtoll.analysis.booking import Book
-from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, guarded
+from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, guarded, missing
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric
 from dbtoll.analysis.shape import (
@@ -109,7 +109,7 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
     verdict = Verdict.CANNOT_TELL if invalid else guarded(effect.verdict, failures)
     few = stats.too_few(effect.rounds, measured.run.plan.experiment.precision)
     reasons = [effect.reason or invalid or few, *([] if verdict == effect.verdict or invalid else failures)]
-    reasons += [f"without {'; '.join(effect.left_out)}"] if effect.left_out and effect.shown else []
+    reasons += [f"without {'; '.join(lacking)}"] if effect.shown and (lacking := missing(effect)) else []
     return Comparison(
         arm=effect.arm,
         baseline=effect.baseline,

@@ -72,11 +72,11 @@ def by_median(time: Time) -> Value:
     def value(visit: Visit) -> float | None:
         if visit.window is not None or visit.batches is not None:
             return None
-        if failed(visit):
-            return math.nan
         # What the second execution after a start finds is warm already.
         values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_touch else None]]
         known = sorted(each for each in values if each is not None)
+        if failed(visit):
+            return math.nan if known or not values else None
         if not known or len(known) < len(values):
             return None
         middle = len(known) // 2

@@ -242,7 +242,7 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
-    """Whether throughput kept its level within windows: means over ``windows``, which are the unit of the intervals.
+    """Whether throughput kept its level within its ``windows``: means over rounds, which are the unit of the intervals.
 
     ``trend``: its rise from the start of a window to its end, of the window's mean; ``beginning``: how much more is done in the
     first tenth than in the rest. ``steady`` null: it cannot be told, ``reason`` says why; false: ``reason`` says what would help.

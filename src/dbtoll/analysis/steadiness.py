@@ -8,8 +8,8 @@ import numpy as np
 
 from dbtoll.analysis import stats
 from dbtoll.analysis.shape import EffectResult, Steadiness
-from dbtoll.analysis.stats import FEWEST_DRAWS, Floats
-from dbtoll.model import Json
+from dbtoll.analysis.stats import Floats
+from dbtoll.model import Json, Precision
 
 FEWEST_INTERVALS = 20
 """Of a window: fewer hold no beginning apart from the rest."""
@@ -25,27 +25,32 @@ def whole_intervals(window: Json) -> list[int]:
     return list(window["series"][: window["length_ns"] // window["interval_ns"]])
 
 
-def judge(windows: Sequence[Json], alpha: float, margin: float) -> Steadiness:
-    """By the windows of one arm; ``alpha``: level of each of the two tests, ``margin``: less does not matter (a fraction).
+def judge(rounds: Sequence[Sequence[Json]], alpha: float, precision: Precision) -> Steadiness:
+    """By the windows of one arm in each round; ``alpha``: level of each of the two tests. Less than the margin does not matter.
 
-    The windows are the unit: what is alike within one (a checkpoint, a stall of the machine) makes no interval shorter.
+    The rounds are the unit: what is alike within a window (a checkpoint, a stall of the machine), or in all windows of one start,
+    makes no interval shorter.
     """
-    series = [np.array(counts, dtype=float) for window in windows if any(counts := whole_intervals(window))]
-    if len(series) < FEWEST_DRAWS:
-        return Steadiness(
-            None, len(series), None, None, f"{len(series)} windows are too few to tell, {FEWEST_DRAWS} are needed"
-        )
-    if min(map(len, series)) < FEWEST_INTERVALS:
-        return Steadiness(None, len(series), None, None, f"a window has fewer than {FEWEST_INTERVALS} intervals")
-    trend = _mean(np.array([_rise(counts) for counts in series]), alpha)
-    beginning = _mean(np.array([_lead(counts) for counts in series]), alpha)
+    by_round = [
+        [np.array(counts, dtype=float) for each in its if any(counts := whole_intervals(each))] for its in rounds
+    ]
+    by_round = [its for its in by_round if its]
+    windows = sum(map(len, by_round))
+    if few := stats.too_few(len(by_round), precision):
+        return Steadiness(None, windows, None, None, few)
+    if min(len(counts) for its in by_round for counts in its) < FEWEST_INTERVALS:
+        return Steadiness(None, windows, None, None, f"a window has fewer than {FEWEST_INTERVALS} intervals")
+    trend, beginning = (
+        _mean(np.array([np.mean([of(counts) for counts in its]) for its in by_round]), alpha) for of in (_rise, _lead)
+    )
+    margin = precision.margin
     moves = [each for each in (trend, beginning) if (each.low > 0 or each.high < 0) and abs(each.estimate) > margin]
     if moves:
-        return Steadiness(False, len(series), trend, beginning, _advice(trend, beginning, moves))
+        return Steadiness(False, windows, trend, beginning, _advice(trend, beginning, moves))
     if max(-trend.low, trend.high) <= STEADY_BOUND:
-        return Steadiness(True, len(series), trend, beginning, None)
+        return Steadiness(True, windows, trend, beginning, None)
     return Steadiness(
-        None, len(series), trend, beginning, "no trend beyond chance, but more windows would be needed to exclude one"
+        None, windows, trend, beginning, "no trend beyond chance, but more rounds would be needed to exclude one"
     )
 
 
@@ -72,5 +77,5 @@ def _lead(counts: Floats) -> float:
 def _mean(values: Floats, alpha: float) -> EffectResult:
     found = stats.interval(values, alpha, len(values))
     if found is None:
-        raise ValueError("fewer than two windows")
+        raise ValueError("fewer than two rounds")
     return EffectResult(found.estimate, found.low, found.high)

@@ -64,6 +64,13 @@ def _counted(visits: Sequence[Visit]) -> list[Json]:
     return [visit.window for visit in visits if visit.window is not None and not visit.first_touch]
 
 
+def _by_round(visits: Sequence[Visit]) -> list[list[Json]]:
+    rounds: dict[int, list[Visit]] = {}
+    for visit in visits:
+        rounds.setdefault(visit.round, []).append(visit)
+    return [_counted(its) for its in rounds.values()]
+
+
 def _summary(
     measured: Measured, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
 ) -> WindowsResult:
@@ -87,7 +94,7 @@ def _summary(
         reconnects=sum(window["reconnects"] for window in windows),
         driver=driver,
         steadiness=steadiness.judge(
-            windows, (1 - experiment.precision.confidence) / tests, experiment.precision.margin
+            _by_round(visits), (1 - experiment.precision.confidence) / tests, experiment.precision
         ),
         series=_series(windows),
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_touch]),
