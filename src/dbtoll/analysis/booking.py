@@ -6,6 +6,7 @@ the difference that is to be explained and, of the baseline, the time that a sta
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,18 @@ from dbtoll.analysis import stats
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, foretold_ns, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
-from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult, Levels, QueryLedger
+from dbtoll.analysis.shape import (
+    Amount,
+    EffectResult,
+    Entry,
+    Forecast,
+    LedgerResult,
+    Levels,
+    QueryLedger,
+    Unbooked,
+)
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json
+from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json, Precision, Verdict
 from dbtoll.store.schema import Visit
 
 COLD = "_cold"
@@ -164,9 +174,10 @@ class Book:
                 if levels.get("temperature") == "cold" and self.cost_ns(arm, DEVICE_READS.probes[0]) is None:
                     continue  # what its device costs is not known
                 if arm != self.baseline and (ledgers := self.ledgers(arm, levels)):
-                    yield self._result(arm, levels, ledgers, 1 - experiment.precision.confidence)
+                    yield self._result(arm, levels, ledgers, experiment.precision)
 
-    def _result(self, arm: str, levels: Levels, ledgers: Sequence[Ledger], alpha: float) -> LedgerResult:
+    def _result(self, arm: str, levels: Levels, ledgers: Sequence[Ledger], precision: Precision) -> LedgerResult:
+        alpha = 1 - precision.confidence
         foretold = self.predicted(arm, levels)
         sums = totals(ledgers, alpha)
         return LedgerResult(
@@ -180,12 +191,14 @@ class Book:
             unexplained_fraction=_effect(unexplained_fraction(ledgers, alpha)),
             cpu_ratio=self.cpu_ratio(arm),
             accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
-            assumed=tuple(self._assumed(arm, levels)),
+            assumed=tuple(self._assumed(arm, levels, [each.query for each in ledgers])),
             queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
+            verdict=_verdict(ledgers, sums["overhead"], precision),
+            unbooked=tuple(self._unbooked(arm, levels, foretold)),
         )
 
     def _of_query(
-        self, arm: str, levels: Levels, ledger: Ledger, foretold: EffectResult | None, alpha: float
+        self, arm: str, levels: Levels, ledger: Ledger, foretold: Forecast | None, alpha: float
     ) -> QueryLedger:
         spans = ledger.spans(alpha)
         return QueryLedger(
@@ -197,6 +210,17 @@ class Book:
             predicted=foretold,
             measured=float(np.mean(ledger.overhead_ns) / np.mean(ledger.baseline_ns)),
         )
+
+    def _unbooked(self, arm: str, levels: Levels, foretold: Mapping[str, Forecast]) -> Iterator[Unbooked]:
+        """What another plan does in user mode is not what the baseline's does; what it takes is known all the same."""
+        if (times := self._times(levels)) is None:
+            return
+        for query in times.queries:
+            if query in self.measured.other_plans.get(arm, ()) and (
+                timed := _by_round(times, query, arm, self._references)
+            ):
+                arm_ns, native_ns = np.mean(list(timed.values()), axis=0)
+                yield Unbooked(query, foretold.get(query), float(arm_ns / native_ns - 1))
 
     def cost_ns(self, arm: str, probe: str) -> float | None:
         """What one event of a probe costs, the median over rounds."""
@@ -222,8 +246,8 @@ class Book:
         differences = {name: span(sums[0][name] - sums[1][name], alpha) for name in STATES}
         return tuple(_amount(name, differences) for name in STATES)
 
-    def _assumed(self, arm: str, levels: Levels) -> Iterator[str]:
-        """For what could not be counted or probed in an arm."""
+    def _assumed(self, arm: str, levels: Levels, booked: Sequence[str]) -> Iterator[str]:
+        """For what could not be counted or probed in an arm, and which queries are not ``booked``."""
         reasons: dict[str, str] = {}
         unknown: set[str] = set()
         for (counted_arm, key, _), rounds in self._counted.items():
@@ -245,6 +269,9 @@ class Book:
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
         if changed := sorted(self.measured.other_plans.get(arm, ())):
             yield f"{', '.join(changed)} left out, for its server has another plan there"
+        times = self._times(levels)
+        if lacking := [query for query in times.queries if query not in (*booked, *changed)] if times else []:
+            yield f"{', '.join(lacking)} left out, for no round has both its time and its counts in both arms"
         memory = [name for name in EXECUTING if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
@@ -275,7 +302,7 @@ class Book:
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
         return found
 
-    def predicted(self, arm: str, levels: Levels) -> dict[str, EffectResult]:
+    def predicted(self, arm: str, levels: Levels) -> dict[str, Forecast]:
         """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs."""
         times = self._times(levels)
         if times is None or self.baseline not in times.arms:
@@ -450,15 +477,17 @@ def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
     return np.exp(quartiles)
 
 
-def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> EffectResult:
+def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
     """Of predicted times over the baseline's, per round: the mean of their logarithms, as of all ratios, so that no bound says
     that an execution takes less than no time; its t interval at level 1 - ``alpha``, longer on both sides by ``doubt``, which is
-    of the factor."""
+    of the factor. One round has none: how far the next would lie from it is not known."""
     factors = np.maximum(factors, LEAST_FACTOR)
     logs = np.log(factors)
-    mean = float(logs.mean())
-    found = stats.interval(logs, alpha, len(logs)) or stats.Interval(mean, mean, mean, p=1.0)
-    return EffectResult.from_logs(found.widened(doubt / float(np.mean(factors))))
+    found = stats.interval(logs, alpha, len(logs))
+    if found is None:
+        return Forecast(float(np.expm1(logs.mean())), None, None)
+    shown = EffectResult.from_logs(found.widened(doubt / float(np.mean(factors))))
+    return Forecast(shown.estimate, shown.low, shown.high)
 
 
 def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
@@ -615,6 +644,17 @@ def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
     counts = np.array([float(np.mean(count)) for count, _ in sides])
     costs = np.array([float(np.mean(cost.ns)) for _, cost in sides])
     return float(counts.sum()), float(np.average(costs, weights=counts if counts.any() else None))
+
+
+def _verdict(ledgers: Sequence[Ledger], overhead: Span, precision: Precision) -> Verdict:
+    """By the interval of the overhead that is shown, of what the queries take in the baseline."""
+    if overhead.low is None or overhead.high is None:
+        return Verdict.CANNOT_TELL
+    native_ns = sum(float(np.mean(each.baseline_ns)) for each in ledgers)
+    factors = (1 + ns / native_ns for ns in (overhead.estimate, overhead.low, overhead.high))
+    estimate, low, high = (math.log(max(factor, LEAST_FACTOR)) for factor in factors)
+    shown = stats.Interval(estimate, low, high, p=math.nan)
+    return stats.verdict(shown, len(ledgers[0].overhead_ns), precision)
 
 
 def _effect(found: Span) -> EffectResult | None:

@@ -326,6 +326,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """An overhead that was predicted; no bounds where there are fewer than two rounds."""
+
+    estimate: Fraction
+    low: Fraction | None
+    high: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
 class QueryLedger:
     """Of one query: ``items`` and ``unexplained`` add up to ``overhead`` (docs/METHOD.md, "Ledgers").
 
@@ -338,8 +347,17 @@ class QueryLedger:
     overhead: Amount
     items: tuple[Entry, ...]
     unexplained: Amount
-    predicted: EffectResult | None
+    predicted: Forecast | None
     measured: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unbooked:
+    """A query without a ledger, since the arm's server has another plan than the baseline's; as `QueryLedger`."""
+
+    query: str
+    predicted: Forecast | None
+    measured: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +365,8 @@ class LedgerResult:
     """The explained ledger of one arm at one combination of levels. ``items``, ``overhead``, ``unexplained``: sums over queries.
 
     ``unexplained_fraction``: the sum over queries of the absolute unexplained over that of the absolute overhead. ``cpu_ratio``:
-    how many times as long a search of primes takes there, which is what a benchmark of the processor would tell.
+    how many times as long a search of primes takes there, which is what a benchmark of the processor would tell. ``verdict``: on
+    ``overhead``, as of a comparison; where it is not ``loses``, nothing is said of what the arm loses by.
     """
 
     arm: str
@@ -362,6 +381,8 @@ class LedgerResult:
     accounted: tuple[Amount, ...]
     assumed: Annotated[tuple[str, ...], Meta(description="what was taken for what could not be counted or probed")]
     queries: tuple[QueryLedger, ...]
+    verdict: Verdict = Verdict.CANNOT_TELL
+    unbooked: tuple[Unbooked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

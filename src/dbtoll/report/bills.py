@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from dbtoll.analysis.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
 from dbtoll.analysis.shape import varied_factors
+from dbtoll.model import Verdict
 from dbtoll.report import words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Result
-    from dbtoll.analysis.shape import Amount, EffectResult, Entry, LedgerResult
+    from dbtoll.analysis.shape import Amount, Entry, Forecast, LedgerResult
 
 UNEXPLAINED = "unexplained"
 COLOURS = (
@@ -82,7 +83,7 @@ def _bill(ledger: LedgerResult, levels: str) -> Bill:
         arm=ledger.arm,
         levels=levels,
         sentence=sentence(ledger),
-        segments=tuple(_segments(parts, width, zero, ledger.overhead.ns)),
+        segments=tuple(_segments(parts, width, zero, ledger)),
         zero=round(zero, 2),
         names=tuple(_families(ledger)),
         lines=tuple(_lines(ledger)),
@@ -108,7 +109,7 @@ def _kind(name: str) -> int:
 
 
 def _segments(
-    parts: Sequence[tuple[Amount, int | None]], width: float, zero: float, overhead_ns: float
+    parts: Sequence[tuple[Amount, int | None]], width: float, zero: float, ledger: LedgerResult
 ) -> Iterator[Segment]:
     right, left = zero, zero
     for amount, kind in parts:
@@ -118,7 +119,8 @@ def _segments(
         else:
             left -= wide
             x = left
-        yield Segment(amount.name, round(x, 2), round(wide, 2), kind, _share(amount, overhead_ns))
+        text = _share(amount, ledger.overhead.ns) if ledger.verdict == Verdict.LOSES else _time(amount)
+        yield Segment(amount.name, round(x, 2), round(wide, 2), kind, text)
 
 
 def _share(amount: Amount, of_ns: float) -> str:
@@ -133,19 +135,32 @@ def _share(amount: Amount, of_ns: float) -> str:
 
 
 def sentence(ledger: LedgerResult) -> str:
-    """The largest item first, in plain words."""
+    """The largest item first, in plain words; nothing of what it loses by where it is not shown to lose."""
+    many = len(ledger.queries)
+    asked = f"{words.plural(many, 'query', 'queries')}, once each" if many > 1 else "an execution"
+    overhead = _time(ledger.overhead)
+    match ledger.verdict:
+        case Verdict.LOSES:
+            return _itemised(ledger, f"Of the {overhead} that it takes longer for {asked}")
+        case Verdict.GAINS:
+            return (
+                f"It takes no longer than {ledger.baseline} for {asked} ({overhead}), so there is no loss to explain."
+            )
+        case Verdict.NO_DIFFERENCE:
+            return f"It takes as long as {ledger.baseline} for {asked} within the margin ({overhead}): too little to explain."
+    rounds = words.plural(ledger.rounds, "round")
+    return (
+        f"Whether it takes longer than {ledger.baseline} for {asked} cannot be told from {rounds} ({overhead}), so "
+        "nothing is said of what it loses by."
+    )
+
+
+def _itemised(ledger: LedgerResult, lead: str) -> str:
     overhead_ns = ledger.overhead.ns
-    if overhead_ns <= 0:
-        return f"It takes no longer than {ledger.baseline}, so there is nothing to explain."
     ordered = sorted(ledger.items, key=lambda entry: -entry.amount.ns)
     named = [entry for entry in ordered if entry.amount.ns > NAMED_SHARE * overhead_ns]
     told = "; ".join(_told(entry, overhead_ns) for entry in named) or "no item that was counted explains any of it"
-    many = len(ledger.queries)
-    what = f"{words.plural(many, 'query', 'queries')} take longer, once each" if many > 1 else "it takes longer"
-    return (
-        f"Of the {words.time_of(overhead_ns)} that {what}: {told}. "
-        f"Not explained: {_share(ledger.unexplained, overhead_ns)}."
-    )
+    return f"{lead}: {told}. Not explained: {_share(ledger.unexplained, overhead_ns)}."
 
 
 def _told(entry: Entry, overhead_ns: float) -> str:
@@ -160,12 +175,16 @@ def _told(entry: Entry, overhead_ns: float) -> str:
     )
 
 
-def predicted_text(effect: EffectResult | None) -> str:
+def _time(amount: Amount) -> str:
+    """``−1.20 ms (−4.10 ms … 1.70 ms)``"""
+    if amount.low_ns is None or amount.high_ns is None:
+        return _signed_time(amount.ns)
+    return f"{_signed_time(amount.ns)} ({_signed_time(amount.low_ns)} … {_signed_time(amount.high_ns)})"
+
+
+def predicted_text(effect: Forecast | None) -> str:
     """``+935 % (801 … 1069)``"""
-    if effect is None:
-        return words.NOTHING
-    shown = words.Interval(effect.estimate, effect.low, effect.high)
-    return f"{shown.value} ({shown.bounds})"
+    return words.NOTHING if effect is None else words.Interval(effect.estimate, effect.low, effect.high).text
 
 
 def _lines(ledger: LedgerResult) -> Iterator[Line]:

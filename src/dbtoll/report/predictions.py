@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtoll.analysis.shape import varied_factors
-from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.report import words
 from dbtoll.report.bills import predicted_text
 
@@ -32,7 +31,8 @@ def terminal(found: Sequence[Prediction]) -> RenderableType:
     table = Table("query", *heads, box=SIMPLE_HEAD)
     for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=words.natural_key):
         table.add_row(query, *(predicted_text(each.queries.get(query)) for each in found))
-    fewest = min(each.rounds for each in found)
-    if fewest < FEWEST_DRAWS:
-        parts.append(Text(f"only {words.plural(fewest, 'round')}: with a larger --budget the intervals are shorter"))
+    least = min(found, key=lambda each: each.rounds)
+    if least.rounds < least.rounds_to_decide:
+        few = f"only {words.plural(least.rounds, 'round')}, and {least.rounds_to_decide} are needed to decide anything"
+        parts.append(Text(f"{few}: with a larger --budget there are more, and the intervals are shorter"))
     return Group(*parts, table)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dbtoll.analysis.result import ArmResult, Comparison, Contrast, Gate, Result
+    from dbtoll.analysis.shape import Amount
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -597,7 +598,7 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
 
 
 WORTH_NAMING, MOST = 0.2, 0.5
-"""Of an overhead: what explains less of it is not its cause in a word; what explains more of it is most of it."""
+"""Of an overhead, by the lower bound: what explains less of it is not its cause in a word; what explains more is most of it."""
 
 
 def family(item: str) -> str:
@@ -606,20 +607,34 @@ def family(item: str) -> str:
 
 
 def _cause(comparison: Comparison, result: Result) -> str:
-    """``mostly page faults (91 %)``: the largest family of items of the ledger; empty where none is large."""
+    """``mostly page faults (91 %, 85 … 97)``: the largest family of items of the ledger; empty where none is shown to be large."""
     here = (each for each in result.ledgers if (each.arm, each.levels) == (comparison.arm, comparison.levels))
     ledger = next(here, None)
-    if ledger is None or ledger.overhead.ns <= 0:
+    if ledger is None or ledger.verdict != Verdict.LOSES:
         return ""
-    shares: dict[str, float] = {}
+    shares: dict[str, list[Amount]] = {}
     for entry in ledger.items:
-        name = family(entry.amount.name)
-        shares[name] = shares.get(name, 0.0) + entry.amount.ns / ledger.overhead.ns
-    largest = max(shares, key=shares.__getitem__, default="")
-    if not largest or shares[largest] < WORTH_NAMING:
+        shares.setdefault(family(entry.amount.name), []).append(entry.amount)
+    found = {name: _share_of(amounts, ledger.overhead.ns) for name, amounts in shares.items()}
+    largest = max(found, key=lambda name: found[name].estimate or 0.0, default="")
+    others = [each.high for name, each in found.items() if name != largest]
+    share = found.get(largest)
+    if share is None or share.low is None or share.low < WORTH_NAMING:
         return ""
-    lead = "mostly" if shares[largest] >= MOST else "the largest part"
-    return f"{lead} {largest} ({percent(shares[largest], 0, plus=False)})"
+    if share.low >= MOST:
+        lead = "mostly"
+    elif all(high is not None and high < share.low for high in others):
+        lead = "the largest part"
+    else:
+        lead = "in part"
+    bounds = " … ".join(number(100 * each) for each in (share.low, share.high) if each is not None)
+    return f"{lead} {largest} ({percent(share.estimate, 0, plus=False)}, {bounds})"
+
+
+def _share_of(amounts: Sequence[Amount], whole_ns: float) -> Interval:
+    """Of a family of items: its bounds are the sums of theirs, as if all were wrong in the same direction."""
+    sums = [[getattr(each, name) for each in amounts] for name in ("ns", "low_ns", "high_ns")]
+    return Interval(*(None if None in values else sum(values) / whole_ns for values in sums))
 
 
 def headlines(result: Result) -> list[Headline]:

@@ -12,6 +12,7 @@ from typing import Any
 from dbtoll.analysis import result as results
 from dbtoll.analysis.result import Result
 from dbtoll.analysis.shape import LedgerResult
+from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.errors import Invalid
 from dbtoll.model import Json, Option
 from dbtoll.runner import run as runs
@@ -66,15 +67,20 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """The worst arm's fraction, each arm's own with its interval, and the worst error of a planted item."""
     planted = planted_errors(results.analyze(_measured(PLANTED, options, say)))
     result = explained(options, say)
-    ledgers = [each for each in result.ledgers if relative(each) > WORTH_EXPLAINING and not _is_copy(result, each.arm)]
+    ledgers = [each for each in result.ledgers if is_worth_explaining(each) and not is_copy(result, each.arm)]
     found = {named(each): each.unexplained_fraction for each in ledgers}
     worst = max((each.estimate for each in found.values() if each is not None), default=None)
     figures = {
         "unexplained_fraction": worst,
         "arms": {name: None if each is None else [each.low, each.estimate, each.high] for name, each in found.items()},
         "planted_error": max(planted.values()),
+        "rounds_least": min((each.rounds for each in ledgers), default=None),
     }
-    bounds = {"unexplained_fraction": Bound(most=0.2), "planted_error": Bound(most=0.05)}
+    bounds = {
+        "unexplained_fraction": Bound(most=0.2),
+        "planted_error": Bound(most=0.05),
+        "rounds_least": Bound(least=FEWEST_DRAWS),
+    }
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),
@@ -142,6 +148,11 @@ interaction = ["statement"]
 }
 
 
+def is_worth_explaining(ledger: LedgerResult) -> bool:
+    """Whether a bound is asked of it: this is decided by what was measured."""
+    return relative(ledger) > WORTH_EXPLAINING
+
+
 def relative(ledger: LedgerResult) -> float:
     """What the arm loses over all queries, a fraction of the baseline's total."""
     totals = [query.overhead.ns / query.measured for query in ledger.queries if query.measured]
@@ -171,7 +182,8 @@ def _errors(ledger: LedgerResult) -> Iterator[tuple[str, float]]:
     yield "unexplained", abs(ledger.unexplained.ns / ledger.overhead.ns)
 
 
-def _is_copy(result: Result, arm: str) -> bool:
+def is_copy(result: Result, arm: str) -> bool:
+    """Whether an arm is the baseline's second copy."""
     return any(each.is_aa and each.arm == arm for each in result.comparisons)
 
 

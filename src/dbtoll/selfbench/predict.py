@@ -2,77 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from dbtoll.analysis import prediction
 from dbtoll.analysis.ledger import Span
-from dbtoll.analysis.prediction import Foretold
+from dbtoll.analysis.prediction import Foretold, Score
 from dbtoll.analysis.result import Result
+from dbtoll.analysis.shape import QueryLedger, Unbooked
+from dbtoll.analysis.stats import FEWEST_DRAWS, Floats
 from dbtoll.errors import Invalid
 from dbtoll.model import Json
 from dbtoll.selfbench import Bound, Certificate, Say, ledger
 
-ABOUT = "median_absolute_error of predicted overheads (logarithm of the factor), beside that of two trivial predictors"
+ABOUT = (
+    "median_absolute_error of predicted overheads (logarithm of the factor), and how many of the measured lie inside"
+)
 OPTIONS = ledger.OPTIONS
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
-    """Over the arms that lose more than a tenth, each at its levels."""
+    """Over the arms that lose more than a tenth, each at its levels, and the queries with the baseline's plan; and, in figures of
+    their own, over everything that was predicted and measured, whatever came out."""
     result = ledger.explained(options, say)
-    arms = foretold(result)
+    alpha = 1 - result.confidence
+    everything = foretold(result, chosen=False)
+    arms = foretold(result, chosen=True)
     if not arms:
         raise Invalid("no arm loses more than a tenth and was predicted", "choose other environments")
-    found = prediction.score(arms, 1 - result.confidence)
+    found, whole = prediction.score(arms, alpha), prediction.score(everything, alpha)
     figures = {
-        "median_absolute_error": found.error.estimate,
-        "median_absolute_error_interval": _bounds(found.error),
-        "error_of_one": _bounds(found.of_one),
-        "error_of_cpu_probe": _bounds(found.of_cpu),
+        **_figures(found),
         "ratio_to_trivial": found.ratio.estimate,
         "ratio_to_trivial_interval": _bounds(found.ratio),
         "rank_correlations": {arm: _bounds(each) for arm, each in found.ranks.items()},
         "arms": len(arms),
         "queries": len(arms[0].queries),
+        "everything": {
+            **_figures(whole),
+            "arms": len(everything),
+            "factors": sum(len(arm.queries) for arm in everything),
+        },
+        "rounds_least": min(each.rounds for each in result.ledgers),
     }
     bounds = {
         "median_absolute_error": Bound(most=0.25),
+        "inside": Bound(least=result.confidence),
         "ratio_to_trivial": Bound(most=0.5),
         "arms": Bound(least=3),
         "queries": Bound(least=22),
+        "rounds_least": Bound(least=FEWEST_DRAWS),
     }
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),
-        "predicted": {each.arm: dict(zip(each.queries, map(float, each.predicted), strict=True)) for each in arms},
-        "measured": {each.arm: dict(zip(each.queries, map(float, each.measured), strict=True)) for each in arms},
+        "nominal_inside": result.confidence,
+        "chosen": [each.arm for each in arms],
+        "other_plans": {
+            ledger.named(each): [query.query for query in each.unbooked] for each in result.ledgers if each.unbooked
+        },
+        "predicted": {each.arm: _by_query(each, each.low, each.predicted, each.high) for each in everything},
+        "measured": {each.arm: dict(zip(each.queries, each.measured.tolist(), strict=True)) for each in everything},
     }
     return Certificate("predict", figures, bounds, told)
 
 
-def foretold(result: Result) -> list[Foretold]:
-    """Of the arms that lose enough to be predicted, each at its levels."""
+def foretold(result: Result, *, chosen: bool) -> list[Foretold]:
+    """What was both predicted and measured, of each arm at its levels but the baseline's copy. ``chosen``: of the arms that lose
+    enough to be explained, the queries with the baseline's plan; else of all arms all queries."""
     found = []
     for each in result.ledgers:
+        if ledger.is_copy(result, each.arm) or each.cpu_ratio is None:
+            continue
+        if chosen and not ledger.is_worth_explaining(each):
+            continue
+        queries: list[QueryLedger | Unbooked] = [*each.queries, *(() if chosen else each.unbooked)]
         known = [
             (query.query, query.predicted, query.measured)
-            for query in each.queries
+            for query in queries
             if query.predicted is not None and query.measured is not None
         ]
-        if ledger.relative(each) > ledger.WORTH_EXPLAINING and each.cpu_ratio is not None and known:
+        if known:
             found.append(
                 Foretold(
-                    ledger.named(each),
-                    tuple(query for query, _, _ in known),
-                    np.array([1 + predicted.estimate for _, predicted, _ in known]),
-                    np.array([1 + measured for _, _, measured in known]),
-                    each.cpu_ratio,
+                    arm=ledger.named(each),
+                    queries=tuple(query for query, _, _ in known),
+                    predicted=_factors(predicted.estimate for _, predicted, _ in known),
+                    low=_factors(predicted.low for _, predicted, _ in known),
+                    high=_factors(predicted.high for _, predicted, _ in known),
+                    measured=_factors(measured for _, _, measured in known),
+                    cpu_factor=each.cpu_ratio,
                 )
             )
     return found
 
 
+def _factors(overheads: Iterable[float | None]) -> Floats:
+    """[query]; NaN for None."""
+    return np.array([math.nan if each is None else 1 + each for each in overheads])
+
+
+def _figures(found: Score) -> Json:
+    return {
+        "median_absolute_error": found.error.estimate,
+        "median_absolute_error_interval": _bounds(found.error),
+        "inside": _known(found.inside.estimate),
+        "inside_interval": _bounds(found.inside),
+        "error_of_one": _bounds(found.of_one),
+        "error_of_cpu_probe": _bounds(found.of_cpu),
+    }
+
+
+def _by_query(arm: Foretold, *columns: Floats) -> Json:
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {query: [_known(value) for value in row] for query, row in zip(arm.queries, rows, strict=True)}
+
+
 def _bounds(span: Span) -> list[float | None]:
-    return [span.low, span.estimate, span.high]
+    return [_known(value) for value in (span.low, span.estimate, span.high)]
+
+
+def _known(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return None if value is None or math.isnan(value) else value
