@@ -38,14 +38,18 @@ def found(warm: Run) -> Reproduction:
 def test_every_claim_of_the_paper_has_its_verdict(found: Reproduction) -> None:
     told = {each.checked.claim.id: each for each in found.claims}
     assert list(told) == [claim.id for claim in claims() if claim.paper == "minhas2008"]
-    assert told["M01"].outcome == "reproduced"
-    assert told["M03"].outcome == "reproduced"
-    assert told["M06"].outcome == "reproduced"
+    found_of = {
+        name: [each and each.outcome for each in (c.judged.direction, c.judged.size)] for name, c in told.items()
+    }
+    assert [found_of[name][0] for name in ("M01", "M03", "M06")] == ["reproduced"] * 3
+    # A hundred nanoseconds become eleven hundred: +1000 % where the paper has +871 %, and of a fault +900 % where it has +110 %.
+    assert found_of["M03"][1] == "reproduced" and found_of["M06"][1] == "differs"
     # On both kinds of connection a statement has as many faults there.
-    assert told["M08"].outcome == "differs"
+    assert found_of["M08"] == ["cannot tell", "differs"]
     for identity in ("M09", "M10", "M11", "M12", "M13"):
-        assert (told[identity].outcome, told[identity].why) == ("cannot tell", "cold statements were not measured")
-    assert told["M14"].outcome == "not possible here"
+        for judged in filter(None, (told[identity].judged.direction, told[identity].judged.size)):
+            assert (judged.outcome, judged.why) == ("cannot tell", "cold statements were not measured")
+    assert found_of["M14"] == ["not possible here", None]
 
 
 def test_every_table_of_a_warm_run_is_there(found: Reproduction) -> None:
@@ -70,7 +74,11 @@ def test_the_page_and_the_files(found: Reproduction, warm: Run, tmp_path: Path) 
         rows = list(csv.reader(file))
     assert rows[0][:2] == ["query", "published: base [s]"]
     assert rows[1][:2] == ["Q1", "14.19"]
-    assert "reproduced" in reports.sentences(found)[0]
+    assert "direction reproduced" in reports.sentences(found)[0] and "size differs" in reports.sentences(found)[0]
+    with written[1].open(newline="") as file:
+        (first, *_) = csv.DictReader(file)
+    assert first["direction"] == "reproduced" and first["direction: rule"].startswith("every query loses")
+    assert first["size"] == "differs" and "published +60.0" in first["size: measured"]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dbtoll.model import Arm, Choice, Experiment, Precision, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
+    Batch,
     Counters,
     Fingerprint,
     GateRecord,
@@ -36,10 +37,19 @@ QUERIES = tuple(f"Q{n}" for n in range(1, 23))
 NATIVE, COPY, DOCKER = "native", "native (A/A)", "docker"
 _MS = (610, 14, 190, 60, 150, 95, 160, 75, 520, 210, 31, 110, 480, 70, 66, 88, 20, 700, 40, 58, 230, 36)
 BASE_MS = dict(zip(QUERIES, _MS, strict=True))
+Counts = Callable[[str, str, Mapping[str, str], random.Random], dict[str, Any]]
+"""Arm, query, levels and chance -> the ``counts`` of one counting visit."""
 VISIT_LATENCY_NS = 300_000  # between the brackets of the host and of the arm
 
 
-def experiment(*, cold: bool = False, connections: tuple[str, ...] = ("one",), seed: int = 1) -> Experiment:
+def experiment(
+    *,
+    cold: bool = False,
+    warm: bool = True,
+    connections: tuple[str, ...] = ("one",),
+    options: Mapping[str, Any] | None = None,
+    seed: int = 1,
+) -> Experiment:
     """The experiment that the simulated run answers."""
     return Experiment(
         question="How much does PostgreSQL lose on TPC-H in Docker?",
@@ -49,10 +59,10 @@ def experiment(*, cold: bool = False, connections: tuple[str, ...] = ("one",), s
         arms=(
             Arm(NATIVE, (Step("native"),)),
             Arm(COPY, (Step("native"),), copy_of=NATIVE),
-            Arm(DOCKER, (Step("docker", {"runtime": "runc"}),)),
+            Arm(DOCKER, (Step("docker", {"runtime": "runc", **(options or {})}),)),
         ),
         baseline=NATIVE,
-        factors={"temperature": ("warm", "cold") if cold else ("warm",), "connection": connections},
+        factors={"temperature": ("warm",) * warm + ("cold",) * cold, "connection": connections},
         precision=Precision(),
         seed=seed,
     )
@@ -66,17 +76,26 @@ def make_run(
     executions: int = 3,
     seed: int = 1,
     cold: bool = False,
+    warm: bool = True,
     connections: tuple[str, ...] = ("one",),
+    options: Mapping[str, Any] | None = None,
     docker_effect: float = 0.012,
     q9_effect: float = 0.25,
+    query_effects: Mapping[str, float] | None = None,
+    counts: Counts | None = None,
+    costs_ns: Mapping[str, Mapping[str, float]] | None = None,
     start_sd: float = 0.008,
     visit_sd: float = 0.02,
     interrupted: bool = True,
     ended: bool = True,
 ) -> Path:
-    """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale."""
+    """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale.
+
+    ``query_effects``: of Docker, in place of the other two. ``counts``: what the collectors tell of one execution;
+    ``costs_ns``: what probes find, probe -> arm -> ns.
+    """
     chance = random.Random(seed)
-    asked = experiment(cold=cold, connections=connections, seed=seed)
+    asked = experiment(cold=cold, warm=warm, connections=connections, options=options, seed=seed)
     plan = Plan(asked, QUERIES, blocks, {})
     writer = RunWriter.create(
         folder,
@@ -84,8 +103,12 @@ def make_run(
         plan=PlanFile(experiment=asked, queries=QUERIES, blocks=blocks),
         facts=FACTS,
     )
-    effects = {query: math.log1p(q9_effect if query == "Q9" else docker_effect) for query in QUERIES}
+    planted = query_effects or {query: q9_effect if query == "Q9" else docker_effect for query in QUERIES}
+    effects = {query: math.log1p(effect) for query, effect in planted.items()}
     world = _World(chance, effects, start_sd=start_sd, visit_sd=visit_sd, executions=executions, rounds=rounds)
+    # Who plants the queries' effects wants no other plan beside them.
+    world.changes_plan = query_effects is None
+    world.counts, world.costs_ns = counts, costs_ns or {}
     with writer:
         for index in range(rounds):
             for attempt in range(2 if interrupted and index == 2 else 1):
@@ -124,6 +147,9 @@ class _World:
         self.begin_ns = self.now_ns
         self.expected_ns = rounds * 30e9
         self.seen_plans: set[str] = set()
+        self.changes_plan = True
+        self.counts: Counts | None = None
+        self.costs_ns: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -162,13 +188,35 @@ class _World:
                     return
             for arm in made.start_order:
                 yield self._counters(index, arm, phase.levels, "end")
+                order += 1
+                yield from self._explained(index, arm, phase.levels, order)
+                order += len(QUERIES) + len(self.costs_ns)
 
     def _fingerprint(self, index: int, arm: str, query: str) -> Iterator[Fingerprint]:
-        changed = arm == DOCKER and query == "Q9"
+        changed = arm == DOCKER and query == "Q9" and self.changes_plan
         mark = f"{query.lower()}-{'nestloop' if changed else 'hashjoin'}"
         text = None if mark in self.seen_plans else f"{'Nested Loop' if changed else 'Hash Join'}\n  -> Seq Scan"
         self.seen_plans.add(mark)
         yield Fingerprint(round=index, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=text)
+
+    def _explained(self, index: int, arm: str, levels: dict[str, str], order: int) -> Iterator[Visit]:
+        at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_touch": False, "asleep_ok": True}
+        at |= {
+            "host_start_ns": self.now_ns,
+            "host_end_ns": self.now_ns,
+            "start_ns": self.now_ns,
+            "end_ns": self.now_ns,
+            "executions": (),
+        }
+        probed = [(name, costs[arm]) for name, costs in self.costs_ns.items() if arm in costs]
+        for offset, (name, ns) in enumerate(probed):
+            elapsed_ns = round(1e6 * ns * math.exp(self.chance.gauss(0, 0.01)))
+            batch = Batch(10**6, elapsed_ns, elapsed_ns)
+            yield Visit(**at, query=name, order=order + offset, batches=(batch,))
+        for offset, query in enumerate(QUERIES if self.counts else ()):
+            assert self.counts
+            told = self.counts(arm, query, levels, self.chance)
+            yield Visit(**at, query=query, order=order + len(probed) + offset, counts=told)
 
     def _counters(self, index: int, arm: str, levels: dict[str, str], when: str) -> Counters:
         at_ns = int(self.now_ns - self.begin_ns)

@@ -299,7 +299,7 @@ class Book:
                 for number in rounds
             ]
             items = self._items(arm, rounds, native_ns, arm_events, events_of, self.spread((levels_key(levels), query)))
-            found.append(Ledger(query, arm_ns - native_ns, items, native_ns))
+            found.append(Ledger(query, arm_ns - native_ns, items, native_ns, tuple(rounds)))
         return found
 
     def predicted(self, arm: str, levels: Levels) -> dict[str, Forecast]:

@@ -99,12 +99,14 @@ class Ledger:
     """Of one query in one arm: the items and what they leave unexplained add up to the overhead, in every round.
 
     ``baseline_ns``: what the query takes in the baseline; of no use but to say what share of it something is.
+    ``rounds``: their numbers.
     """
 
     query: str
     overhead_ns: Floats
     items: tuple[Item, ...]
     baseline_ns: Floats
+    rounds: tuple[int, ...] = ()
 
     @property
     def unexplained_ns(self) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from dbtoll.report import bills, words
 if TYPE_CHECKING:
     from dbtoll.analysis.reproduction import ClaimResult, Reproduction
     from dbtoll.analysis.reproduction.tables import Cell, Column, Reproduced
+    from dbtoll.analysis.reproduction.verdicts import Figure, Judgement
     from dbtoll.analysis.result import Result
     from dbtoll.store.reader import Run
 
@@ -53,15 +55,51 @@ def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]
     return path
 
 
-CLAIM_HEAD = ("id", "where", "claim", "published", "published data", "measured", "verdict", "why")
+ASPECTS = ("direction", "size")
+CLAIM_HEAD = (
+    "id", "where", "claim", "published", "published data",
+    *(f"{aspect}{what}" for aspect in ASPECTS for what in ("", ": measured", ": rule")),
+)  # fmt: skip
+NOT_CLAIMED = "not claimed"
 
 
 def claim_row(each: ClaimResult) -> list[str]:
     """As the heads of `CLAIM_HEAD` say."""
     claim = each.checked.claim
     value = f"{claim.published_value} {claim.unit}".removesuffix(" -")
-    support = each.checked.finding.support.value
-    return [claim.id, claim.where, claim.claim, value, support, each.measured, each.outcome, each.why]
+    row = [claim.id, claim.where, claim.claim, value, each.checked.finding.support.value]
+    for aspect in ASPECTS:
+        judged: Judgement | None = getattr(each.judged, aspect)
+        row += [judged.outcome, measured(judged), judged.rule] if judged else [NOT_CLAIMED, "", ""]
+    return row
+
+
+def measured(judged: Judgement) -> str:
+    """What was counted, the figures with their intervals, and why it cannot be told."""
+    return "; ".join(part for part in (judged.counted, *map(figure_text, judged.figures), judged.why) if part)
+
+
+def figure_text(figure: Figure) -> str:
+    """``most, Q3: 10.8× (9.2 … 12.4), published +60.0 %``"""
+    text = _in_unit(figure, figure.estimate, figure.low, figure.high)
+    published = "" if figure.published is None else f", published {_in_unit(figure, figure.published, None, None)}"
+    return f"{figure.name}: {text}{published}"
+
+
+def _in_unit(figure: Figure, estimate: float, low: float | None, high: float | None) -> str:
+    if figure.unit == "overhead":
+        return words.Effect("run_time", estimate, low, high).text
+    if figure.unit == "share":
+        interval = words.Interval(estimate, low, high)
+        return interval.text.removeprefix("+")
+    bounds = "" if low is None or high is None else f" ({words.number(low, 2)} … {words.number(high, 2)})"
+    return words.number(estimate, 2) + bounds
+
+
+def counts(found: Reproduction, aspect: str) -> dict[str, int]:
+    """Outcome -> claims, of one aspect; what is not claimed is left out."""
+    judged = Counter(each.outcome for claim in found.claims if (each := getattr(claim.judged, aspect)))
+    return {outcome: judged[outcome] for outcome in OUTCOMES if judged[outcome]}
 
 
 def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> str:
@@ -80,7 +118,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
         title=TITLE,
         version=__version__,
         found=found,
-        counts={outcome: sum(each.outcome == outcome for each in found.claims) for outcome in OUTCOMES},
+        counts={aspect: counts(found, aspect) for aspect in ASPECTS},
         bills=bills.bills(together),
         runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
         host=together.facts.get("host", {}),
@@ -92,7 +130,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
 _NUMBERS: dict[str, Callable[[float], str]] = {
     "s": lambda value: words.time_of(value * 1e9),
     "ms": words.milliseconds,
-    "percent": lambda value: words.percent(value / 100),
+    "percent": lambda value: words.Effect("run_time", value / 100, None, None).value,
     "MB": lambda value: f"{words.figure(value)} MB",
 }
 
@@ -108,7 +146,12 @@ def cell_text(cell: Cell, column: Column) -> str:
 
 def sentences(found: Reproduction) -> list[str]:
     """For the terminal: a line for each claim."""
-    return [f"{each.checked.claim.id} {each.outcome}: {each.measured} ({each.why})" for each in found.claims]
+    lines = []
+    for each in found.claims:
+        told = ((aspect, getattr(each.judged, aspect)) for aspect in ASPECTS)
+        said = [f"{aspect} {judged.outcome}: {measured(judged)}" for aspect, judged in told if judged]
+        lines.append(f"{each.checked.claim.id} {'. '.join(said)}")
+    return lines
 
 
 def markdown(each: Reproduced) -> str:

@@ -1,6 +1,7 @@
 """minhas2008 measured again: its tables and figures with this machine's beside them, its claims each with a verdict.
 
-The verdict on a claim is of two parts: what the published data support (`analysis.claims`), and what is measured here.
+Of each claim it is said what the published data support (`analysis.claims`), and whether what is measured here has the same
+direction and the same size (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dbtoll.analysis.claims import CheckedClaim
 from dbtoll.analysis.reproduction import tables, verdicts
 from dbtoll.analysis.reproduction.parts import Part, Parts
 from dbtoll.analysis.reproduction.tables import Reproduced
-from dbtoll.analysis.reproduction.verdicts import Outcome
+from dbtoll.analysis.reproduction.verdicts import Judged
 from dbtoll.store.reader import Run
 
 PAPER = "minhas2008"
@@ -21,12 +22,10 @@ PAPER = "minhas2008"
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """A claim: what its own tables say (``checked``), and what was ``measured`` here."""
+    """A claim: what its own tables say (``checked``), and what was ``judged`` of what was measured here."""
 
     checked: CheckedClaim
-    measured: str
-    outcome: Outcome
-    why: str
+    judged: Judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +50,5 @@ def reproduce(runs: Sequence[Run]) -> Reproduction:
         arm=warm.arm,
         baseline=warm.baseline,
         tables=tuple(tables.find_all(found)),
-        claims=tuple(ClaimResult(each, *verdicts.CLAIMS[each.claim.id](found)) for each in checked),
+        claims=tuple(ClaimResult(each, verdicts.CLAIMS[each.claim.id](found)) for each in checked),
     )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from dbtoll.analysis import compare
 from dbtoll.analysis.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result, analyze_run
-from dbtoll.analysis.shape import Comparison, LedgerResult, Levels
+from dbtoll.analysis.samples import METRICS, collect
+from dbtoll.analysis.shape import Comparison, Levels
+from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.model import Json
 from dbtoll.store.reader import Run
 
@@ -69,6 +74,11 @@ class Part:
         arm = self.run.plan.experiment.arm(self.arm)
         return all(step.options.get("read_ahead") is None for step in arm.stack)
 
+    def too_few(self, rounds: int) -> str:
+        """Why nothing rests on so many rounds; empty where they are enough."""
+        least = max(FEWEST_DRAWS, self.run.plan.experiment.precision.rounds_min)
+        return "" if rounds >= least else f"nothing is decided on fewer than {least} rounds, there are {rounds}"
+
     def levels(self, connection: str) -> Levels | None:
         return next((each for each in self.book.measured.levels if each.get("connection") == connection), None)
 
@@ -81,21 +91,36 @@ class Part:
         return None
 
     def queries(self, connection: str) -> list[Comparison]:
-        """Comparisons of single queries that have an estimate."""
-        names = self.run.plan.queries
-        found = (self.comparison(connection, f"query:{name}") for name in names)
-        return [each for each in found if each is not None and each.estimate is not None]
+        """The comparisons of single queries."""
+        found = (self.comparison(connection, f"query:{name}") for name in self.run.plan.queries)
+        return [each for each in found if each is not None]
+
+    @staticmethod
+    def name_of(comparison: Comparison) -> str:
+        """The query that it is about."""
+        return comparison.estimand.removeprefix("query:")
+
+    def geomean(self, connection: str, queries: Collection[str]) -> compare.Effect | None:
+        """Over some of the queries alone."""
+        levels, measured, experiment = self.levels(connection), self.book.measured, self.run.plan.experiment
+        chosen = [
+            visit
+            for visit in (measured.of(levels) if levels else ())
+            if not visit.first_touch and visit.query in queries
+        ]
+        names = [name for name in self.run.plan.queries if name in queries]
+        times = collect(chosen, names, measured.arms, METRICS["run_time"])
+        if times is None or len(names) < len(queries):
+            return None
+        effects = compare.compare(
+            times, None, experiment.baseline, measured.copies, experiment.precision, per_query=False
+        )
+        return next((each for each in effects if each.arm == self.arm and each.estimand == compare.GEOMEAN), None)
 
     def median_s(self, arm: str, connection: str, query: str) -> float | None:
         for each in self.result.times:
             if (each.arm, each.query, each.levels.get("connection")) == (arm, query, connection):
                 return None if each.median_ns is None else each.median_ns / 1e9
-        return None
-
-    def ledger(self, connection: str) -> LedgerResult | None:
-        for each in self.result.ledgers:
-            if each.arm == self.arm and each.levels.get("connection") == connection:
-                return each
         return None
 
     def by_round(self, arm: str, connection: str, query: str) -> dict[int, Counted]:
@@ -108,18 +133,33 @@ class Part:
         rounds = list(self.by_round(arm, connection, query).values())
         if not rounds:
             return None
-        return Counted(*(mean([getattr(each, name) for each in rounds]) for name in Counted.__slots__))
+        return Counted(*(_mean([getattr(each, name) for each in rounds]) for name in Counted.__slots__))
+
+    @cached_property
+    def _in_calls(self) -> dict[str, dict[int, tuple[float, float]]]:
+        levels = self.levels(OWN)
+        found = {}
+        for each in self.book.ledgers(self.arm, levels) if levels else ():
+            booked = [item for item in each.items if item.name in CALLS]
+            sides = [
+                [(item.baseline_count, item.baseline_cost) for item in booked],
+                [(item.count, item.cost) for item in booked],
+            ]
+            base, own = (sum((count * cost.ns for count, cost in side), np.zeros(len(each.rounds))) for side in sides)
+            found[each.query] = dict(zip(each.rounds, zip(base.tolist(), own.tolist(), strict=True), strict=True))
+        return found
+
+    def calls_by_round(self, query: str) -> dict[int, tuple[float, float]]:
+        """What the system calls of one execution cost in the baseline and in the arm, ns: counts times probed costs."""
+        return self._in_calls.get(query, {})
 
     def calls_ns(self, query: str) -> tuple[float, float] | None:
-        """What the system calls of one execution cost in the baseline and in the arm, ns."""
-        ledger = self.ledger(OWN)
-        entries = [each.items for each in ledger.queries if each.query == query] if ledger else []
-        if not entries:
-            return None
-        booked = [entry for entry in entries[0] if entry.amount.name in CALLS]
+        """The means over rounds."""
+        rounds = list(self.calls_by_round(query).values())
         return (
-            sum(entry.baseline_count * entry.baseline_cost_ns for entry in booked),
-            sum(entry.count * entry.cost_ns for entry in booked),
+            (sum(base for base, _ in rounds) / len(rounds), sum(own for _, own in rounds) / len(rounds))
+            if rounds
+            else None
         )
 
     def fault_rate(self, query: str) -> float | None:
@@ -133,7 +173,7 @@ def of(counted: Counted | None, name: str) -> float | None:
     return None if counted is None else getattr(counted, name)
 
 
-def mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     """Of those that are known; None of none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

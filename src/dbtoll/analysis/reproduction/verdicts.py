@@ -1,100 +1,295 @@
-"""The claims of minhas2008, each held against what was measured here."""
+"""The claims of minhas2008, each held against what was measured here: its direction, and its size (docs/adr/0019)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.reproduction.parts import ONE, OWN, Counted, Part, Parts, mean, of
-from dbtoll.analysis.shape import Comparison, EffectResult
+from dbtoll.analysis import compare, published, stats
+from dbtoll.analysis.published import Row, percent_geomean, table
+from dbtoll.analysis.reproduction.parts import ONE, OWN, Counted, Part, Parts
+from dbtoll.analysis.shape import Comparison, Contrast, fractions
 from dbtoll.model import Verdict
 
-STRONGLY = 0.5
-"""A correlation coefficient above it is called strong (Cohen: Statistical Power Analysis, 1988, §3.2)."""
+EQUIVALENT = (0.8, 1.25)
+"""Of a published figure: what lies within is as large (docs/adr/0019)."""
 MINOR = 0.1
-SAME_READS = 0.05
-FEWEST_FOR_A_CORRELATION = 4
+FAR_FEWER = 0.5
 
 Outcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
-Told = tuple[str, Outcome, str]
-CLAIMS: dict[str, Callable[[Parts], Told]] = {}
+Unit = Literal["overhead", "share", "r"]
 
 
-def _claim(identity: str) -> Callable[[Callable[[Parts], Told]], Callable[[Parts], Told]]:
-    def register(answer: Callable[[Parts], Told]) -> Callable[[Parts], Told]:
-        CLAIMS[identity] = answer
-        return answer
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Measured here, with its interval; all but ``r`` are fractions. ``published``: the paper's, by the same estimand.
+
+    ``why``: nothing may rest on it, since.
+    """
+
+    name: str
+    unit: Unit
+    estimate: float
+    low: float | None
+    high: float | None
+    published: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``rule``: by what it was decided. ``counted``: how many queries say what; ``why``: it cannot be told, since."""
+
+    outcome: Outcome
+    rule: str
+    figures: tuple[Figure, ...] = ()
+    counted: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """None: the claim says nothing of it."""
+
+    direction: Judgement | None
+    size: Judgement | None
+
+
+Rule = Callable[[Parts], Judged]
+CLAIMS: dict[str, Rule] = {}
+
+
+def _claim(identity: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        CLAIMS[identity] = rule
+        return rule
 
     return register
 
 
-def percent(value: float) -> str:
-    """``+12.3 %``"""
-    return f"{value * 100:+.{1 if abs(value) < 1 else 0}f} %"
+# --- deciding ----------------------------------------------------------------------------------------------------------
+
+Test = Callable[[Figure], bool | None]
+"""Whether a figure's interval lies where the claim says, or where it does not; None: partly here, partly there."""
 
 
-def _shown(effect: EffectResult | Comparison) -> str:
-    if effect.estimate is None or effect.low is None or effect.high is None:
-        return "no figure"
-    return f"{percent(effect.estimate)} ({effect.low * 100:.1f} … {effect.high * 100:.1f})"
+def _above(figure: Figure, bound: float = 0.0) -> bool | None:
+    low, high = figure.low, figure.high
+    return None if low is None or high is None else True if low > bound else False if high < bound else None
 
 
-def _above(low: float, high: float, bound: float = 0.0) -> Outcome:
-    """Whether what has this interval is above the bound."""
-    return "reproduced" if low > bound else "differs" if high < bound else "cannot tell"
+def _below(figure: Figure, bound: float = 0.0) -> bool | None:
+    found = _above(figure, bound)
+    return None if found is None else not found
 
 
-NOT_COUNTED: Told = ("nothing", "cannot tell", "it was not counted in this run")
-NO_COLD_RUN: Told = ("nothing", "cannot tell", "cold statements were not measured")
+def _within(figure: Figure, least: float, most: float) -> bool | None:
+    low, high = figure.low, figure.high
+    if low is None or high is None:
+        return None
+    return True if least <= low and high <= most else False if high < least or low > most else None
+
+
+def _as_large(figure: Figure) -> bool | None:
+    """As the published one, that is."""
+    bounds = sorted((figure.published or math.nan) * bound for bound in EQUIVALENT)
+    return _within(figure, *bounds)
+
+
+def _decide(
+    rule: str, test: Test, figures: Sequence[Figure], shown: Sequence[Figure] | None = None, counted: str = ""
+) -> Judgement:
+    """All of them have to pass; one that does not is enough to differ. ``shown``: those that are told, all unless said."""
+    answers = [None if figure.why else test(figure) for figure in figures]
+    outcome: Outcome = "differs" if False in answers else "reproduced" if figures and all(answers) else "cannot tell"
+    why = ""
+    if outcome == "cannot tell":
+        whys = dict.fromkeys(figure.why for figure in figures if figure.why)
+        why = "; ".join(whys) or "an interval reaches over the bound" if figures else NOT_COUNTED
+    return Judgement(outcome, rule, tuple(figures if shown is None else shown), counted, why)
+
+
+NOT_COUNTED = "it was not counted in this run"
+NO_COLD_RUN = "cold statements were not measured"
+
+
+def _unknown(direction: str | None, size: str | None, why: str, outcome: Outcome = "cannot tell") -> Judged:
+    """Where there is nothing to go by: the rules that would have decided, and why they did not."""
+    return Judged(*(None if rule is None else Judgement(outcome, rule, why=why) for rule in (direction, size)))
+
+
+# --- figures -----------------------------------------------------------------------------------------------------------
+
+Scale = Callable[[float], float]
+
+
+def _same(value: float) -> float:
+    return value
+
+
+def _over_rounds(
+    part: Part, name: str, unit: Unit, values: Sequence[float], scale: Scale, of_many: int = 1
+) -> Figure | None:
+    """``values``: one per round, brought to ``unit`` by ``scale``. ``of_many``: intervals that hold together (Bonferroni)."""
+    known = np.array(values, dtype=float)
+    if not len(known) or not np.isfinite(known).all():
+        return None
+    precision = part.run.plan.experiment.precision
+    found = stats.interval(known, (1 - precision.confidence) / of_many, precision.rounds_min)
+    why = part.too_few(len(known))
+    if found is None:
+        return Figure(name, unit, scale(float(known.mean())), None, None, why=why)
+    estimate, low, high = (scale(value) for value in (found.estimate, found.low, found.high))
+    return Figure(name, unit, estimate, low, high, why=why)
+
+
+def _compared(part: Part, name: str, found: Comparison | Contrast | None, *, adjusted: bool = False) -> Figure | None:
+    """``adjusted``: with the interval that holds together with those of all queries."""
+    if found is None or found.estimate is None:
+        return None
+    low, high = found.low, found.high
+    if adjusted and isinstance(found, Comparison):
+        low, high = found.low_holm, found.high_holm
+    why = part.too_few(found.rounds) or (found.reason if isinstance(found, Comparison) else "") or ""
+    return Figure(name, "overhead", found.estimate, low, high, why=why)
+
+
+def _effect(part: Part, name: str, found: compare.Effect | None) -> Figure | None:
+    shown = fractions(found.shown) if found else None
+    if found is None or shown is None:
+        return None
+    why = found.reason or part.too_few(found.rounds) or "; ".join(found.left_out)
+    return Figure(name, "overhead", shown.estimate, shown.low, shown.high, why=why)
+
+
+def _queries(part: Part, connection: str = OWN) -> list[Figure] | None:
+    """Of all queries, with intervals that hold together; None where one has no figure."""
+    found = part.queries(connection)
+    figures = [_compared(part, part.name_of(each), each, adjusted=True) for each in found]
+    if not found or len(found) < len(part.run.plan.queries) or None in figures:
+        return None
+    return [figure for figure in figures if figure is not None]
+
+
+def _extremes(figures: Sequence[Figure]) -> list[Figure]:
+    ordered = sorted(figures, key=lambda figure: figure.estimate)
+    return [
+        replace(ordered[0], name=f"least, {ordered[0].name}"),
+        replace(ordered[-1], name=f"most, {ordered[-1].name}"),
+    ]
+
+
+def _largest(figures: Sequence[Figure], published_: float) -> Figure:
+    """Of figures whose intervals hold together: so the largest lies between the greatest of their bounds."""
+    most = max(figures, key=lambda figure: figure.estimate)
+    why = next((figure.why for figure in figures if figure.why), "")
+    low, high = (
+        None if None in bounds else max(bound for bound in bounds if bound is not None)
+        for bounds in ([figure.low for figure in figures], [figure.high for figure in figures])
+    )
+    return Figure(f"most, {most.name}", most.unit, most.estimate, low, high, published_, why)
+
+
+def _ratios(
+    part: Part, name: str, pairs: Iterable[tuple[float | None, float | None]], of_many: int = 1
+) -> Figure | None:
+    """Of pairs [round] of baseline and arm: how much more the arm has; None where one is not known or 0."""
+    logs = [math.log(own / base) if base and own else math.nan for base, own in pairs]
+    return _over_rounds(part, name, "overhead", logs, math.expm1, of_many)
+
+
+def _every(figures: Iterable[Figure | None]) -> list[Figure] | None:
+    """None where one of them is missing."""
+    found = list(figures)
+    known = [figure for figure in found if figure is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def _percents(name: str, column: str) -> dict[str, float]:
+    """Of a published table, by query, as fractions."""
+    return {row["query"]: float(row[column]) / 100 for row in table(f"minhas2008/{name}")}
+
+
+def _geomean_of(name: str, queries: Sequence[str]) -> float:
+    return percent_geomean(published.minhas2008(name, queries), "xen", "base") / 100
+
+
+def _published_queries(name: str, chosen: Callable[[Row], bool] = lambda row: True) -> list[str]:
+    return [row["query"] for row in table(f"minhas2008/{name}") if chosen(row)]
+
+
+# --- the claims --------------------------------------------------------------------------------------------------------
+
+SIZE = "within 80 to 125 % of the published figure"
 
 
 @_claim("M01")
-def _every_query_is_slower(parts: Parts) -> Told:
-    queries = parts.warm.queries(OWN)
-    if not queries:
-        return NOT_COUNTED
-    verdicts = [each.verdict for each in queries]
-    estimates = [each.estimate or 0.0 for each in queries]
-    told = (
-        f"{verdicts.count(Verdict.LOSES)} of {len(queries)} queries lose, {verdicts.count(Verdict.GAINS)} gain; "
-        f"{percent(min(estimates))} to {percent(max(estimates))}"
+def _every_query_is_slower(parts: Parts) -> Judged:
+    rule = (
+        "every query loses, by intervals that hold together; one that gains, or has no difference, is enough to differ"
     )
-    if verdicts.count(Verdict.LOSES) == len(queries):
-        return told, "reproduced", "every one loses, by intervals adjusted over all queries"
-    if Verdict.GAINS in verdicts or Verdict.NO_DIFFERENCE in verdicts:
-        return told, "differs", "not every one loses"
-    return told, "cannot tell", "more rounds would be needed for some of them"
+    size = "every query lies between 80 % of the published least and 125 % of the published most"
+    figures, found = _queries(parts.warm), parts.warm.queries(OWN)
+    if figures is None:
+        return _unknown(rule, size, "not every query has a figure")
+    printed = sorted(_percents("table1_warm_overhead", "rel_slowdown_pct").values())
+    verdict = {parts.warm.name_of(each): each.verdict for each in found}
+    told = {Verdict.LOSES: True, Verdict.GAINS: False, Verdict.NO_DIFFERENCE: False}
+    many = [list(verdict.values()).count(each) for each in (Verdict.LOSES, Verdict.GAINS)]
+    counted = f"{many[0]} of {len(found)} queries lose, {many[1]} gain"
+    ends = [
+        replace(each, published=value)
+        for each, value in zip(_extremes(figures), (printed[0], printed[-1]), strict=True)
+    ]
+    within = partial(_within, least=EQUIVALENT[0] * printed[0], most=EQUIVALENT[1] * printed[-1])
+    return Judged(
+        _decide(rule, lambda figure: told.get(verdict[figure.name]), figures, [], counted),
+        _decide(size, within, figures, ends),
+    )
 
 
 @_claim("M02")
-def _system_time_slows_down_more(parts: Parts) -> Told:
-    """Per round: all system time of the arm over the baseline's, over the same of user time."""
-    warm = parts.warm
-    found = _rounds(warm, OWN)
-    values = [
-        math.log(own.system_ns / base.system_ns) - math.log(own.user_ns / base.user_ns)
-        for base, own in found
-        if own.system_ns and base.system_ns and own.user_ns and base.user_ns
-    ]
-    interval = stats.interval(np.array(values), 1 - warm.result.confidence, 2)
-    if interval is None:
-        return NOT_COUNTED
-    system, user = (
-        mean([getattr(own, name) / getattr(base, name) for base, own in found if getattr(base, name)])
-        for name in ("system_ns", "user_ns")
+def _system_time_slows_down_more(parts: Parts) -> Judged:
+    rule = "the slowdown of all system time, over that of all user time, is above 1; single queries have few ticks"
+    size = f"{SIZE}, of the query whose system time slows down most"
+    warm, queries = parts.warm, parts.warm.run.plan.queries
+    rounds = _rounds(warm, OWN, queries)
+    more = _ratios(warm, "system over user", [
+        (_slowdown(own, "user_ns", base), _slowdown(own, "system_ns", base)) for base, own in rounds
+    ])  # fmt: skip
+    both = _every(
+        _ratios(warm, name, [(getattr(base, field), getattr(own, field)) for base, own in rounds])
+        for name, field in (("system time", "system_ns"), ("user time", "user_ns"))
     )
-    told = f"system time {percent((system or 1) - 1)}, user time {percent((user or 1) - 1)}, all queries together"
-    return told, _above(interval.low, interval.high), "the interval of their ratio over rounds"
+    if more is None or both is None:
+        return _unknown(rule, size, NOT_COUNTED)
+    each = _every(
+        _ratios(
+            warm, query, [(base.system_ns, own.system_ns) for base, own in _rounds(warm, OWN, [query])], len(queries)
+        )
+        for query in queries
+    )
+    direction = _decide(rule, _above, [more], [*both, more])
+    if each is None:
+        why = "a query had no tick of system time in a round"
+        return Judged(direction, Judgement("cannot tell", size, why=why))
+    return Judged(direction, _decide(size, _as_large, [_largest(each, 1.54)]))
 
 
-def _rounds(part: Part, connection: str) -> list[tuple[Counted, Counted]]:
+def _slowdown(own: Counted, name: str, base: Counted) -> float | None:
+    """A count of the arm over the baseline's."""
+    counts = getattr(own, name), getattr(base, name)
+    return counts[0] / counts[1] if counts[0] and counts[1] else None
+
+
+def _rounds(part: Part, connection: str, queries: Sequence[str]) -> list[tuple[Counted, Counted]]:
     """Sums over queries of baseline and arm, of each round that has all."""
-    queries = part.run.plan.queries
     sides = [[part.by_round(arm, connection, query) for query in queries] for arm in (part.baseline, part.arm)]
     rounds = set.intersection(*(set(each) for side in sides for each in side)) if queries else set()
     return [(_sum([each[n] for each in sides[0]]), _sum([each[n] for each in sides[1]])) for n in sorted(rounds)]
@@ -109,196 +304,227 @@ def _sum(counts: Sequence[Counted]) -> Counted:
 
 
 @_claim("M03")
-def _system_calls_are_slower(parts: Parts) -> Told:
-    return _probe(parts, "system_call", "a system call takes")
-
-
-def _probe(parts: Parts, name: str, words: str) -> Told:
-    found = parts.warm.comparison(OWN, f"query:{name}", "event_time")
-    if found is None or found.estimate is None or found.low is None or found.high is None:
-        return "nothing", "cannot tell", "it was not probed in this run"
-    arms = (parts.warm.baseline, parts.warm.arm)
-    each = " and ".join(f"{(parts.warm.book.cost_ns(arm, name) or math.nan) / 1e3:.2f} us in {arm}" for arm in arms)
-    told = f"{words} {each}: {_shown(found)}"
-    return told, _above(found.low, found.high), "the direction, by a probe of one event; the size is another machine's"
+def _system_calls_are_slower(parts: Parts) -> Judged:
+    rule = "the time in system calls (counts times probed costs) is longer in every query but Q13, by intervals that hold together"
+    size = f"{SIZE}, of the query whose calls slow down most"
+    warm, queries = parts.warm, parts.warm.run.plan.queries
+    figures = _every(_ratios(warm, query, warm.calls_by_round(query).values(), len(queries)) for query in queries)
+    if figures is None:
+        return _unknown(rule, size, NOT_COUNTED)
+    but_q13 = [figure for figure in figures if figure.name != "Q13"]
+    return Judged(
+        _decide(rule, _above, but_q13, _extremes(but_q13)), _decide(size, _as_large, [_largest(figures, 8.71)])
+    )
 
 
 @_claim("M04")
-def _system_calls_are_minor(parts: Parts) -> Told:
-    warm = parts.warm
-    totals = [0.0, 0.0, 0.0, 0.0]
-    for query in warm.run.plan.queries:
-        in_calls = warm.calls_ns(query)
-        base, own = (warm.counted(arm, OWN, query) for arm in (warm.baseline, warm.arm))
-        if in_calls is None or base is None or own is None or base.system_ns is None or own.system_ns is None:
-            return NOT_COUNTED
-        for index, value in enumerate((*in_calls, base.system_ns, own.system_ns)):
-            totals[index] += value
-    if not totals[2] or not totals[3]:
-        return NOT_COUNTED
-    shares = totals[0] / totals[2], totals[1] / totals[3]
-    told = f"{shares[0]:.0%} of system time in {warm.baseline}, {shares[1]:.0%} in {warm.arm}, all queries together"
-    outcome: Outcome = "reproduced" if max(shares) < MINOR else "differs"
-    return told, outcome, f"minor: below {MINOR:.0%} on both sides"
+def _system_calls_are_minor(parts: Parts) -> Judged:
+    size = f"minor: below {MINOR:.0%} of system time in every query on both sides, by intervals that hold together"
+    warm, queries = parts.warm, parts.warm.run.plan.queries
+    figures = []
+    for index, arm in enumerate((warm.baseline, warm.arm)):
+        for query in queries:
+            calls, counted = warm.calls_by_round(query), warm.by_round(arm, OWN, query)
+            shares = [
+                calls[number][index] / system_ns if (system_ns := counted[number].system_ns) else math.nan
+                for number in sorted(set(calls) & set(counted))
+            ]
+            figures.append(_over_rounds(warm, f"{query} in {arm}", "share", shares, _same, 2 * len(queries)))
+    known = _every(figures)
+    if known is None:
+        return _unknown(None, size, f"{NOT_COUNTED}, or a query had no tick of system time in a round")
+    return Judged(None, _decide(size, lambda figure: _below(figure, MINOR), known, _extremes(known)))
 
 
 @_claim("M05")
-def _page_faults_go_with_slowdown(parts: Parts) -> Told:
+def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
+    rule = "r over queries is above 0, by Fisher's interval"
     warm = parts.warm
     known = [
-        (rate, each.estimate)
+        (rate, each.estimate, warm.too_few(each.rounds))
         for each in warm.queries(OWN)
-        if (rate := warm.fault_rate(each.estimand.removeprefix("query:"))) is not None and each.estimate is not None
+        if (rate := warm.fault_rate(warm.name_of(each))) is not None and each.estimate is not None
     ]
-    if len(known) < FEWEST_FOR_A_CORRELATION:
-        return NOT_COUNTED
-    rates, slowdowns = np.array(known).T
+    if len(known) < stats.FEWEST_DRAWS:
+        return _unknown(rule, SIZE, NOT_COUNTED)
+    rates, slowdowns = np.array([each[:2] for each in known]).T
     found = distributions.pearsonr(rates, slowdowns)
     bounds = found.confidence_interval(warm.result.confidence)
-    told = f"r = {found.statistic:.2f} ({bounds.low:.2f} … {bounds.high:.2f}) over {len(known)} queries"
-    return told, _above(bounds.low, bounds.high, STRONGLY), f"strongly: above {STRONGLY}, by Fisher's interval"
+    why = next((each[2] for each in known if each[2]), "")
+    figure = Figure(
+        f"over {len(known)} queries", "r", float(found.statistic), float(bounds.low), float(bounds.high), why=why
+    )
+    return Judged(_decide(rule, _above, [figure]), _decide(SIZE, _as_large, [replace(figure, published=0.916)]))
 
 
 @_claim("M06")
-def _a_fault_costs_more(parts: Parts) -> Told:
-    return _probe(parts, "fault_anonymous", "a minor fault on a new page takes")
+def _a_fault_costs_more(parts: Parts) -> Judged:
+    rule = "a fault on a new page, as probed, is dearer"
+    size = f"{SIZE}, of the ratio of the two costs: the costs themselves are the processors'"
+    figure = _compared(parts.warm, "difference", parts.warm.comparison(OWN, "query:fault_anonymous", "event_time"))
+    if figure is None:
+        return _unknown(rule, size, "it was not probed in this run")
+    beside = replace(figure, published=3.5 / 1.67 - 1)
+    return Judged(_decide(rule, _above, [figure]), _decide(size, _as_large, [beside]))
 
 
 @_claim("M07")
-def _one_connection_costs_less(parts: Parts) -> Told:
+def _one_connection_costs_less(parts: Parts) -> Judged:
+    rule = "a connection for each query costs more than one connection, by the contrast of the two"
+    size = f"{SIZE}, of the geometric mean of the ten queries of Table 4"
     warm = parts.warm
-    one, own = (warm.comparison(connection, "geomean") for connection in (ONE, OWN))
     found = next((c for c in warm.result.contrasts if c.arm == warm.arm and c.factor == "connection"), None)
-    if one is None or own is None or found is None or found.low is None or found.high is None:
-        return NOT_COUNTED
-    told = f"{_shown(one)} on one connection, {_shown(own)} on one for each query"
-    return (
-        told,
-        _above(found.low, found.high),
-        "that it is lower, by the contrast of the two; the size is another machine's",
+    difference = _compared(warm, "one for each query over one connection", found)
+    ten = _published_queries("table4_single_connection")
+    one = _effect(warm, "one connection", warm.geomean(ONE, ten))
+    return Judged(
+        _decide(rule, _above, _every([difference]) or []),
+        _decide(
+            size,
+            _as_large,
+            [replace(one, published=_geomean_of("table4_single_connection", ten))] if one else [],
+        ),
     )
 
 
 @_claim("M08")
-def _later_runs_fault_less(parts: Parts) -> Told:
-    warm = parts.warm
-    shares = []
+def _later_runs_fault_less(parts: Parts) -> Judged:
+    rule = "on both sides later runs have fewer page faults than the first on a connection, all queries together"
+    size = f"far fewer: less than {FAR_FEWER:.0%} of the first run's on both sides; that later runs are alike is not judged"
+    warm, queries = parts.warm, parts.warm.run.plan.queries
+    figures = []
     for arm in (warm.baseline, warm.arm):
-        first, later = (
-            [warm.counted(arm, connection, query) for query in warm.run.plan.queries] for connection in (OWN, ONE)
-        )
-        sums = [mean([of(each, "faults") for each in side]) for side in (first, later)]
-        if sums[0] is None or sums[1] is None or not sums[0]:
-            return NOT_COUNTED
-        shares.append(sums[1] / sums[0])
-    told = f"later runs have {shares[0]:.0%} of a first run's page faults in {warm.baseline}, {shares[1]:.0%} in {warm.arm}"
-    return told, "reproduced" if max(shares) < 0.5 else "differs", "far fewer: less than half, all queries together"
+        sides = [[warm.by_round(arm, connection, query) for query in queries] for connection in (OWN, ONE)]
+        common = set.intersection(*(set(each) for side in sides for each in side))
+        sums = [[_sum([each[number] for each in side]).faults for number in sorted(common)] for side in sides]
+        logs = [math.log(later / first) if first and later else math.nan for first, later in zip(*sums, strict=True)]
+        figures.append(_over_rounds(warm, f"later over first, {arm}", "share", logs, math.exp, 2))
+    known = _every(figures)
+    if known is None:
+        return _unknown(rule, size, NOT_COUNTED)
+    return Judged(
+        _decide(rule, lambda figure: _below(figure, 1.0), known),
+        _decide(size, lambda figure: _below(figure, FAR_FEWER), known),
+    )
+
+
+def _cold_queries(parts: Parts, queries: Sequence[str], name: str, *, faster: bool = False) -> Judged:
+    """Of the paper's queries, whatever they do here: those that come out so would be chosen by the outcome."""
+    rule = f"{name} are {'faster' if faster else 'slower'}, by their geometric mean"
+    size = f"{SIZE}, of their geometric mean"
+    if parts.cold is None:
+        return _unknown(rule, size, NO_COLD_RUN)
+    figure = _effect(parts.cold, name, parts.cold.geomean(OWN, queries))
+    if figure is None:
+        return _unknown(rule, size, "not every one of them has a figure")
+    beside = replace(figure, published=_geomean_of("table5_cold_overhead", queries))
+    return Judged(_decide(rule, _below if faster else _above, [figure]), _decide(size, _as_large, [beside]))
 
 
 @_claim("M09")
-def _cold_costs_less(parts: Parts) -> Told:
-    if parts.cold is None:
-        return NO_COLD_RUN
-    cold, warm = parts.cold.comparison(OWN, "geomean"), parts.warm.comparison(OWN, "geomean")
-    if cold is None or warm is None or cold.low is None or cold.high is None or warm.low is None or warm.high is None:
-        return NOT_COUNTED
-    told = f"{_shown(cold)} cold, {_shown(warm)} warm"
-    return (
-        told,
-        _above(warm.low - cold.high, warm.high - cold.low),
-        "that it is less than warm, by their intervals; the size is another machine's",
-    )
-
-
-def _cold_queries(parts: Parts, wanted: Verdict, words: str) -> Told:
-    if parts.cold is None:
-        return NO_COLD_RUN
-    queries = parts.cold.queries(OWN)
-    chosen = [each.estimate or 0.0 for each in queries if each.verdict == wanted]
-    told = f"{len(chosen)} of {len(queries)} queries {words}"
-    if chosen:
-        return f"{told}, on average by {percent(sum(chosen) / len(chosen))}", "reproduced", "there are such queries"
-    unclear = any(each.verdict == Verdict.CANNOT_TELL for each in queries)
-    return told, "cannot tell" if unclear else "differs", "none is shown to, by intervals adjusted over all queries"
+def _slower_on_average_cold(parts: Parts) -> Judged:
+    return _cold_queries(parts, _published_queries("table5_cold_overhead"), "all cold queries together")
 
 
 @_claim("M10")
-def _slower_cold(parts: Parts) -> Told:
-    return _cold_queries(parts, Verdict.LOSES, "lose when cold")
+def _slower_cold(parts: Parts) -> Judged:
+    slower = _published_queries("table5_cold_overhead", lambda row: float(row["rel_slowdown_pct"]) > 0)
+    return _cold_queries(parts, slower, f"the paper's {len(slower)} slower queries")
 
 
 @_claim("M11")
-def _faster_cold(parts: Parts) -> Told:
-    return _cold_queries(parts, Verdict.GAINS, "gain when cold")
+def _faster_cold(parts: Parts) -> Judged:
+    faster = _published_queries("table5_cold_overhead", lambda row: float(row["rel_slowdown_pct"]) < 0)
+    return _cold_queries(parts, faster, f"the paper's {len(faster)} faster queries", faster=True)
 
 
 @_claim("M12")
-def _waiting_for_the_disk(parts: Parts) -> Told:
-    if parts.cold is None:
-        return NO_COLD_RUN
-    shares = []
-    for arm in (parts.cold.baseline, parts.cold.arm):
-        found = [parts.cold.counted(arm, OWN, query) for query in parts.cold.run.plan.queries]
-        known = [
-            each.iowait_ns / each.elapsed_ns
-            for each in found
-            if each and each.iowait_ns is not None and each.elapsed_ns
+def _waiting_for_the_disk(parts: Parts) -> Judged:
+    size = f"{SIZE}, of both shares, each a mean over queries"
+    cold = parts.cold
+    if cold is None:
+        return _unknown(None, size, NO_COLD_RUN)
+    figures = []
+    for arm, printed in ((cold.baseline, 0.77), (cold.arm, 0.79)):
+        queries = [cold.by_round(arm, OWN, query) for query in cold.run.plan.queries]
+        shares = [
+            float(np.mean([_share(each[number]) for each in queries]))
+            for number in sorted(set.intersection(*map(set, queries)))
         ]
-        if not known:
-            return NOT_COUNTED
-        shares.append(sum(known) / len(known))
-    told = f"{shares[0]:.0%} of cold run time in {parts.cold.baseline}, {shares[1]:.0%} in {parts.cold.arm}"
-    outcome: Outcome = "reproduced" if min(shares) > 0.5 else "differs"
-    return told, outcome, "most of it: more than half; this disk is not theirs"
+        figure = _over_rounds(cold, arm, "share", shares, _same, 2)
+        figures.append(replace(figure, published=printed) if figure else None)
+    known = _every(figures)
+    return _unknown(None, size, NOT_COUNTED) if known is None else Judged(None, _decide(size, _as_large, known))
+
+
+def _share(counted: Counted) -> float:
+    return math.nan if counted.iowait_ns is None or not counted.elapsed_ns else counted.iowait_ns / counted.elapsed_ns
 
 
 @_claim("M13")
-def _the_host_reads_more(parts: Parts) -> Told:
+def _the_host_reads_more(parts: Parts) -> Judged:
+    rule = "the host's reads over the guest's are more in queries that gain here than in the others (means of logs)"
+    size = "arm and baseline read the same: all their reads differ by less than the experiment's margin"
     cold = parts.cold
     if cold is None:
-        return NO_COLD_RUN
-    same, ratios = [], {True: [], False: []}  # type: ignore[var-annotated]
-    for each in cold.queries(OWN):
-        query = each.estimand.removeprefix("query:")
-        base, own = (cold.counted(arm, OWN, query) for arm in (cold.baseline, cold.arm))
-        if base and own and base.read_bytes and own.read_bytes and own.outer_read_bytes is not None:
-            same.append(abs(own.read_bytes / base.read_bytes - 1) < SAME_READS)
-            ratios[each.verdict == Verdict.GAINS].append(own.outer_read_bytes / own.read_bytes)
-    if not same:
-        return (
-            "nothing",
-            "not possible here",
-            "reads are not counted at two levels: the arm shares its parent's devices",
-        )
-    everything = ratios[True] + ratios[False]
-    told = (
-        f"arm and baseline read the same for {sum(same)} of {len(same)} queries; the host read "
-        f"{min(everything):.2f} to {max(everything):.2f} times as much as the arm"
+        return _unknown(rule, size, NO_COLD_RUN)
+    pairs = _rounds(cold, OWN, cold.run.plan.queries)
+    if not pairs or any(own.outer_read_bytes is None for _, own in pairs):
+        why = "reads are not counted at two levels: the arm shares its parent's devices"
+        return _unknown(rule, size, why, "not possible here")
+    same = _ratios(cold, "arm over baseline", [(base.read_bytes, own.read_bytes) for base, own in pairs])
+    margin = cold.run.plan.experiment.precision.margin
+    alike = (
+        Judgement("cannot tell", size, why="nothing was read in a round")
+        if same is None
+        else _decide(size, lambda figure: _within(figure, -margin, margin), [same])
     )
-    if not ratios[True]:
-        return told, "cannot tell", "no query is shown to gain, so there is nothing that prefetching would explain"
-    more = np.mean(ratios[True]) > np.mean(ratios[False] or [1.0])
-    return (
-        told,
-        "reproduced" if more and sum(same) > len(same) / 2 else "differs",
-        "means of the ratios of faster and slower",
-    )
+    gaining = [cold.name_of(each) for each in cold.queries(OWN) if each.verdict == Verdict.GAINS]
+    others = [query for query in cold.run.plan.queries if query not in gaining]
+    if not gaining or not others:
+        why = "no query is shown to gain" if others else "every query gains"
+        return Judged(Judgement("cannot tell", rule, why=f"{why}, so none can be set against others"), alike)
+    means = [_host_over_guest(cold, queries) for queries in (gaining, others)]
+    logs = [means[0][number] - means[1][number] for number in sorted(set(means[0]) & set(means[1]))]
+    more = _over_rounds(cold, "those that gain over the others", "overhead", logs, math.expm1)
+    return Judged(_decide(rule, _above, _every([more]) or []), alike)
+
+
+def _host_over_guest(part: Part, queries: Sequence[str]) -> dict[int, float]:
+    """Round -> mean over queries of log(host's reads / guest's)."""
+    found = [part.by_round(part.arm, OWN, query) for query in queries]
+    return {
+        number: float(np.mean([_log_reads(each[number]) for each in found]))
+        for number in set.intersection(*map(set, found))
+    }
+
+
+def _log_reads(counted: Counted) -> float:
+    outer, inner = counted.outer_read_bytes, counted.read_bytes
+    return math.log(outer / inner) if outer and inner else math.nan
 
 
 @_claim("M14")
-def _without_reading_ahead(parts: Parts) -> Told:
+def _without_reading_ahead(parts: Parts) -> Judged:
+    rule = "some query gains with read-ahead in the guest; without it every interval excludes a gain of the experiment's margin"
     if parts.unread is None:
-        return (
-            "nothing",
-            "not possible here",
-            "the arm has no kernel of its own whose read-ahead could be off, or it was not run",
-        )
-    queries = parts.unread.queries(OWN)
-    gaining = sum(each.verdict == Verdict.GAINS for each in queries)
+        why = "the arm has no kernel of its own whose read-ahead could be off, or it was not run"
+        return _unknown(rule, None, why, "not possible here")
+    figures, found = _queries(parts.unread), parts.unread.queries(OWN)
+    if figures is None:
+        return _unknown(rule, None, "not every query has a figure")
     before = 0 if parts.cold is None else sum(each.verdict == Verdict.GAINS for each in parts.cold.queries(OWN))
-    told = f"{gaining} of {len(queries)} queries gain without read-ahead in the guest, {before} with it"
-    if gaining:
-        return told, "differs", "some still gain"
-    if not before:
-        return told, "cannot tell", "none gains with read-ahead either, so its end could not show"
-    return told, "reproduced", "none gains any more"
+    gaining = {parts.unread.name_of(each) for each in found if each.verdict == Verdict.GAINS}
+    margin = parts.unread.run.plan.experiment.precision.margin
+
+    def excluded(figure: Figure) -> bool | None:
+        return False if figure.name in gaining else (figure.low is not None and figure.low > -margin) or None
+
+    out = sum(not figure.why and excluded(figure) is True for figure in figures)
+    counted = f"{before} gain with read-ahead; without it {len(gaining)} of {len(found)} gain, {out} are shown not to"
+    judged = _decide(rule, excluded, figures, [], counted)
+    if judged.outcome == "reproduced" and not before:
+        judged = replace(
+            judged, outcome="cannot tell", why="none gains with read-ahead either, so its end could not show"
+        )
+    return Judged(judged, None)
