@@ -333,10 +333,27 @@ def doctor(
 
 
 @app.command()
-def clean(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
+def clean(
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache", help="Instead: what is kept from run to run (images, data sets), but for what is in use."
+        ),
+    ] = False,
+    older: Annotated[float | None, typer.Option(help="Only what has been unused for so many days.")] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Only until no more is left, e.g. 20GiB; the longest unused first.")
+    ] = None,
+) -> None:
     """Remove what killed runs left behind; touches nothing else."""
     from dbtoll import commands
 
+    if cache:
+        raise typer.Exit(commands.clean_cache(older=older, keep=keep, as_json=as_json))
+    if older is not None or keep is not None:
+        raise UsageError("--older and --keep say what is kept of the cache", "dbtoll clean --cache …")
     raise typer.Exit(commands.clean(runs_dir, as_json=as_json))
 
 

@@ -382,6 +382,27 @@ def clean(runs_dir: Path, *, as_json: bool) -> int:
     return DbtollError.exit_code if cleaned.failed else 0
 
 
+def clean_cache(*, older: float | None, keep: str | None, as_json: bool) -> int:
+    """Remove what is kept from run to run and nobody uses: all of it, or what ``older`` (days) and ``keep`` (a size) leave."""
+    from dbtoll.runner.stock import shrink
+
+    if older is not None and not older >= 0:
+        raise UsageError(f"--older {older}: days are counted from 0", "--older 30")
+    try:
+        keep_bytes = units.size_bytes(keep) if keep else 0
+    except ValueError as error:
+        raise UsageError(f"--keep: {error}", "--keep '20 GiB'") from None
+    shrunk = shrink(older_days=older or 0.0, keep_bytes=keep_bytes)
+    if as_json:
+        print(json.dumps(asdict(shrunk)))
+    else:
+        for words, lines in (("removed", shrunk.removed), ("in use", shrunk.in_use), ("not removed", shrunk.failed)):
+            for line in lines:
+                print(f"{words}: {line}")
+        print(f"the cache and Docker's imported images hold {shrunk.left_bytes / (1 << 30):.1f} GiB")
+    return DbtollError.exit_code if shrunk.failed else 0
+
+
 def show_selfbench(name: str | None, options: Sequence[str], *, as_json: bool) -> int:
     """One property of the instrument, with its bounds; exit 1 if a figure is out of bounds."""
     from dbtoll import selfbench as certificates

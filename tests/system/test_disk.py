@@ -215,7 +215,7 @@ def small_file_system(at: Path) -> Iterator[Path]:
 
 def test_no_room_for_it_is_one_clear_error(source: Path, tmp_path: Path) -> None:
     with small_file_system(tmp_path / "small") as small, pytest.raises(Unavailable, match="no room for the disk"):
-        made(source, small)
+        made(source, small / "cache")
 
 
 def test_a_disk_that_fills_up_meanwhile_is_the_same_error(
@@ -225,8 +225,8 @@ def test_a_disk_that_fills_up_meanwhile_is_the_same_error(
     with small_file_system(tmp_path / "small") as small:
         monkeypatch.setattr(shutil, "disk_usage", lambda place: plenty)
         with pytest.raises(Unavailable, match="no room for the disk"):
-            made(source, small)
-        assert [path.suffix for path in (small / "disk").iterdir()] == [".lock"]
+            made(source, small / "cache")
+        assert [path.suffix for path in (small / "cache/disk").iterdir()] == [".lock"]
 
 
 # --- copies of it ---------------------------------------------------------------------------------------------------------

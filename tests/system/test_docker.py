@@ -11,12 +11,14 @@ from typing import Any
 import docker as sdk
 import pytest
 
+from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, docker, docker_image, dockerd, enclose, links
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
-from dbtoll.environments.docker_image import tag_of
+from dbtoll.environments.docker_api import Api
+from dbtoll.environments.docker_image import import_image, imported, tag_of
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.model import Artifact, Provision, Resources
@@ -196,6 +198,82 @@ def test_an_image_is_imported_where_there_is_no_docker_program(
     monkeypatch.setattr(docker_image, "find_program", lambda machine, name: None)
     with pytest.raises(Unavailable, match="neither docker nor curl"):
         open_one(image=other)
+
+
+@pytest.fixture
+def api(local: AgentMachine, daemon: dockerd.Lease) -> Iterator[Api]:
+    with Api(local, daemon.socket) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("program", ["docker", "curl"])
+def test_imported_images_are_found_by_their_label_and_told_when_they_were_used(
+    api: Api, local: AgentMachine, image: Artifact, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    if dockerd.find_program(local, program) is None:
+        pytest.skip(f"no {program} is installed")
+    there = dockerd.find_program
+    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: name == program and there(machine, name))
+    labelled = Artifact(f"labelled-by-{program}", image.path)
+    before = time.time()
+    import_image(local, api, labelled)
+    tag = tag_of(labelled)
+    assert api.client.inspect_image(tag)["Config"]["Labels"] == {docker_image.LABEL: labelled.key}
+    (found,) = (each for each in imported(api) if each.key == labelled.key)
+    assert found.names == (tag,)
+    assert found.size_bytes > 0
+    assert before - 2 < found.used_at
+    import_image(local, api, labelled)
+    (again,) = (each for each in imported(api) if each.key == labelled.key)
+    assert again.used_at > found.used_at
+    api.client.tag(tag, "somebody/s", "own")
+    assert again.remove()
+    assert [each.names for each in imported(api)] == [(api.client.inspect_image("somebody/s:own")["Id"],)]
+    api.client.remove_image("somebody/s:own")
+    assert again.remove(), "what is gone already is no error"
+
+
+def test_an_image_that_a_container_uses_stays(api: Api, local: AgentMachine, image: Artifact) -> None:
+    import_image(local, api, image)
+    made = api.client.create_container(tag_of(image), ["sleep", "1000"])["Id"]
+    (found,) = imported(api)
+    try:
+        assert not found.remove()
+        assert imported(api)[0].names == found.names
+    finally:
+        api.client.remove_container(made, force=True)
+    assert found.remove()
+
+
+def test_imports_make_room_for_one_another(
+    api: Api, local: AgentMachine, image: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_image, "IMPORTED_MAX_BYTES", 0)
+    for key in ("first", "second"):
+        import_image(local, api, Artifact(key, image.path))
+        assert [found.key for found in imported(api)] == [key]
+    imported(api)[0].remove()
+
+
+@pytest.mark.usefixtures("able")
+def test_the_images_of_our_own_daemon_can_be_removed_when_it_does_not_run(
+    local: AgentMachine, image: Artifact, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dockerd, "DATA_ROOT", root)
+    with Docker().open(local, place("a", image, options={"data_root": root, "socket": None}), Unwritten()) as arm:
+        if arm.facts()["environment"]["daemon"] != "dbtoll's own":
+            pytest.skip("this host has a daemon of its own")
+        with open_local() as other, pytest.raises(Unavailable, match="another dbtoll run"):
+            docker.images_of_own(other, Unwritten()).__enter__()
+    with docker.images_of_own(local, Unwritten()) as found:
+        assert [each.key for each in found] == [tag_of(image).rpartition(":")[2]]
+        assert found[0].remove()
+    with docker.images_of_own(local, Unwritten()) as found:
+        assert found == []
+    assert processes_of(root) == []
+    monkeypatch.setattr(dockerd, "DATA_ROOT", f"{root}/nothing")
+    with docker.images_of_own(local, Unwritten()) as found:
+        assert found == []
 
 
 def test_its_facts_name_what_lies_in_between(open_one: Open) -> None:

@@ -64,7 +64,7 @@ def _probed(say: Say, *, with_noise: bool) -> dict[str, dict[str, Probed]]:
     }
     say("engines: each is started for a moment")
     engines = {name: with_deadline(partial(probes.engine, name), ENGINE_DEADLINE_S) for name in probes.engines()}
-    of_machine = {**host.PROBES, "images": probes.images}
+    of_machine = {**host.PROBES, "images": probes.images, "cache": probes.cache}
     machine = {name: with_deadline(probe, HOST_DEADLINE_S) for name, probe in of_machine.items()}
     if with_noise:
         say("how noisy it is now: two identical copies for about 15 s")

@@ -13,6 +13,7 @@ from dbtoll import registry
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor.probing import Probed
 from dbtoll.environments.cgroups import own_cpus
+from dbtoll.environments.dockerd import DATA_ROOT
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Engine, Environment
@@ -22,6 +23,7 @@ from dbtoll.runner.arms import DATA
 from dbtoll.runner.journal import Journal
 
 KVM = "/dev/kvm"
+GIB = 1 << 30
 HELPED_NS = 20_000_000_000
 """A guest without disks says hello within 2 s with hardware help."""
 NOTE_MAX = 240
@@ -106,6 +108,27 @@ def images(machine: AgentMachine) -> Probed:
     """The programs that the first run makes its system image, kernel and disks with."""
     lacks = (*debian.lacks(), *disk.lacks())
     return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "what the first run needs is here")
+
+
+def cache(machine: AgentMachine) -> Probed:
+    """How much is kept from run to run, and how much it may become."""
+    held = Cache()
+    kept = held.kept()
+    docker_bytes = 0
+    if machine.run(["test", "-d", DATA_ROOT], check=False).exit_code == 0:
+        measured = machine.run(["du", "--summarize", "--one-file-system", "--block-size=1", DATA_ROOT], check=False)
+        docker_bytes = int(measured.output.split()[0]) if measured.output else 0
+    told: Json = {
+        "path": str(held.root),
+        "entries": len(kept),
+        "size_bytes": sum(each.size_bytes for each in kept),
+        "limit_bytes": held.limit_bytes(),
+        "docker_bytes": docker_bytes,
+    }
+    note = f"{told['size_bytes'] / GIB:.1f} GiB of at most {told['limit_bytes'] / GIB:.1f} in {held.root}"
+    if docker_bytes:
+        note += f", {docker_bytes / GIB:.1f} GiB in {DATA_ROOT}"
+    return Probed("ready", note=f"{note}; smaller by: dbtoll clean --cache", told=told)
 
 
 class _NotMadeError(Exception):

@@ -17,7 +17,7 @@ from dbtoll.environments import cgroups, dockerd
 from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.environments.docker_api import Api, AttachedStream, answers
 from dbtoll.environments.docker_container import Engine, Wish, container, furnish, plain_errors, remove_container
-from dbtoll.environments.docker_image import import_image, tag_of
+from dbtoll.environments.docker_image import Imported, import_image, imported, tag_of
 from dbtoll.environments.enclose import RUN, open_files
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
@@ -282,6 +282,32 @@ def _forget_image(api: Api, tag: str) -> None:
         api.client.remove_image(tag, force=True)
     except docker.errors.ImageNotFound:
         return
+
+
+# --- daemons that hold images from run to run -----------------------------------------------------------------------
+
+
+@contextmanager
+def images_of_system(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
+    """Those that the machine's own daemon holds, if it runs. ``journal``: nothing is made that would have to be noted."""
+    if not answers(machine, SYSTEM_SOCKET):
+        yield []
+        return
+    with plain_errors(SYSTEM_SOCKET), Api(machine, SYSTEM_SOCKET) as api:
+        yield imported(api)
+
+
+@contextmanager
+def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
+    """Those that dbtoll's own daemon holds, which is started for that. Unavailable if another run works with it."""
+    if machine.run(["test", "-w", f"{dockerd.DATA_ROOT}/data"], check=False).exit_code != 0:
+        yield []
+        return
+    with plain_errors(dockerd.DATA_ROOT), ExitStack() as stack:
+        mark = f"clean-{machine.hello()['pid']}"
+        lease = dockerd.lease(machine, journal, mark, dockerd.DATA_ROOT, cgroups.own_cpus(machine))
+        stack.callback(lease.release)
+        yield imported(stack.enter_context(Api(machine, lease.socket)))
 
 
 # --- for `clean` -------------------------------------------------------------------------------------------------

@@ -248,6 +248,20 @@ class Cache:
                 excess_bytes -= kept.size_bytes
                 say(f"removed from the cache, as unused for longest: {kept.kind} {kept.key}")
 
+    def in_use(self, kind: str, key: str) -> bool:
+        """Whether somebody, also this process, was given that entry."""
+        try:
+            handle = os.open(self.root / kind / key, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     def remove(self, whole: Path) -> bool:
         """Removes what lies there, entry or not; nothing there is no error. False, and it stays, if somebody uses it."""
         try:

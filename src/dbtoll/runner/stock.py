@@ -1,0 +1,85 @@
+"""What is kept from run to run, in the cache and as images of Docker daemons: how much it is, and what of it may go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from dbtoll.channel.local import open_local
+from dbtoll.environments import docker
+from dbtoll.environments.docker_image import Imported
+from dbtoll.errors import DbtollError
+from dbtoll.images.cache import Cache
+from dbtoll.runner.journal import passing
+
+DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that can be made again. ``used_at``: s since 1970. ``remove``: False where somebody uses it, and it stays."""
+
+    what: str
+    size_bytes: int
+    used_at: float
+    remove: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Shrunk:
+    """What became of it, as sentences. ``in_use``: what was left alone. ``left_bytes``: of all that is still there."""
+
+    removed: list[str] = field(default_factory=list)
+    in_use: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    left_bytes: int = 0
+
+
+def shrink(*, older_days: float = 0.0, keep_bytes: int = 0) -> Shrunk:
+    """Removes what nobody has used for so many days, the longest unused first, until the rest is no larger than ``keep_bytes``."""
+    shrunk = Shrunk()
+    now = time.time()
+    with _items(shrunk) as items:
+        shrunk.left_bytes = sum(item.size_bytes for item in items)
+        for item in sorted(items, key=lambda item: item.used_at):
+            unused_days = (now - item.used_at) / DAY_S
+            if shrunk.left_bytes <= keep_bytes or unused_days < older_days:
+                break
+            said = f"{item.what}, {item.size_bytes / (1 << 20):.1f} MiB, unused for {unused_days:.1f} days"
+            try:
+                is_gone = item.remove()
+            except DbtollError as error:
+                shrunk.failed.append(f"{said}: {error.message}")
+                continue
+            (shrunk.removed if is_gone else shrunk.in_use).append(said)
+            shrunk.left_bytes -= item.size_bytes if is_gone else 0
+    return shrunk
+
+
+@contextmanager
+def _items(shrunk: Shrunk) -> Iterator[list[Item]]:
+    """All of them; those of Docker daemons as long as this lasts. A daemon that another run works with is left alone."""
+    cache = Cache()
+    items = [
+        Item(f"{kept.kind} {kept.key}", kept.size_bytes, kept.used_at, partial(cache.remove, kept.path))
+        for kept in cache.kept()
+    ]
+    with ExitStack() as stack:
+        host = stack.enter_context(open_local())
+        journal = stack.enter_context(passing())
+        for images in (docker.images_of_system, docker.images_of_own):
+            try:
+                held = stack.enter_context(images(host, journal))
+            except DbtollError as error:
+                shrunk.in_use.append(f"images of Docker: {error.message}")
+                continue
+            for image in held:
+
+                def remove(image: Imported = image) -> bool:
+                    return not cache.in_use("image", image.key) and image.remove()
+
+                items.append(Item(f"image of Docker {image.key}", image.size_bytes, image.used_at, remove))
+        yield items
