@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -30,6 +31,29 @@ from dbtoll.model import (
 
 FetchKernel = Callable[[], Artifact | None]
 """Brings the kernel that guests boot, when it is needed; None where none is."""
+
+
+class Kept(Protocol):
+    """What lies in the cache: whole, as it was built, and not removed as long as this process lives."""
+
+    @property
+    def content(self) -> Path: ...
+
+
+class Keeping(Protocol):
+    """The cache (`images.cache`), to who makes something for it."""
+
+    def obtain(
+        self,
+        kind: str,
+        recipe: Json,
+        build: Callable[[Path], Json],
+        *,
+        estimate_bytes: int,
+        progress: Callable[[str], None] = ...,
+    ) -> Kept:
+        """What ``recipe`` says; ``build`` fills the directory that it is given if it is not there, and returns facts."""
+        ...
 
 
 class ByteStream(Protocol):
@@ -444,9 +468,9 @@ class Workload(Protocol):
         ...
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
-        """Answers computed by an independent engine before the run, kept under the directory ``cache``; {} if there is none.
+        """Answers computed by an independent engine before the run, kept in ``cache``; {} if there is none.
 
         ``machine``: the local host, whose agent makes the rows.
         """

@@ -52,7 +52,7 @@ class Numbers:
         return {"count": Statement("count", "SELECT count(*) FROM numbers", "SELECT count(*) FROM numbers")}
 
     def references(
-        self, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+        self, statements: Mapping[str, Statement], cache: Cache, progress: Callable[[str], None]
     ) -> dict[str, Any]:
         return {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -13,6 +15,7 @@ import pytest
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Machine, Session
 from dbtoll.model import AnswerReference, Artifact, Pace, Provision, Resources, Statement
 from dbtoll.workloads.sql import Workload as Sql
@@ -124,7 +127,7 @@ def test_postgres_and_duckdb_agree(indexes: str, load: Load, local: AgentMachine
     for seed in range(6):
         workload = drawn if seed else validation
         statements = workload.statements("postgres", seed)
-        answers = workload.references(local, statements, str(tmp_path), lambda line: None)
+        answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert answers.keys() == statements.keys()
         for mode in ("simple", "extended", "prepared"):
             assert outcomes(session, statements, mode, answers) == ok, (seed, mode)
@@ -134,7 +137,7 @@ def test_an_answer_that_is_off_by_a_millionth_is_found(load: Load, local: AgentM
     workload = Tpch({"scale": 0.01, "queries": ["Q1", "Q6"], "parameters": "validation"})
     session, _ = load(workload)
     statements = workload.statements("postgres", 1)
-    answers = workload.references(local, statements, str(tmp_path), lambda line: None)
+    answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
     value = Decimal(answers["Q6"].rows[0][0] or "") * Decimal("1.000001")
     wrong = {**answers, "Q6": replace(answers["Q6"], rows=((str(value),),))}
     found = outcomes(session, statements, "simple", wrong)
@@ -147,15 +150,30 @@ def test_references_are_kept(local: AgentMachine, tmp_path: Path) -> None:
     said: list[str] = []
     workload = Tpch({"scale": 0.01})
     statements = workload.statements("postgres", 1)
-    first = workload.references(local, statements, str(tmp_path), said.append)
+    first = workload.references(local, statements, Cache(tmp_path), said.append)
     assert any("lineitem" in line for line in said)
     said.clear()
-    assert workload.references(local, statements, str(tmp_path), said.append) == first
+    assert workload.references(local, statements, Cache(tmp_path), said.append) == first
     assert said == []
-    other = workload.references(local, workload.statements("postgres", 2), str(tmp_path), said.append)
+    other = workload.references(local, workload.statements("postgres", 2), Cache(tmp_path), said.append)
     assert not any("lineitem" in line for line in said)
     assert other != first
-    assert not list((tmp_path / "references").glob("*.partial*"))
+    assert sorted(kept.kind for kept in Cache(tmp_path).kept()) == ["answers", "answers", "rows"]
+
+
+def test_references_that_are_damaged_are_made_again(local: AgentMachine, tmp_path: Path) -> None:
+    workload, said = Tpch({"scale": 0.01, "queries": ["Q1", "Q6"]}), list[str]()
+    statements = workload.statements("postgres", 1)
+    first = workload.references(local, statements, Cache(tmp_path), said.append)
+    for kind, file, is_made in (("answers", "answers.json", False), ("rows", "rows.duckdb", True)):
+        for left_bytes in (0, 100):
+            (damaged,) = tmp_path.glob(f"{kind}/*/content/{file}")
+            os.truncate(damaged, left_bytes)
+            if kind == "rows":  # nobody looks at the rows as long as the answers are known
+                shutil.rmtree(tmp_path / "answers")
+            said.clear()
+            assert workload.references(local, statements, Cache(tmp_path), said.append) == first
+            assert any("lineitem" in line for line in said) == is_made
 
 
 @pytest.mark.slow
@@ -163,7 +181,7 @@ def test_the_published_answers(local: AgentMachine, tmp_path: Path) -> None:
     """Scale 1 in DuckDB, 20 s: text, parameters for validation and rows are the specification's."""
     workload = Tpch({"scale": 1, "parameters": "validation"})
     statements = workload.statements("postgres", 1)
-    answers = workload.references(local, statements, str(tmp_path), lambda line: None)
+    answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
     for name, (count, first, last) in PUBLISHED.items():
         rows = answers[name].rows
         assert len(rows) == count, name
@@ -184,7 +202,7 @@ def test_the_user_s_own_statements(load: Load, local: AgentMachine, tmp_path: Pa
     assert found["rows"] == {"public.country": 5, "public.customer": 20000, "public.orders": 200000}
     for mode in ("simple", "extended", "prepared"):
         statements = workload.statements("postgres", 1)
-        answers = workload.references(local, statements, str(tmp_path), lambda line: None)
+        answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert set(answers) == {"countries"}
         assert outcomes(session, statements, mode, answers) == dict.fromkeys(workload.queries, "ok")
 
@@ -199,7 +217,7 @@ def test_rows_that_cannot_be_had(
     """The agent refuses; or DuckDB gives up while the agent still sends. Neither hangs, neither leaves half a file."""
     rows = Rows(local, scale, f"create table lineitem ({columns})")
     with pytest.raises(error) as caught:
-        answers(rows, {"Q": Question("select 1", ("exact",))}, tmp_path, lambda line: None)
+        answers(rows, {"Q": Question("select 1", ("exact",))}, Cache(tmp_path), lambda line: None)
     assert "lineitem" in str(caught.value) or scale < 0
-    assert not [file for file in tmp_path.iterdir() if "duckdb" in file.name or "partial" in file.name]
+    assert {path.suffix for path in tmp_path.glob("*/*")} == {".lock"}
     assert local.call("ping", {})["at_ns"] > 0

@@ -254,7 +254,7 @@ def _references(
 ) -> list[Mapping[str, AnswerReference]]:
     """By parameter set and query; asked in one go, so that the independent engine opens its data once."""
     asked = {f"{number} {query}": each for number, one in enumerate(statements) for query, each in one.items()}
-    found = workload.references(host, asked, str(cache.root), watch.say)
+    found = workload.references(host, asked, cache, watch.say)
     return [
         {query: found[f"{number} {query}"] for query in one if f"{number} {query}" in found}
         for number, one in enumerate(statements)

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Any
 
 from dbtoll.errors import EngineError, UsageError
-from dbtoll.interfaces import Machine, Server, Session
+from dbtoll.interfaces import Keeping, Machine, Server, Session
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
@@ -231,7 +231,7 @@ class Transactions(ABC):
         return {}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """None: what proves the answers is the state of the data (`conditions`)."""
         return {}

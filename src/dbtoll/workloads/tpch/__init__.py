@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Machine, Server
+from dbtoll.interfaces import Keeping, Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workloads import sqltext
 from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
@@ -115,16 +114,16 @@ class Workload:
         return {name: _statement(name, engine, self._values(name, seed)) for name in self.queries}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: str, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
-        """DuckDB's answers to the same questions on rows that ``machine`` makes; kept in the directory ``cache``."""
+        """DuckDB's answers to the same questions on rows that ``machine`` makes."""
         from dbtoll.workloads.tpch.reference import Question, Rows, answers
 
         questions = {}
         for key, statement in statements.items():
             same = _statement(statement.query, "duckdb", statement.parameters)
             questions[key] = Question(same.text, queries.query(statement.query, "duckdb").answer)
-        return answers(Rows(machine, self.scale, _file("schema")), questions, Path(cache) / "references", progress)
+        return answers(Rows(machine, self.scale, _file("schema")), questions, cache, progress)
 
     def _values(self, name: str, seed: int) -> tuple[str, ...]:
         if self._validation:

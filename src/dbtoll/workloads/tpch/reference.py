@@ -1,18 +1,12 @@
 """Reference answers from DuckDB, an engine that shares nothing with the measured ones.
 
-Below the given directory::
-
-    tpch-SCALE-KEY.duckdb    the rows, built once; read by several processes at a time
-    tpch-SCALE-KEY.partial   the same, not whole yet
-    tpch-SCALE-KEY.lock      held with flock(2) by who builds
-    answers/KEY.json         one answer; KEY is made of the rows' key, the question's text and its kinds of columns
-
-The rows are those that the agent generates, read through a pipe: no file of text in between.
+In the cache lie the rows (kind ``rows``, a DuckDB file), one entry for each scale, and the answers (kind ``answers``, JSON), one
+for each set of questions that was asked at a time. The rows are those that the agent generates, read through a pipe: no file of
+text in between.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -20,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
-from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
 from dbtoll.errors import DbtollError
-from dbtoll.interfaces import Machine
-from dbtoll.model import AnswerReference
+from dbtoll.interfaces import Keeping, Machine
+from dbtoll.model import AnswerReference, Json
 
 LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2,
@@ -36,6 +30,12 @@ LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
 }
 """It runs beside other things on small machines; what does not fit in memory goes to disk. Nothing is downloaded."""
+
+ROWS_FILE = "rows.duckdb"
+ANSWERS_FILE = "answers.json"
+
+BYTES_PER_SCALE = 1 << 30
+"""At scale factor 1 the rows take 260 MB, and as much again while they are loaded; sorting them takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Rows:
     scale: float
     schema: str
 
-    def key(self) -> str:
+    def recipe(self) -> Json:
         """What the file of rows depends on."""
-        return sha256("\0".join([duckdb.__version__, repr(self.scale), self.schema]).encode()).hexdigest()[:16]
+        return {"duckdb": duckdb.__version__, "scale": self.scale, "schema": self.schema}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Question:
     """A complete statement and the kind of each column of its answer (docs/PROTOCOL.md, ANSWER)."""
 
@@ -60,45 +60,50 @@ class Question:
 
 
 def answers(
-    rows: Rows, questions: Mapping[str, Question], directory: Path, progress: Callable[[str], None]
+    rows: Rows, questions: Mapping[str, Question], cache: Keeping, progress: Callable[[str], None]
 ) -> dict[str, AnswerReference]:
-    """The answer to each question, from ``directory`` where it is there already."""
-    rows_key = rows.key()
-    kept = {name: directory / "answers" / f"{_key(rows_key, question)}.json" for name, question in questions.items()}
-    missing = [name for name, file in kept.items() if not file.exists()]
-    if missing:
-        (directory / "answers").mkdir(parents=True, exist_ok=True)
-        database = directory / f"tpch-{rows.scale:g}-{rows_key}.duckdb"
-        _make(rows, database, progress)
-        with closing(duckdb.connect(database, read_only=True, config=LIMITS)) as connection:
-            progress(f"{len(missing)} reference answers")
-            for name in missing:
-                _keep(kept[name], _answer(connection, questions[name]))
-    return {name: AnswerReference(questions[name].columns, _kept(file)) for name, file in kept.items()}
+    """The answer to each question, from ``cache`` where they are there already."""
+    asked = sorted(set(questions.values()))
+    estimate_bytes = int(rows.scale * BYTES_PER_SCALE)
+
+    def ask(content: Path) -> Json:
+        kept = cache.obtain(
+            "rows", rows.recipe(), lambda place: _make(rows, place, progress),
+            estimate_bytes=estimate_bytes, progress=progress,
+        )  # fmt: skip
+        with (
+            TemporaryDirectory(dir=content.parent) as spill,
+            closing(_opened(kept.content / ROWS_FILE, Path(spill), read_only=True)) as connection,
+        ):
+            progress(f"{len(asked)} reference answers")
+            found = [_answer(connection, question) for question in asked]
+        (content / ANSWERS_FILE).write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        return {}
+
+    recipe: Json = {"rows": rows.recipe(), "questions": [[question.sql, question.columns] for question in asked]}
+    entry = cache.obtain("answers", recipe, ask, estimate_bytes=estimate_bytes, progress=progress)
+    found = dict(zip(asked, json.loads((entry.content / ANSWERS_FILE).read_bytes()), strict=True))
+    return {
+        name: AnswerReference(question.columns, tuple(tuple(row) for row in found[question]))
+        for name, question in questions.items()
+    }
 
 
-def _key(rows_key: str, question: Question) -> str:
-    return sha256("\0".join([rows_key, question.sql, *question.columns]).encode()).hexdigest()[:32]
+def _make(rows: Rows, content: Path, progress: Callable[[str], None]) -> Json:
+    with (
+        TemporaryDirectory(dir=content.parent) as spill,
+        closing(_opened(content / ROWS_FILE, Path(spill), read_only=False)) as connection,
+    ):
+        connection.execute(rows.schema)
+        for (table,) in connection.execute("select table_name from duckdb_tables()").fetchall():
+            progress(f"reference rows of {table}")
+            _fill(rows, connection, table)
+    return {}
 
 
-def _make(rows: Rows, database: Path, progress: Callable[[str], None]) -> None:
-    """Build the file ``database`` unless it is there. It appears whole or not at all."""
-    with database.with_suffix(".lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if database.exists():
-            return
-        partial = database.with_suffix(".partial")
-        partial.unlink(missing_ok=True)
-        try:
-            with closing(duckdb.connect(partial, config=LIMITS)) as connection:
-                connection.execute(rows.schema)
-                for (table,) in connection.execute("select table_name from duckdb_tables()").fetchall():
-                    progress(f"reference rows of {table}")
-                    _fill(rows, connection, table)
-            partial.rename(database)
-        finally:
-            partial.unlink(missing_ok=True)
-            partial.with_name(partial.name + ".wal").unlink(missing_ok=True)
+def _opened(database: Path, spill: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """``spill``: where what does not fit in memory goes, which by default lies beside the file."""
+    return duckdb.connect(database, read_only=read_only, config={**LIMITS, "temp_directory": str(spill)})
 
 
 def _fill(rows: Rows, connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -158,16 +163,3 @@ def _text(value: Any) -> str | None:
         case float():
             return repr(value)
     return str(value)
-
-
-def _keep(file: Path, rows: list[list[str | None]]) -> None:
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-    unfinished.replace(file)
-
-
-def _kept(file: Path) -> tuple[tuple[str | None, ...], ...]:
-    try:
-        return tuple(tuple(row) for row in json.loads(file.read_bytes()))
-    except ValueError as error:
-        raise DbtollError(f"{file} is damaged: {error}", f"remove {file}; it is computed again when needed") from None
