@@ -16,7 +16,7 @@ import pytest
 
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images import cache as cache_module
-from dbtoll.images.cache import Cache, default_root, key_of, remove_tree
+from dbtoll.images.cache import Cache, default_root, key_of, let_go_on, remove_tree
 from dbtoll.model import Json
 
 RECIPE: Json = {"version": 1, "what": "a thing"}
@@ -242,6 +242,30 @@ def test_whatever_is_damaged_is_built_again(
         assert (entry.content / "link").readlink() == Path("two")
         harmless = name == "CACHEDIR.TAG" or name.endswith(".lock")
         assert bool(built) != harmless, f"{harm.__name__} {name}"
+
+
+@pytest.mark.parametrize("left", [b"", b"0000", b"\xff\xfe", None])
+def test_a_build_that_lets_others_go_on_is_begun_anew_where_that_is_not_certain(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    def interrupted(content: Path) -> Json:
+        (content / "half").write_text("half")
+        let_go_on(content)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Cache(tmp_path).obtain("kind", RECIPE, interrupted, estimate_bytes=0)
+    (said,) = tmp_path.glob("kind/*.building/resumable")
+    if left is not None:
+        said.write_bytes(left)
+    seen: list[list[str]] = []
+
+    def again(content: Path) -> Json:
+        seen.append([path.name for path in content.iterdir()])
+        return write_thing(content)
+
+    Cache(tmp_path).obtain("kind", RECIPE, again, estimate_bytes=0)
+    assert seen == [["half"] if left is None else []]
 
 
 @pytest.mark.parametrize(

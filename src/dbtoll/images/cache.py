@@ -461,19 +461,19 @@ def _fill(building: Path, build: Build) -> Json:
 def let_go_on(content: Path) -> None:
     """Said by a build of ``content``: should it be killed or interrupted from now on, the next one finds what it left there and
     goes on with it. Not after a reboot, as nothing had to be flushed."""
-    (content.parent / RESUMABLE).write_text(_boot(), encoding="utf-8")
+    (content.parent / RESUMABLE).write_bytes(_boot())
 
 
 def can_go_on(building: Path) -> bool:
     """Whether the build that was there let others go on, in this life of the machine."""
     try:
-        return (building / RESUMABLE).read_text(encoding="utf-8") == _boot()
+        return (building / RESUMABLE).read_bytes() == _boot()
     except OSError:
         return False
 
 
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+def _boot() -> bytes:
+    return Path("/proc/sys/kernel/random/boot_id").read_bytes()
 
 
 @contextmanager
