@@ -33,7 +33,7 @@ FetchKernel = Callable[[], Artifact | None]
 """Brings the kernel that guests boot, when it is needed; None where none is."""
 
 
-class Kept(Protocol):
+class Built(Protocol):
     """What lies in the cache: whole, as it was built, and not removed as long as this process lives."""
 
     @property
@@ -51,7 +51,7 @@ class Keeping(Protocol):
         *,
         estimate_bytes: int,
         progress: Callable[[str], None] = ...,
-    ) -> Kept:
+    ) -> Built:
         """What ``recipe`` says; ``build`` fills the directory that it is given if it is not there, and returns facts."""
         ...
 

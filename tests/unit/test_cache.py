@@ -299,12 +299,29 @@ def test_an_entry_under_anothers_address_is_none(tmp_path: Path) -> None:
     assert Cache(tmp_path).find("kind", other) is None
 
 
-def test_what_is_damaged_and_in_use_is_one_clear_error(tmp_path: Path) -> None:
+def test_what_is_damaged_and_in_use_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "DISCARD_S", 0.2)
     with used_by_another(tmp_path) as entry:
         (entry / "content/thing").write_text("damaged")
         with pytest.raises(DbtollError, match="another run uses it"):
             Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0)
     assert Cache(tmp_path).obtain("kind", RECIPE, write_thing, estimate_bytes=0).facts == {"made_of": "text"}
+
+
+def test_several_that_find_it_damaged_build_it_once(tmp_path: Path) -> None:
+    log, gate, cache = tmp_path / "log", tmp_path / "gate", tmp_path / "cache"
+    made = FORK.Process(target=lambda: Cache(cache).obtain("kind", RECIPE, write_thing, estimate_bytes=0))
+    made.start()
+    made.join()
+    (cache / "kind" / key_of("kind", RECIPE) / "content/thing").write_text("damaged")
+    builders = [FORK.Process(target=build_counted, args=(cache, log, gate)) for _ in range(5)]
+    for builder in builders:
+        builder.start()
+    gate.touch()
+    for builder in builders:
+        builder.join(30)
+        assert builder.exitcode == 0
+    assert len(log.read_text().splitlines()) == 1
 
 
 # --- where it ends ------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ import secrets
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +58,9 @@ RESUMABLE = "resumable"
 HASHED_BYTES = 64 << 20
 """Up to so many bytes, an entry's files are read and hashed before each use (a kernel: 0.1 s). Of larger ones names, owners, modes,
 sizes and times are compared: to read a system image takes seconds, a data set minutes."""
+
+DISCARD_S = 20.0
+"""To compare an entry with its manifest takes a few seconds at most."""
 
 LIMIT = "DBTOLL_CACHE_LIMIT"
 LIMIT_SHARE = 4
@@ -208,10 +212,7 @@ class Cache:
         with self._locked(whole, lambda: progress(f"waiting for another run that builds the same {kind}")):
             if found := self.find(kind, recipe):
                 return found
-            if not self.remove(whole):
-                raise DbtollError(
-                    f"{whole} is damaged, and another run uses it", "when that run has ended, do this again"
-                )
+            self._discard(whole)
             self.trim(self.limit_bytes() - estimate_bytes, progress)
             building = whole.with_name(key + BUILDING)
             with room_for(self.root, estimate_bytes, what=f"the {kind}"):
@@ -281,6 +282,16 @@ class Cache:
         finally:
             os.close(handle)
         return True
+
+    def _discard(self, whole: Path) -> None:
+        """Removes what was found damaged. Others that are just looking at it are waited for."""
+        deadline = time.monotonic() + DISCARD_S
+        while not self.remove(whole):
+            if time.monotonic() > deadline:
+                raise DbtollError(
+                    f"{whole} is damaged, and another run uses it", "when that run has ended, do this again"
+                )
+            time.sleep(0.05)
 
     def sweep(self, *, everything: bool = False) -> None:
         """Removes what killed builds left, but for what can be gone on with, unless ``everything``. What is being built now is
@@ -380,14 +391,14 @@ def _whole_entry(whole: Path) -> Entry | None:
     """None if anything is not as it was built."""
     manifest = _manifest(whole)
     kind, key, content = whole.parent.name, whole.name, whole / CONTENT
-    if manifest is None or manifest.seal() != manifest.sha256 or key_of(kind, manifest.recipe) != key:
+    if manifest is None:
         return None
     try:
-        if content_digest(content) != (manifest.content_sha256, manifest.size_bytes):
-            return None
-    except OSError:
+        sealed = manifest.seal() == manifest.sha256 and key_of(kind, manifest.recipe) == key
+        same = sealed and content_digest(content) == (manifest.content_sha256, manifest.size_bytes)
+    except (OSError, RecursionError):
         return None
-    return Entry(kind, key, content, manifest.recipe, manifest.facts)
+    return Entry(kind, key, content, manifest.recipe, manifest.facts) if same else None
 
 
 def _manifest(whole: Path) -> Manifest | None:

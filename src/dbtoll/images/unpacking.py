@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from dbtoll.errors import ImageError
-from dbtoll.images.within import MISTRUST, Place, Root, link_at, parts_of, remove_at, shown
+from dbtoll.images.within import MISTRUST, Place, Root, parts_of, remove_at, shown
 
 WHITEOUT = b".wh."
 OPAQUE = b".wh..wh..opq"
@@ -151,7 +151,7 @@ class _Layer:
 
     def _directory(self, place: Place, path: tuple[bytes, ...], member: tarfile.TarInfo) -> None:
         name = path[-1]
-        if link_at(place.handle, name) is not None or not _is_directory(place.handle, name):
+        if not _is_directory(place.handle, name):
             remove_at(place.handle, name)
         with self._root.directory(path, self._make) as made:
             self._attributes(made.handle, member)
@@ -211,7 +211,7 @@ class _Layer:
             name = os.fsencode(entry)
             if (*path, name) not in self._here:
                 remove_at(handle, name)
-            elif link_at(handle, name) is None and _is_directory(handle, name):
+            elif _is_directory(handle, name):
                 with self._root.directory((*path, name)) as below:
                     self._hide_below(below.handle, below.path)
 
@@ -289,6 +289,7 @@ def _told_plainly(what: str) -> Iterator[None]:
 
 
 def _is_directory(handle: int, name: bytes) -> bool:
+    """Itself, not by a link."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode)
     except FileNotFoundError:
