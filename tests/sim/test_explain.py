@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +30,7 @@ from dbtoll.selfbench import ledger, predict, unexplained
 from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Fingerprint, Record, Start, Timing, Visit
+from dbtoll.store.schema import Fingerprint, Record, Start, Visit
 
 
 def measured(text: str, folder: Path) -> Run:
@@ -116,11 +119,11 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
     assert in_user_mode == pytest.approx(1.2 * wanted, rel=0.01)
 
 
-def of_planted(run: Run, told: Callable[[Visit], Visit]) -> Run:
-    """The same history, but for visits of the planted arm."""
+def of_arm(run: Run, arm: str, told: Callable[[Visit], Visit]) -> Run:
+    """The same history, but for visits of one arm."""
 
     def changed(record: Record) -> Record:
-        return told(record) if isinstance(record, Visit) and record.arm == "planted" else record
+        return told(record) if isinstance(record, Visit) and record.arm == arm else record
 
     return replace(
         run, attempts=tuple(replace(each, records=tuple(map(changed, each.records))) for each in run.attempts)
@@ -137,32 +140,32 @@ def with_calls_by_the_clock(visit: Visit) -> Visit:
     return structs.replace(visit, counts={**visit.counts, "calls": calls})
 
 
-def tripled(visit: Visit) -> Visit:
-    """A timed visit whose executions take three times as long."""
+def slower(visit: Visit, times: float) -> Visit:
+    """A timed visit that takes so many times as long."""
     if visit.counts is not None or visit.batches is not None:
         return visit
-
-    def later(timing: Timing) -> Timing:
-        return structs.replace(timing, end_ns=timing.start_ns + 3 * (timing.end_ns - timing.start_ns))
-
-    return structs.replace(visit, executions=tuple(map(later, visit.executions)))
+    executions = (
+        structs.replace(each, end_ns=each.start_ns + round(times * (each.end_ns - each.start_ns)))
+        for each in visit.executions
+    )
+    return structs.replace(visit, executions=tuple(executions))
 
 
 def test_no_measured_time_of_an_arm_enters_what_is_explained_or_predicted(planted: Run) -> None:
-    clocked = of_planted(planted, with_calls_by_the_clock)
-    book, slower = (Book(Measured(run)) for run in (clocked, of_planted(clocked, tripled)))
+    clocked = of_arm(planted, "planted", with_calls_by_the_clock)
+    book, late = (Book(Measured(run)) for run in (clocked, of_arm(clocked, "planted", lambda visit: slower(visit, 3))))
     levels = book.measured.levels[0]
-    before, after = (each.ledgers("planted", levels) for each in (book, slower))
+    before, after = (each.ledgers("planted", levels) for each in (book, late))
     assert [each.query for each in before] == [each.query for each in after]
     for own, other in zip(before, after, strict=True):
         assert other.overhead_ns == pytest.approx(3 * own.overhead_ns + 2 * own.baseline_ns)
         for item, same in zip(own.items, other.items, strict=True):
             assert same.explained_ns == pytest.approx(item.explained_ns, rel=1e-12)
-    assert slower.predicted("planted", levels) == book.predicted("planted", levels)
+    assert late.predicted("planted", levels) == book.predicted("planted", levels)
 
 
 def test_what_comes_by_the_clock_comes_in_the_time_that_the_ledger_foretells(planted: Run) -> None:
-    book = Book(Measured(of_planted(planted, with_calls_by_the_clock)))
+    book = Book(Measured(of_arm(planted, "planted", with_calls_by_the_clock)))
     levels = book.measured.levels[0]
     for each in book.ledgers("planted", levels):
         (calls,) = (item for item in each.items if item.name == OTHER_CALLS.name)
@@ -215,7 +218,9 @@ def test_a_query_that_always_fails_in_the_arm_is_named_as_left_out(planted: Run,
         failed = tuple(structs.replace(timing, outcome="error") for timing in visit.executions)
         return structs.replace(visit, executions=failed)
 
-    arm = next(each for each in results.analyze_run(of_planted(planted, failing)).ledgers if each.arm == "planted")
+    arm = next(
+        each for each in results.analyze_run(of_arm(planted, "planted", failing)).ledgers if each.arm == "planted"
+    )
     assert query not in [each.query for each in arm.queries]
     assert f"{query} left out, for no round has both its time and its counts in both arms" in arm.assumed
 
@@ -283,6 +288,21 @@ def test_how_many_measured_factors_lie_inside_is_counted_over_queries() -> None:
     assert np.isnan(prediction.share_inside([replace(arms[0], low=nothing, high=nothing)], 0.05).estimate)
 
 
+def test_the_certificate_of_predictions_is_whole_and_its_picture_is_drawn(planted: Run, tmp_path: Path) -> None:
+    options = {**{name: option.default for name, option in predict.OPTIONS.items()}, "run": str(planted.folder)}
+    found = predict.measure(options, lambda _: None)
+    assert found.failure is not None
+    assert "arms is 1 and should be at least 3" in found.failure
+    told = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert told["figures"]["inside"] > 0.5
+    assert told["figures"]["everything"]["factors"] == len(told["facts"]["predicted"]["planted (one)"])
+    pytest.importorskip("matplotlib")
+    (tmp_path / "predict.json").write_text(json.dumps(told))
+    plot = Path(__file__).parents[2] / "docs/plot_predictions.py"
+    subprocess.run([sys.executable, plot, tmp_path / "predict.json", tmp_path / "picture.png"], check=True)
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_what_loses_little_or_has_another_plan_is_not_left_out_of_every_figure(planted: Run, result: Result) -> None:
     slow, level = (next(each for each in result.ledgers if each.arm == name) for name in ("planted", "native (A/A)"))
     changed = with_another_plan(planted, slow.queries[0].query)
@@ -318,7 +338,7 @@ def test_a_bill_says_nothing_of_a_loss_that_is_not_shown(result: Result) -> None
     few = replace(unknown, overhead=replace(less, low_ns=None, high_ns=None), rounds=1)
     for changed, said in (
         (unknown, "cannot be told from"),
-        (few, "cannot be told from 1 round (−2.00"),
+        (few, "cannot be told from 1 round beside the noise floor (−2.00"),
         (replace(unknown, verdict=Verdict.GAINS), "takes no longer than native"),
         (replace(unknown, verdict=Verdict.NO_DIFFERENCE), "within the margin"),
     ):
@@ -339,6 +359,18 @@ def test_a_few_rounds_decide_nothing_of_a_ledger(planted: Run) -> None:
     assert arm.verdict == Verdict.CANNOT_TELL
     (bill,) = bills.bills(found)
     assert "cannot be told from 3 rounds" in bill.sentence
+
+
+def test_copies_that_differ_by_more_than_chance_widen_what_is_said_of_a_ledger(planted: Run, result: Result) -> None:
+    copy = next(each for each in result.comparisons if each.is_aa).arm
+    apart = of_arm(planted, copy, lambda visit: slower(visit, 3))
+    found = {each.arm: each for each in results.analyze_run(apart).ledgers}
+    # Against the other copy, not against the mean of both.
+    assert found[copy].overhead.ns == pytest.approx(
+        sum(2 * query.overhead.ns / query.measured for query in found[copy].queries if query.measured), rel=0.05
+    )
+    assert found[copy].verdict == Verdict.LOSES
+    assert found["planted"].verdict == Verdict.CANNOT_TELL
 
 
 def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbtoll.analysis import stats
+from dbtoll.analysis.compare import RATIO_OF_TOTALS, Effect, guarded, reach
 from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, foretold_ns, span, totals, unexplained_fraction
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
@@ -28,7 +29,7 @@ from dbtoll.analysis.shape import (
     Unbooked,
 )
 from dbtoll.analysis.stats import Floats
-from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json, Precision, Verdict
+from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json, Precision
 from dbtoll.store.schema import Visit
 
 COLD = "_cold"
@@ -168,34 +169,66 @@ class Book:
 
     def find_all(self) -> Iterator[LedgerResult]:
         """Of every arm and combination of levels that was counted."""
-        experiment = self.measured.run.plan.experiment
         for levels in self.measured.levels:
-            for arm in self.measured.arms:
-                if levels.get("temperature") == "cold" and self.cost_ns(arm, DEVICE_READS.probes[0]) is None:
-                    continue  # what its device costs is not known
-                if arm != self.baseline and (ledgers := self.ledgers(arm, levels)):
-                    yield self._result(arm, levels, ledgers, experiment.precision)
+            found = {
+                arm: ledgers
+                for arm in self.measured.arms
+                # Of cold statements only where it is known what the arm's device costs.
+                if levels.get("temperature") != "cold" or self.cost_ns(arm, DEVICE_READS.probes[0]) is not None
+                if arm != self.baseline and (ledgers := self.ledgers(arm, levels))
+            }
+            overheads = {arm: self._overhead(arm, ledgers) for arm, ledgers in found.items()}
+            alarm = reach(list(overheads.values()))
+            for arm, ledgers in found.items():
+                yield self._result(arm, levels, ledgers, overheads[arm], alarm)
 
-    def _result(self, arm: str, levels: Levels, ledgers: Sequence[Ledger], precision: Precision) -> LedgerResult:
-        alpha = 1 - precision.confidence
+    @property
+    def _precision(self) -> Precision:
+        return self.measured.run.plan.experiment.precision
+
+    def _overhead(self, arm: str, ledgers: Sequence[Ledger]) -> Effect:
+        """What the ledgers shall explain, as an effect like all others."""
+        overhead = span(np.sum([each.overhead_ns for each in ledgers], axis=0), 1 - self._precision.confidence)
+        native_ns = sum(float(np.mean(each.baseline_ns)) for each in ledgers)
+        shown = None
+        if overhead.low is not None and overhead.high is not None:
+            factors = (1 + ns / native_ns for ns in (overhead.estimate, overhead.low, overhead.high))
+            estimate, low, high = (math.log(max(factor, LEAST_FACTOR)) for factor in factors)
+            shown = stats.Interval(estimate, low, high, p=math.nan)
+        is_aa = arm in self.measured.copies
+        return Effect(arm, self.baseline, is_aa, RATIO_OF_TOTALS, len(ledgers[0].overhead_ns), shown=shown)
+
+    def _result(
+        self, arm: str, levels: Levels, ledgers: Sequence[Ledger], overhead: Effect, alarm: float
+    ) -> LedgerResult:
+        """``alarm``: by how much A/A widens what the verdict rests on."""
+        alpha = 1 - self._precision.confidence
         foretold = self.predicted(arm, levels)
         sums = totals(ledgers, alpha)
+        lacking = self._lacking(arm, levels, ledgers)
+        shown = overhead.shown.widened(0.0 if overhead.is_aa else alarm) if overhead.shown else None
         return LedgerResult(
             arm=arm,
             baseline=self.baseline,
             levels=levels,
-            rounds=len(ledgers[0].overhead_ns),
+            rounds=overhead.rounds,
             overhead=_amount("overhead", sums),
             items=tuple(_entries(ledgers, sums)),
             unexplained=_amount("unexplained", sums),
             unexplained_fraction=_effect(unexplained_fraction(ledgers, alpha)),
             cpu_ratio=self.cpu_ratio(arm),
             accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
-            assumed=tuple(self._assumed(arm, levels, [each.query for each in ledgers])),
+            assumed=tuple(self._assumed(arm, levels, lacking)),
             queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
-            verdict=_verdict(ledgers, sums["overhead"], precision),
+            verdict=guarded(stats.verdict(shown, overhead.rounds, self._precision), lacking),
             unbooked=tuple(self._unbooked(arm, levels, foretold)),
         )
+
+    def _lacking(self, arm: str, levels: Levels, ledgers: Sequence[Ledger]) -> list[str]:
+        """Queries without a ledger for which the arm's server has the baseline's plan."""
+        times = self._times(levels)
+        known = {*(each.query for each in ledgers), *self.measured.other_plans.get(arm, ())}
+        return [query for query in times.queries if query not in known] if times else []
 
     def _of_query(
         self, arm: str, levels: Levels, ledger: Ledger, foretold: Forecast | None, alpha: float
@@ -217,7 +250,7 @@ class Book:
             return
         for query in times.queries:
             if query in self.measured.other_plans.get(arm, ()) and (
-                timed := _by_round(times, query, arm, self._references)
+                timed := _by_round(times, query, arm, self._references(arm))
             ):
                 arm_ns, native_ns = np.mean(list(timed.values()), axis=0)
                 yield Unbooked(query, foretold.get(query), float(arm_ns / native_ns - 1))
@@ -246,8 +279,8 @@ class Book:
         differences = {name: span(sums[0][name] - sums[1][name], alpha) for name in STATES}
         return tuple(_amount(name, differences) for name in STATES)
 
-    def _assumed(self, arm: str, levels: Levels, booked: Sequence[str]) -> Iterator[str]:
-        """For what could not be counted or probed in an arm, and which queries are not ``booked``."""
+    def _assumed(self, arm: str, levels: Levels, lacking: Sequence[str]) -> Iterator[str]:
+        """For what could not be counted or probed in an arm, and which queries its ledger has not; ``lacking``: see `_lacking`."""
         reasons: dict[str, str] = {}
         unknown: set[str] = set()
         for (counted_arm, key, _), rounds in self._counted.items():
@@ -269,8 +302,7 @@ class Book:
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
         if changed := sorted(self.measured.other_plans.get(arm, ())):
             yield f"{', '.join(changed)} left out, for its server has another plan there"
-        times = self._times(levels)
-        if lacking := [query for query in times.queries if query not in (*booked, *changed)] if times else []:
+        if lacking:
             yield f"{', '.join(lacking)} left out, for no round has both its time and its counts in both arms"
         memory = [name for name in EXECUTING if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
@@ -283,7 +315,7 @@ class Book:
             return []
         # What another plan does in user mode is not what the baseline's does.
         same = [query for query in times.queries if query not in self.measured.other_plans.get(arm, ())]
-        timed = {query: _by_round(times, query, arm, self._references) for query in same}
+        timed = {query: _by_round(times, query, arm, self._references(arm)) for query in same}
         counted = {query: self.counts(arm, levels, query) for query in timed}
         own = {query: self.counts(self.baseline, levels, query) for query in timed}
         rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
@@ -309,7 +341,7 @@ class Book:
             return {}
         found = {}
         for query in times.queries:
-            timed = _by_round(times, query, self.baseline, self._references)
+            timed = _by_round(times, query, self.baseline, self._references(self.baseline))
             own = self.counts(self.baseline, levels, query)
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
@@ -319,7 +351,7 @@ class Book:
                 items = self._items(arm, rounds, native_ns, events_of, events_of, spread, foretold=True)
                 factors = 1 + sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
-                alpha = 1 - self.measured.run.plan.experiment.precision.confidence
+                alpha = 1 - self._precision.confidence
                 found[query] = foretold_overhead(factors, doubt, alpha)
         return found
 
@@ -327,9 +359,9 @@ class Book:
         """Of an execution or, of transactions, of one of those that ended: the inverse of their throughput."""
         return self.measured.times(levels, "run_time", False) or self.measured.times(levels, ended_time, False)
 
-    @property
-    def _references(self) -> list[str]:
-        return [self.baseline, *self.measured.copies]
+    def _references(self, arm: str) -> list[str]:
+        """What an arm is set against: both copies of the baseline; a copy against the other one alone."""
+        return [self.baseline, *(copy for copy in self.measured.copies if arm not in self.measured.copies)]
 
     def counts(self, arm: str, levels: Levels, query: str) -> Mapping[int, Json]:
         """By round, what each collector told (docs/SCHEMA.md, ``visit.counts``)."""
@@ -644,17 +676,6 @@ def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
     counts = np.array([float(np.mean(count)) for count, _ in sides])
     costs = np.array([float(np.mean(cost.ns)) for _, cost in sides])
     return float(counts.sum()), float(np.average(costs, weights=counts if counts.any() else None))
-
-
-def _verdict(ledgers: Sequence[Ledger], overhead: Span, precision: Precision) -> Verdict:
-    """By the interval of the overhead that is shown, of what the queries take in the baseline."""
-    if overhead.low is None or overhead.high is None:
-        return Verdict.CANNOT_TELL
-    native_ns = sum(float(np.mean(each.baseline_ns)) for each in ledgers)
-    factors = (1 + ns / native_ns for ns in (overhead.estimate, overhead.low, overhead.high))
-    estimate, low, high = (math.log(max(factor, LEAST_FACTOR)) for factor in factors)
-    shown = stats.Interval(estimate, low, high, p=math.nan)
-    return stats.verdict(shown, len(ledgers[0].overhead_ns), precision)
 
 
 def _effect(found: Span) -> EffectResult | None:

@@ -150,8 +150,8 @@ def sentence(ledger: LedgerResult) -> str:
             return f"It takes as long as {ledger.baseline} for {asked} within the margin ({overhead}): too little to explain."
     rounds = words.plural(ledger.rounds, "round")
     return (
-        f"Whether it takes longer than {ledger.baseline} for {asked} cannot be told from {rounds} ({overhead}), so "
-        "nothing is said of what it loses by."
+        f"Whether it takes longer than {ledger.baseline} for {asked} cannot be told from {rounds} beside the noise "
+        f"floor ({overhead}), so nothing is said of what it loses by."
     )
 
 
