@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dbtoll.analysis.compare import GEOMEAN
 from dbtoll.analysis.shape import ArmResult, Comparison, Result
-from dbtoll.model import Outcome
+from dbtoll.model import TIME_PER_TRANSACTION, Outcome
 
 WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
 """Exit codes."""
@@ -25,17 +25,22 @@ def judge(result: Result, limit: float) -> tuple[int, str]:
         elif c.high is None or c.high > limit or not _decided(c, arms[c.arm], result):
             unclear[c.arm] = c.reason
     unclear |= {arm.name: arm.reason for arm in result.arms if arm.outcome != Outcome.OK}
-    shown = f"{limit * 100:g} %"
-    if over:
-        names = sorted(set(over))
-        return (
-            EXCEEDED,
-            f"gate: exceeded: {' and '.join(names)} {'loses' if len(names) == 1 else 'lose'} more than {shown}",
-        )
+    names = sorted(set(over))
+    if names:
+        sentence = f"exceeded: {' and '.join(names)} {_bounded(result.main_metric, limit, 'more than', len(names))}"
+        return EXCEEDED, f"gate: {sentence}"
     if unclear or not rows:
         why = "; ".join(f"{name}{f' ({reason})' if reason else ''}" for name, reason in sorted(unclear.items()))
-        return CANNOT_TELL, f"gate: cannot tell whether all stay within {shown}: {why or 'there is no arm'}"
-    return WITHIN, f"gate: every arm is within {shown}"
+        all_arms = _bounded(result.main_metric, limit, "at most", 2)
+        return CANNOT_TELL, f"gate: cannot tell whether all {all_arms}: {why or 'there is no arm'}"
+    return WITHIN, f"gate: every arm {_bounded(result.main_metric, limit, 'at most', 1)}"
+
+
+def _bounded(metric: str, limit: float, how: str, arms: int) -> str:
+    """``takes more than 5 % longer``; of throughput, whose limit is of the time per transaction, ``does more than 4.76 % less``."""
+    if metric == TIME_PER_TRANSACTION:
+        return f"{'does' if arms == 1 else 'do'} {how} {limit / (1 + limit) * 100:.3g} % less"
+    return f"{'takes' if arms == 1 else 'take'} {how} {limit * 100:g} % longer"
 
 
 def _decided(comparison: Comparison, arm: ArmResult, result: Result) -> bool:

@@ -182,8 +182,8 @@ def _time(amount: Amount) -> str:
     return f"{_signed_time(amount.ns)} ({_signed_time(amount.low_ns)} … {_signed_time(amount.high_ns)})"
 
 
-def predicted_text(effect: Forecast | None) -> str:
-    """``+935 % (801 … 1069)``"""
+def _predicted(effect: Forecast | None) -> str:
+    """``+935 % (801 … 1069)`` of the baseline's time, as all of its table."""
     return words.NOTHING if effect is None else words.Interval(effect.estimate, effect.low, effect.high).text
 
 
@@ -209,7 +209,7 @@ def _lines(ledger: LedgerResult) -> Iterator[Line]:
             overhead=with_interval(each.overhead),
             items=tuple(points(ns, words.Interval(None, None, None)) for ns in sums.values()),
             unexplained=with_interval(each.unexplained),
-            predicted=predicted_text(each.predicted),
+            predicted=_predicted(each.predicted),
         )
 
 

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from dbtoll.analysis.shape import varied_factors
 from dbtoll.report import words
-from dbtoll.report.bills import predicted_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dbtoll.analysis.prediction import Prediction
+    from dbtoll.analysis.shape import Forecast
 
 
 def terminal(found: Sequence[Prediction]) -> RenderableType:
@@ -25,14 +25,18 @@ def terminal(found: Sequence[Prediction]) -> RenderableType:
     varied = varied_factors(each.levels for each in found)
     heads = [", ".join(filter(None, (each.arm, words.levels_text(each.levels, varied)))) for each in found]
     parts: list[RenderableType] = [
-        Text(f"{head}: predicted {predicted_text(each.geomean)} (geometric mean of all queries)")
+        Text(f"{head}: predicted {_text(each.geomean)} (geometric mean of all queries)")
         for head, each in zip(heads, found, strict=True)
     ]
     table = Table("query", *heads, box=SIMPLE_HEAD)
     for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=words.natural_key):
-        table.add_row(query, *(predicted_text(each.queries.get(query)) for each in found))
+        table.add_row(query, *(_text(each.queries.get(query)) for each in found))
     least = min(found, key=lambda each: each.rounds)
     if least.rounds < least.rounds_to_decide:
         few = f"only {words.plural(least.rounds, 'round')}, and {least.rounds_to_decide} are needed to decide anything"
         parts.append(Text(f"{few}: with a larger --budget there are more, and the intervals are shorter"))
     return Group(*parts, table)
+
+
+def _text(found: Forecast | None) -> str:
+    return words.NOTHING if found is None else words.Effect("run_time", found.estimate, found.low, found.high).text

@@ -663,7 +663,8 @@ def headlines(result: Result) -> list[Headline]:
 def contrasts(result: Result) -> list[str]:
     """``QEMU: a connection per statement, not one connection, beyond what that does to native: takes 31 % longer (28 … 34)``"""
     varied = varied_factors(c.levels for c in result.comparisons)
-    return [_contrast(each, result, varied) for each in result.contrasts if each.estimate is not None]
+    known = (each for each in result.contrasts if each.estimate is not None or each.low is not None)
+    return [_contrast(each, result, varied) for each in known]
 
 
 def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
@@ -672,7 +673,7 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     found = Effect(result.main_metric, each.estimate, each.low, each.high)
     return (
         f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
-        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, None)}"
+        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, each.reason)}"
     )
 
 

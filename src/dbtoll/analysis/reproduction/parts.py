@@ -8,13 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from dbtoll.analysis import compare
+from dbtoll.analysis import compare, stats
 from dbtoll.analysis.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result, analyze_run
 from dbtoll.analysis.samples import METRICS, collect
 from dbtoll.analysis.shape import Comparison, Levels
-from dbtoll.analysis.stats import FEWEST_DRAWS
 from dbtoll.model import Json
 from dbtoll.store.reader import Run
 
@@ -76,8 +75,7 @@ class Part:
 
     def too_few(self, rounds: int) -> str:
         """Why nothing rests on so many rounds; empty where they are enough."""
-        least = max(FEWEST_DRAWS, self.run.plan.experiment.precision.rounds_min)
-        return "" if rounds >= least else f"nothing is decided on fewer than {least} rounds, there are {rounds}"
+        return stats.too_few(rounds, self.run.plan.experiment.precision) or ""
 
     def levels(self, connection: str) -> Levels | None:
         return next((each for each in self.book.measured.levels if each.get("connection") == connection), None)

@@ -156,7 +156,7 @@ def _compared(part: Part, name: str, found: Comparison | Contrast | None, *, adj
     low, high = found.low, found.high
     if adjusted and isinstance(found, Comparison):
         low, high = found.low_holm, found.high_holm
-    why = part.too_few(found.rounds) or (found.reason if isinstance(found, Comparison) else "") or ""
+    why = part.too_few(found.rounds) or found.reason or ""
     return Figure(name, "overhead", found.estimate, low, high, why=why)
 
 
