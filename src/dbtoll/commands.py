@@ -396,7 +396,11 @@ def clean_cache(*, older: float | None, keep: str | None, as_json: bool) -> int:
     if as_json:
         print(json.dumps(asdict(shrunk)))
     else:
-        for words, lines in (("removed", shrunk.removed), ("in use", shrunk.in_use), ("not removed", shrunk.failed)):
+        for words, lines in (
+            ("removed", shrunk.removed),
+            ("left alone", shrunk.left_alone),
+            ("not removed", shrunk.failed),
+        ):
             for line in lines:
                 print(f"{words}: {line}")
         print(f"the cache and Docker's imported images hold {shrunk.left_bytes / (1 << 30):.1f} GiB")

@@ -84,7 +84,7 @@ def test_everything_but_what_is_in_use(things: list[Path], tmp_path: Path) -> No
             time.sleep(0.01)
         told = cleaned()
         assert there(things) == [False, False, False, True]
-        assert any(things[3].name in line for line in told["in_use"])
+        assert any(things[3].name in line for line in told["left_alone"])
     finally:
         user.kill()
         user.join()

@@ -268,6 +268,24 @@ def test_a_build_that_lets_others_go_on_is_begun_anew_where_that_is_not_certain(
     assert seen == [["half"] if left is None else []]
 
 
+def test_what_cannot_be_gone_on_with_is_begun_anew(tmp_path: Path) -> None:
+    """A file that an interrupted load left was cut: whoever goes on with it fails, and then does it all."""
+
+    def interrupted(content: Path) -> Json:
+        (content / "half").write_text("half")
+        let_go_on(content)
+        raise KeyboardInterrupt
+
+    def goes_on(content: Path) -> Json:
+        if (content / "half").exists():
+            raise DbtollError("half is damaged")
+        return write_thing(content)
+
+    with pytest.raises(KeyboardInterrupt):
+        Cache(tmp_path).obtain("kind", RECIPE, interrupted, estimate_bytes=0)
+    assert Cache(tmp_path).obtain("kind", RECIPE, goes_on, estimate_bytes=0).facts == {"made_of": "text"}
+
+
 @pytest.mark.parametrize(
     "harm",
     [

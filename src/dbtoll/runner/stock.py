@@ -11,7 +11,7 @@ from functools import partial
 from dbtoll.channel.local import open_local
 from dbtoll.environments import docker
 from dbtoll.environments.docker_image import Imported
-from dbtoll.errors import DbtollError
+from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.runner.journal import passing
 
@@ -30,10 +30,10 @@ class Item:
 
 @dataclass(slots=True)
 class Shrunk:
-    """What became of it, as sentences. ``in_use``: what was left alone. ``left_bytes``: of all that is still there."""
+    """What became of it, as sentences. ``left_alone``: what others use. ``left_bytes``: of all that is still there."""
 
     removed: list[str] = field(default_factory=list)
-    in_use: list[str] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     left_bytes: int = 0
 
@@ -54,8 +54,11 @@ def shrink(*, older_days: float = 0.0, keep_bytes: int = 0) -> Shrunk:
             except DbtollError as error:
                 shrunk.failed.append(f"{said}: {error.message}")
                 continue
-            (shrunk.removed if is_gone else shrunk.in_use).append(said)
-            shrunk.left_bytes -= item.size_bytes if is_gone else 0
+            if is_gone:
+                shrunk.removed.append(said)
+                shrunk.left_bytes -= item.size_bytes
+            else:
+                shrunk.left_alone.append(f"{said}: it is in use")
     return shrunk
 
 
@@ -73,8 +76,11 @@ def _items(shrunk: Shrunk) -> Iterator[list[Item]]:
         for images in (docker.images_of_system, docker.images_of_own):
             try:
                 held = stack.enter_context(images(host, journal))
+            except Unavailable as error:
+                shrunk.left_alone.append(f"images of Docker: {error.message}")
+                continue
             except DbtollError as error:
-                shrunk.in_use.append(f"images of Docker: {error.message}")
+                shrunk.failed.append(f"images of Docker: {error.message}")
                 continue
             for image in held:
 
