@@ -515,7 +515,7 @@ def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
     of the factor. One round has none: how far the next would lie from it is not known."""
     factors = np.maximum(factors, LEAST_FACTOR)
     logs = np.log(factors)
-    found = stats.interval(logs, alpha, len(logs))
+    found = stats.independent_interval(logs, alpha)
     if found is None:
         return Forecast(float(np.expm1(logs.mean())), None, None)
     shown = EffectResult.from_logs(found.widened(doubt / float(np.mean(factors))))

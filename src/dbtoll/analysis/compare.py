@@ -180,15 +180,13 @@ def compare(
     other_plans = other_plans or {}
     first = _of_queries(first, steady.queries) if first else None
     ordered = sorted(pairs(steady.arms, baseline, copies), key=lambda pair: not pair.is_aa)
-    effects = [
-        effect
-        for pair in ordered
-        for effect in _effects(
-            steady, first, pair, precision, per_query=per_query, changed=_changed(steady, pair, other_plans)
-        )
-    ]
-    alarm = reach([effect for effect in effects if effect.estimand == GEOMEAN])
-    return [_judged(effect, 0.0 if effect.is_aa else alarm, precision) for effect in effects]
+    effects: list[Effect] = []
+    for pair in ordered:
+        alarm = 0.0 if pair.is_aa else reach([effect for effect in effects if effect.estimand == GEOMEAN])
+        changed = _changed(steady, pair, other_plans)
+        found = _effects(steady, first, pair, precision, per_query=per_query, changed=changed, alarm=alarm)
+        effects += [_judged(effect, alarm, precision) for effect in found]
+    return effects
 
 
 def _of_queries(times: Times, queries: tuple[str, ...]) -> Times:
@@ -244,6 +242,7 @@ def _effects(
     *,
     per_query: bool,
     changed: frozenset[str],
+    alarm: float,
 ) -> list[Effect]:
     alpha = 1 - precision.confidence
     rounds_min = precision.rounds_min
@@ -284,7 +283,7 @@ def _effects(
     if per_query and changed:
         result.append(_same_plans(measured, touched, effect, blank, changed))
     if per_query:
-        result += _query_effects(measured, touched, effect, blank, precision)
+        result += _query_effects(measured, touched, effect, blank, precision, alarm)
     return result
 
 
@@ -315,8 +314,9 @@ def _query_effects(
     effect: Callable[[str, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     precision: Precision,
+    alarm: float,
 ) -> list[Effect]:
-    """Per query, with Holm's adjustment over all that have an interval."""
+    """Per query, adjusted for all that have an interval; ``alarm``: by how much they will be widened."""
     found: list[Effect] = []
     for index, query in enumerate(measured.times.queries):
         reason = measured.reasons[index] or (touched.failing[index] if touched else None)
@@ -326,8 +326,10 @@ def _query_effects(
             values, bound = measured.query_effects(index), measured.bounds[index]
             first_values = touched.query_effects(index) if touched and not touched.bounds[index] else None
             found.append(effect(f"query:{query}", values, measured.ratios[:, :, index], first_values, bound))
-    p_values = [item.shown.p for item in found if item.shown]
-    adjusted = iter(zip(stats.holm_p(p_values), stats.holm_alphas(p_values, 1 - precision.confidence), strict=True))
+    shown = [item.shown for item in found if item.shown]
+    low, high = math.log1p(-precision.margin) + alarm, math.log1p(precision.margin) - alarm
+    alphas = stats.family_alphas(shown, 1 - precision.confidence, low, high)
+    adjusted = iter(zip(stats.holm_p([each.p for each in shown]), alphas, strict=True))
     result = []
     for index, item in enumerate(found):
         if item.shown:

@@ -128,7 +128,7 @@ class Ledger:
 
 def span(values: Floats, alpha: float, doubt: float = 0.0) -> Span:
     """The mean over rounds, its t interval at level 1 - ``alpha``, longer by ``doubt`` on both sides."""
-    found = stats.interval(values, alpha, len(values))
+    found = stats.independent_interval(values, alpha)
     if found is None:
         return Span(float(np.mean(values)), None, None)
     return Span(found.estimate, found.low - doubt, found.high + doubt)

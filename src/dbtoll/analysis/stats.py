@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as distributions
+from scipy.fft import dct, idct
+from scipy.special import stdtr, stdtrit
 
 from dbtoll.model import Precision, Verdict
 
@@ -25,14 +26,32 @@ LOOK_PENALTY = 3.0
 """See `look_factor`; found by simulation (METHOD, "Optional stopping")."""
 
 
+PERSISTENCE, UNLIKELY = 0.9, 0.3
+"""How starts may depend on each other, and how much less likely than the likeliest dependence one is that is left aside (natural
+logarithm); chosen by simulation before the run that judges them (METHOD, "Starts that depend on each other"; ADR 0018)."""
+
+DEPENDENT = 2.0
+"""By how much (natural logarithm) some dependence is likelier than none where it is said: one in a hundred independent series or fewer."""
+
+_SHARES = np.linspace(0, 1, 41) ** 2
+_MANY = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its confidence bounds and the p-value of "it is 0"; log scale."""
+    """A mean with its confidence bounds and the p-value of "it is 0"; log scale.
+
+    ``error``: its standard error, with ``degrees`` of freedom. ``lengthened``: how many times as long it is as if the starts were
+    known to be independent.
+    """
 
     estimate: float
     low: float
     high: float
     p: float
+    error: float = 0.0
+    degrees: int = 1
+    lengthened: float = 1.0
 
     @property
     def half_width(self) -> float:
@@ -44,9 +63,19 @@ class Interval:
         """Whether 0 lies outside."""
         return self.low > 0 or self.high < 0
 
+    def p_beyond(self, low: float, high: float) -> float:
+        """Of "it is ``low`` or less, or ``high`` or more": twice the larger p of two one-sided tests (Schuirmann 1987), so that it is at
+        most alpha where the interval at 1 - alpha lies between them."""
+        if low >= self.estimate or self.estimate >= high:
+            return 1.0
+        if not self.error:
+            return 0.0
+        nearer = min(self.estimate - low, high - self.estimate)
+        return t_p_value(nearer / self.error, self.degrees)
+
     def widened(self, by: float) -> Interval:
         """Longer by ``by`` on both sides; ``p`` stays that of the estimate."""
-        return Interval(self.estimate, self.low - by, self.high + by, self.p)
+        return replace(self, low=self.low - by, high=self.high + by)
 
     @property
     def is_bound(self) -> bool:
@@ -55,7 +84,7 @@ class Interval:
 
     def at_least(self) -> Interval:
         """Of values that are all no more than the true ones: its lower bound holds of these too, and nothing else does."""
-        return Interval(math.inf, self.low, math.inf, self.p)
+        return replace(self, estimate=math.inf, high=math.inf)
 
 
 def midmean(values: Floats, axis: int) -> Floats:
@@ -76,12 +105,12 @@ def midmean(values: Floats, axis: int) -> Floats:
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t."""
-    return float(distributions.t.ppf(probability, degrees))
+    return float(stdtrit(degrees, probability))
 
 
 def t_p_value(t: float, degrees: int) -> float:
     """Two-sided p of a t statistic."""
-    return float(2 * distributions.t.sf(abs(t), degrees))
+    return float(2 * stdtr(degrees, -abs(t)))
 
 
 def look_factor(rounds: int, rounds_min: int) -> float:
@@ -93,16 +122,89 @@ def look_factor(rounds: int, rounds_min: int) -> float:
     return 1.0 + LOOK_PENALTY * max(rounds - rounds_min, 0) / rounds**2
 
 
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of means over rounds; arrays with the leading axes of the values.
+
+    ``standard``: the standard error. ``lengthened``: over that of independent rounds. ``autocorrelation``: the likeliest one of
+    neighbouring rounds, ``favour``: by how much (natural logarithm) it is likelier than none.
+    """
+
+    standard: Floats
+    lengthened: Floats
+    autocorrelation: Floats
+    favour: Floats
+
+
+@lru_cache(maxsize=512)
+def _dependence(rounds: int) -> tuple[Floats, Floats]:
+    """Variances of ([share, frequency] cosine transforms, [share] the mean) of a series with variance 1, by share.
+
+    A ``share`` of the variance is of an AR(1) with coefficient PERSISTENCE: its spectrum, and the exact variance of its mean
+    (Bayley and Hammersley 1946, equation 2.3).
+    """
+    carried = PERSISTENCE
+    frequencies = np.pi * np.arange(1, rounds) / rounds
+    spectrum = (1 - carried**2) / (1 - 2 * carried * np.cos(frequencies) + carried**2)
+    of_mean = (1 + carried) / (1 - carried) / rounds
+    of_mean -= 2 * carried * (1 - carried**rounds) / (rounds * (1 - carried)) ** 2
+    shares = _SHARES[:, np.newaxis]
+    return shares * spectrum + 1 - shares, _SHARES * of_mean + (1 - _SHARES) / rounds
+
+
+def errors(values: Floats) -> Errors:
+    """Standard errors that hold also where rounds depend on each other. ``values``: [..., round], at least two rounds.
+
+    For each share of the variance that may carry over from a start to the next, the cosine transforms of the rounds say how likely
+    it is (Whittle 1953; that few low frequencies carry what a series tells of its persistence: Müller 2014) and what the standard
+    error would be. The largest of those that are not UNLIKELY is taken (METHOD, "Starts that depend on each other").
+    """
+    rounds = values.shape[-1]
+    variances, of_mean = _dependence(rounds)
+    powers = dct(values, norm="ortho", axis=-1)[..., 1:] ** 2
+    scales = powers @ (1 / variances).T / (rounds - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        likelihood = -np.log(variances).sum(axis=-1) / 2 - (rounds - 1) / 2 * np.log(scales)
+        likely = likelihood >= likelihood.max(axis=-1, keepdims=True) - UNLIKELY
+        standards = np.where(likely, np.sqrt(scales * of_mean), 0.0)
+        standard = standards.max(axis=-1)
+        independent = np.sqrt(scales[..., 0] * of_mean[0])
+        lengthened = np.where(independent > 0, standard / independent, 1.0)
+        favour = np.where(independent > 0, likelihood.max(axis=-1) - likelihood[..., 0], 0.0)
+    return Errors(standard, lengthened, PERSISTENCE * _SHARES[likelihood.argmax(axis=-1)], favour)
+
+
+@lru_cache(maxsize=4096)
+def usually_lengthened(rounds: int) -> float:
+    """How many times as long intervals are if the rounds are independent and look so: all frequencies alike."""
+    flat = np.ones(min(rounds, _MANY))
+    flat[0] = 0.0  # no mean
+    return float(errors(idct(flat, norm="ortho")).lengthened)
+
+
 def interval(values: Floats, alpha: float, rounds_min: int) -> Interval | None:
-    """Student's t over rounds at level 1 - ``alpha``. ``values``: one effect per round; None for fewer than two."""
+    """Student's t over rounds at level 1 - ``alpha``, with `errors`. ``values``: one effect per round; None for fewer than two."""
     rounds = len(values)
     if rounds < 2:
         return None
-    estimate = float(np.mean(values))
-    error = math.sqrt(float(np.var(values, ddof=1)) / rounds * look_factor(rounds, rounds_min))
+    found = errors(values)
+    error = float(found.standard) * math.sqrt(look_factor(rounds, rounds_min))
+    return around(float(np.mean(values)), error, rounds, alpha, float(found.lengthened))
+
+
+def independent_interval(values: Floats, alpha: float) -> Interval | None:
+    """Student's t for what is known to be independent, or bounds a cost and no verdict; None for fewer than two values."""
+    rounds = len(values)
+    if rounds < 2:
+        return None
+    return around(float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(rounds), rounds, alpha)
+
+
+def around(estimate: float, error: float, rounds: int, alpha: float, lengthened: float = 1.0) -> Interval:
+    """Student's t from a mean and its standard error."""
     reach = t_quantile(1 - alpha / 2, rounds - 1) * error
     p = t_p_value(estimate / error, rounds - 1) if error else float(estimate == 0)
-    return Interval(estimate, estimate - reach, estimate + reach, p)
+    return Interval(estimate, estimate - reach, estimate + reach, p, error, rounds - 1, lengthened)
 
 
 def holm_p(p_values: Sequence[float]) -> list[float]:
@@ -144,6 +246,23 @@ def too_few(rounds: int, precision: Precision) -> str | None:
     if rounds >= least:
         return None
     return f"no verdict rests on fewer than {least} independent starts, there {'is' if rounds == 1 else 'are'} {rounds}"
+
+
+def family_alphas(found: Sequence[Interval], alpha: float, low: float, high: float) -> list[float]:
+    """At which level the interval beside each of many queries is drawn, so that neither kind of claim is often wrong about any.
+
+    Two step-down procedures: Holm's for "it is 0", and the same for "it lies at or beyond the margin" (``low``, ``high``, less than 0
+    and more, on the log scale). What the second rejects gets its level, and lies inside the margin; all else gets Holm's, unless that
+    puts it inside the margin. So the chance that any query is wrongly said to lose or gain is at most ``alpha``, and so is that of any
+    whose true effect is the margin or more being called no difference (METHOD, "Many queries").
+    """
+    of_zero = holm_alphas([each.p for each in found], alpha)
+    p_values = [each.p_beyond(low, high) for each in found]
+    of_margin = holm_alphas(p_values, alpha)
+    return [
+        margin_level if p <= max(zero_level, margin_level) else zero_level
+        for p, zero_level, margin_level in zip(p_values, of_zero, of_margin, strict=True)
+    ]
 
 
 def verdict(shown: Interval | None, rounds: int, precision: Precision) -> Verdict:

@@ -75,7 +75,7 @@ def _lead(counts: Floats) -> float:
 
 
 def _mean(values: Floats, alpha: float) -> EffectResult:
-    found = stats.interval(values, alpha, len(values))
+    found = stats.independent_interval(values, alpha)
     if found is None:
         raise ValueError("fewer than two rounds")
     return EffectResult(found.estimate, found.low, found.high)

@@ -89,7 +89,7 @@ def rounds_needed(values: Floats, precision: Precision) -> int | None:
 def _half_width(rounds: int, variance: float, precision: Precision) -> float:
     factor = stats.look_factor(rounds, precision.rounds_min)
     quantile = stats.t_quantile(1 - (1 - precision.confidence) / 2, rounds - 1)
-    return quantile * math.sqrt(variance * factor / rounds)
+    return quantile * math.sqrt(variance * factor / rounds) * stats.usually_lengthened(rounds)
 
 
 @dataclass(frozen=True, slots=True)

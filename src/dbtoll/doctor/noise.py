@@ -91,6 +91,7 @@ def figures(ns: Floats, executions: list[list[int]]) -> Json:
     effects = round_effects(ns, 1, (0,))[:, 0]
     spread = float(np.std(effects, ddof=1))
     reach = stats.t_quantile(0.975, FIRST_ROUNDS - 1) * spread / math.sqrt(FIRST_ROUNDS)
+    reach *= stats.usually_lengthened(FIRST_ROUNDS)
     worst = max(max(start) / statistics.median(start) - 1 for start in executions)
     return {
         "half_width": math.expm1(reach),

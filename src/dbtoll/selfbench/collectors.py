@@ -153,7 +153,7 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
                 process.wait(DEADLINE_S)
         ratios.append(np.log(found[True] / found[False]))
     values: Floats = np.array(ratios)
-    interval = stats.interval(values, 0.05, 2)
+    interval = stats.independent_interval(values, 0.05)
     if interval is None:
         raise Invalid("an overhead needs two pairs", "-o pairs=20")
     return [float(np.expm1(each)) for each in (interval.low, interval.estimate, interval.high)]
