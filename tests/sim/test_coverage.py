@@ -1,7 +1,7 @@
-"""Do the intervals cover and does A/A stay quiet, stopping rule in force? `dbtoll selfbench simulation`, but shorter.
+"""Do intervals cover, are verdicts seldom wrong, by rounds and stopping rule? `dbtoll selfbench simulation`, but shorter.
 
-With 250 experiments in each of 16 cells the standard error of one cell's coverage is 1.4 points and that of their mean
-0.34: a cell may lie four of its errors below 95 %, and the mean of all within one point and a bit of the nominal rate.
+With 200 experiments for each of three effects the standard error of a coverage of 95 % is 0.9 points, that of a share of
+5 % at one effect 1.5.
 """
 
 from __future__ import annotations
@@ -11,61 +11,154 @@ import math
 import numpy as np
 import pytest
 
-from dbtoll.analysis import stats
+from dbtoll.analysis import stats, stopping
+from dbtoll.analysis.compare import GEOMEAN, RATIO_OF_TOTALS, compare
+from dbtoll.analysis.samples import Times
 from dbtoll.selfbench import simulation
-from dbtoll.selfbench.simulation import EFFECTS, WORLDS, Cell
+from dbtoll.selfbench.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
 
-EXPERIMENTS = 250
-CELL_ERROR = math.sqrt(0.05 * 0.95 / EXPERIMENTS)
+EXPERIMENTS = 200
+ERROR = math.sqrt(0.05 * 0.95 / EXPERIMENTS)
+PROMISED = [name for name, world in WORLDS.items() if world.kind != "rare"]
+
+Cells = dict[tuple[str, str], Cell]
 
 
 @pytest.fixture(scope="module")
-def cells() -> dict[tuple[str, float], Cell]:
+def cells() -> Cells:
     return simulation.run(EXPERIMENTS, seed=20)
 
 
-def test_intervals_cover_at_their_nominal_rate(cells: dict[tuple[str, float], Cell]) -> None:
-    assert set(cells) == {(world, effect) for world in WORLDS for effect in EFFECTS}
+def test_intervals_cover_also_where_starts_depend_on_each_other(cells: Cells) -> None:
+    assert set(cells) == {(world, setting) for world in WORLDS for setting in SETTINGS}
     for name in ("coverage", "coverage_of_totals", "coverage_of_queries"):
-        coverage = {key: getattr(cell, name) for key, cell in cells.items()}
-        assert all(value > 0.95 - 4 * CELL_ERROR for value in coverage.values()), coverage
-        assert 0.94 < np.mean(list(coverage.values())) < 0.97, coverage
+        coverage = {key: getattr(cell, name) for key, cell in cells.items() if key[0] in PROMISED}
+        assert all(value > 0.95 - 2 * ERROR for value in coverage.values()), coverage
 
 
-def test_two_copies_of_the_same_stay_quiet(cells: dict[tuple[str, float], Cell]) -> None:
-    alarms = [cell.aa_alarms for cell in cells.values()]
-    assert 0.03 < np.mean(alarms) < 0.06
-    assert max(alarms) < 0.05 + 4 * CELL_ERROR
+def test_as_if_starts_were_independent_it_covers_where_they_are_and_too_little_where_not(
+    cells: Cells,
+) -> None:
+    plain = {key: cell.coverage_if_independent for key, cell in cells.items()}
+    assert all(abs(plain[world, setting] - 0.95) < 3 * ERROR for world in EXACT for setting in SETTINGS), plain
+    assert plain["carried over 0.5", STOPPED] < 0.90
+    assert plain["carried over 0.8", STOPPED] < 0.80
 
 
-def test_verdicts_are_seldom_wrong(cells: dict[tuple[str, float], Cell]) -> None:
-    for (world, effect), cell in cells.items():
-        assert cell.wrong_verdicts < 0.05 + 4 * CELL_ERROR, (world, effect)
-        if effect >= 0.07:
-            assert cell.wrong_verdicts == 0
+def test_verdicts_are_seldom_wrong(cells: Cells) -> None:
+    for (world, setting), cell in cells.items():
+        if world in PROMISED:
+            assert cell.false_verdicts < 0.05 + ERROR, (world, setting)
+            assert cell.false_no_difference < 0.05, (world, setting)
+            assert cell.families_wrong < 0.05 + ERROR, (world, setting)
+            assert cell.aa_alarms < 0.05 + ERROR, (world, setting)
 
 
-def test_the_rule_was_in_force(cells: dict[tuple[str, float], Cell]) -> None:
-    """Most experiments were ended by the target: without it each would go on to 20 rounds."""
-    assert all(simulation.PRECISION.rounds_min < cell.rounds < 18 for cell in cells.values())
+def test_no_verdict_rests_on_three_rounds(cells: Cells) -> None:
+    for world in WORLDS:
+        cell = cells[world, "3 rounds"]
+        assert (cell.false_verdicts, cell.loss_found, cell.sameness_found) == (0, 0, 0)
+
+
+def test_what_is_there_is_found(cells: Cells) -> None:
+    """The price of allowing for dependence does not make the instrument useless."""
+    assert cells["none", STOPPED].loss_found > 0.85
+    assert cells["none", "8 rounds"].lengthened < cells["none", "5 rounds"].lengthened < 4.3
+    assert cells["none", STOPPED].lengthened < 2.5
+
+
+def test_no_interval_over_a_few_starts_covers_what_is_rare(cells: Cells) -> None:
+    """Nothing is promised there, and METHOD says so; this holds the words against the figures."""
+    assert cells["rare slow boot", "8 rounds"].coverage < 0.93
+
+
+def test_no_query_of_many_is_falsely_called_the_same() -> None:
+    for name, truths in FAMILIES.items():
+        wrong = simulation.family(600, 20, truths)
+        assert wrong["own_levels"] < 0.04, name
+    assert simulation.family(600, 20, FAMILIES["all 22 at the margin"])["holm_alone"] > 0.05
+
+
+@pytest.mark.parametrize("world", ["none", "carried over 0.8", "noisy arm", "rare slow boot"])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_what_is_simulated_is_what_is_analysed(world: str, effect: float) -> None:
+    """Rounds, intervals and verdicts of all experiments at once are those of the code that analyses a run."""
+    ns = simulation.simulate(8, effect, WORLDS[world], np.random.default_rng(5))
+    precision = simulation.PRECISION
+    ns[3, :, :, :, 1] *= 1.2  # two copies that differ: an alarm
+    measured = simulation.Measured.of(ns, effect)
+    for index, found in enumerate(measured.seen(None)):
+        rounds = found.rounds
+        times = Times(
+            tuple(range(rounds)),
+            simulation.QUERIES,
+            simulation.ARMS,
+            ns[index, :rounds],
+            np.zeros((4, len(simulation.ARMS))),
+        )
+        effects = compare(times, None, simulation.ARMS[0], simulation.ARMS[1:2], precision, per_query=True)
+        own = {each.estimand: each for each in effects if not each.is_aa}
+        shown = own[GEOMEAN].shown
+        assert shown is not None
+        assert (shown.low, shown.high) == pytest.approx((found.shown.low, found.shown.high))
+        assert own[GEOMEAN].verdict == found.verdict
+        assert (found.alarm > 0) == (own[GEOMEAN].widened_by > 0)
+        logs = simulation.planted_logs(effect)
+        queries = [own[f"query:{name}"] for name in simulation.QUERIES]
+        wrong = any(simulation._contradicts(each.verdict, log) for each, log in zip(queries, logs, strict=True))
+        assert found.family_wrong == wrong
+        total = own[RATIO_OF_TOTALS].shown
+        assert total is not None
+        truth = math.log(float((simulation.BASE_NS * np.exp(logs)).sum() / simulation.BASE_NS.sum()))
+        assert found.totals_covered == (total.low <= truth <= total.high)
+
+        def decided(rounds: int, index: int = index) -> bool:
+            arm, copy = (each[index, :rounds].mean(axis=-1) for each in (measured.queries, measured.copies))
+            effects = stopping.deciding([arm], [copy])
+            return stopping.decide(effects, 0, 0, precision, rounds).stop
+
+        assert decided(rounds)
+        assert rounds == precision.rounds_min or not decided(rounds - 1)
+    assert measured.seen(None)[3].alarm > 0
 
 
 def test_without_its_two_guards_the_rule_would_cover_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the guards are for: looking at the arm's own spread alone, with the plain interval."""
     monkeypatch.setattr(stats, "LOOK_PENALTY", 0.0)
-    monkeypatch.setattr(simulation.stopping, "deciding", lambda arms, copies: list(arms))
-    chance = np.random.default_rng(4)
-    naive = simulation._cell(1500, 0.07, WORLDS["none"], chance)
-    assert naive.coverage < 0.94
+    monkeypatch.setattr(stats, "UNLIKELY", 0.0)
+    monkeypatch.setattr(stats, "_SHARES", np.array([0.0]))
+    stats._dependence.cache_clear()
+    try:
+        chance = np.random.default_rng(4)
+        measured = simulation.Measured.of(simulation.simulate(2000, 0.05, WORLDS["none"], chance), 0.05)
+        alone = simulation.Measured(0.05, measured.queries, measured.queries, measured.totals)
+        covered = [each.covers(each.plain) for each in alone.seen(None)]
+        assert np.mean(covered) < 0.94
+    finally:
+        stats._dependence.cache_clear()
 
 
 def test_the_worlds_are_disturbed() -> None:
     """Each disturbance is large beside the effects that are asked for, and hits neighbouring visits alike."""
     spread = {}
-    for name, world in WORLDS.items():
-        logs = np.log(simulation.simulate(20, 0.0, world, np.random.default_rng(1)))
+    for name in EXACT:
+        logs = np.log(simulation.simulate(20, 0.0, WORLDS[name], np.random.default_rng(1)))
         spread[name] = float((logs - logs.mean(axis=(1, 2), keepdims=True)).std())
     assert spread["none"] < 0.045
     assert spread["drift"] > 1.4 * spread["none"]
     assert spread["steps"] > 2 * spread["none"]
     assert spread["outliers"] > 1.3 * spread["none"]
+
+
+@pytest.mark.parametrize(("world", "wanted"), [("none", 0.0), ("carried over 0.5", 0.5), ("carried over 0.8", 0.8)])
+def test_starts_carry_over_as_the_world_says(world: str, wanted: float) -> None:
+    starts = WORLDS[world].starts((400, 20, 1, 1, 3), np.random.default_rng(2))
+    assert np.mean(starts[:, 1:] * starts[:, :-1]) == pytest.approx(wanted, abs=0.05)
+    assert starts.std() == pytest.approx(1, abs=0.05)
+
+
+def test_rare_starts_leave_the_truth_where_it_is() -> None:
+    for world in ("rare slow boot", "two kinds of boots"):
+        starts = WORLDS[world].starts((4000, 20, 1, 1, 3), np.random.default_rng(2))
+        assert starts[..., -1].mean() == pytest.approx(0, abs=0.2)
+        assert starts[..., -1].std() > 4

@@ -55,12 +55,14 @@ def test_starts_are_timed_by_the_hosts_agent() -> None:
 
 def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None:
     found = certificate("aa", comparisons=2, rounds=2, blocks=1, scale=0.01, queries="Q6", burn="true")
-    intervals = found["facts"]["intervals"]
-    assert found["figures"]["comparisons"] == len(intervals) == 2
-    assert len({each["p"] for each in intervals}) == 2
-    assert all(each["low"] <= each["estimate"] <= each["high"] for each in intervals)
+    effects = found["facts"]["effects"]
+    assert found["figures"]["comparisons"] == len(effects) == 2
+    assert len({effect for each in effects for effect in each}) == 4
+    estimate, low, high = found["figures"]["bias"]
+    assert low <= estimate <= high
+    assert found["figures"]["bias_at_most"] >= abs(estimate)
     assert found["facts"]["burnt"]["cpu_s"] > 0
-    assert found["bounds"]["comparisons"]["least"] == 20
+    assert found["bounds"]["comparisons"]["least"] == 60
 
 
 def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared() -> None:
@@ -74,6 +76,10 @@ def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared
         estimate, low, high = figures[variant]
         assert low <= estimate <= high
     assert isinstance(figures["agree"], bool)
+    for pair in ("one_neighbour, four_neighbours", "short_dwell, long_dwell"):
+        estimate, low, high = figures[pair]["difference"]
+        assert low <= estimate <= high
+        assert 0 <= figures[pair]["power"] <= 1
     visits = found["facts"]["visits"]["native"]
     assert {len(curve) for curve in visits["execution_us"].values()} == {visits["first"] + 10}
 

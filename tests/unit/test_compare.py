@@ -354,7 +354,7 @@ def test_tables_of_minhas2008_beside_ours(analysed: Result) -> None:
 def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) -> None:
     run = read_run(folder)
     seen = stopping.look(run, run.plan.experiment.precision, elapsed_s=1e9, next_round_s=10)
-    assert seen.reason == "target reached"
+    assert seen.reason == "budget ended"
     geomean = pick(analysed, DOCKER, "geomean", temperature="cold", connection="one")
     line = seen.intervals["docker (cold, one)"]
     assert (line.estimate, line.low, line.high) == pytest.approx((geomean.estimate, geomean.low, geomean.high))

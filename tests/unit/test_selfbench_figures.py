@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,39 @@ def test_p_values_spread_evenly_are_uniform_and_such_that_crowd_are_not() -> Non
     assert (aa.uniformity_p(even) or 0) > 0.99
     assert (aa.uniformity_p([p / 4 for p in even]) or 0) < 0.01
     assert (aa.uniformity_p([1 - p / 4 for p in even]) or 0) < 0.01
+
+
+def comparisons(chance: np.random.Generator, bias: float = 0.0, count: int = aa.COMPARISONS) -> list[Any]:
+    return [chance.normal(bias, 0.01, 5) for _ in range(count)]
+
+
+def test_an_honest_instrument_has_no_bias_few_alarms_and_the_power_to_say_so() -> None:
+    told = aa.figures(comparisons(np.random.default_rng(3)))
+    assert told["comparisons"] == 60
+    assert told["false_alarms_if_independent"] <= aa.most_alarms(60)
+    assert told["false_alarms"] <= told["false_alarms_if_independent"]
+    assert told["bias_at_most"] < aa.BIAS_MARGIN
+    assert told["bias_power"] > 0.99
+    assert told["false_alarms_power"] > 0.8
+    assert told["uniformity_power"] > 0.5
+    low, high = told["false_alarm_rate_if_independent"][1:]
+    assert low < 0.05 < high
+
+
+def test_few_comparisons_have_less_power_and_a_bias_is_found() -> None:
+    few = aa.figures(comparisons(np.random.default_rng(3), count=20))
+    many = aa.figures(comparisons(np.random.default_rng(3)))
+    assert few["false_alarms_power"] < many["false_alarms_power"]
+    assert few["uniformity_power"] < many["uniformity_power"]
+    assert aa.figures(comparisons(np.random.default_rng(3), bias=0.005))["bias_at_most"] > aa.BIAS_MARGIN
+
+
+def test_starts_that_carry_over_are_found_by_p_values_that_crowd() -> None:
+    chance = np.random.default_rng(4)
+    persistent = [each + chance.normal(0, 0.03) for each in comparisons(chance)]
+    told = aa.figures(persistent)
+    assert told["uniformity_p"] < 0.01
+    assert told["false_alarms_if_independent"] > aa.most_alarms(60)
 
 
 # --- switch ---
@@ -149,8 +183,33 @@ def test_an_effect_is_the_arms_against_native_whatever_bystanders_there_are() ->
     assert effects == pytest.approx(np.array([0.051, 0.049] * 3), abs=1e-5)
     same = agreement.effects_of(visits(0.05, 8), ("customer",), "docker")
     other = agreement.effects_of(visits(0.08, 8), ("customer",), "docker")
-    assert agreement.p_of_difference(effects, same) > 0.9
-    assert agreement.p_of_difference(effects, other) < 0.001
+    assert agreement.difference(effects, same)["agree"]
+    assert agreement.difference(effects, other)["agree"]  # 3 %, within the margin
+    far = agreement.effects_of(visits(0.11, 8), ("customer",), "docker")
+    told = agreement.difference(effects, far)
+    assert not told["agree"]
+    assert told["difference"] == pytest.approx([math.expm1(0.06)] * 3, abs=0.002)
+    assert told["power"] == pytest.approx(1)
+
+
+def test_what_is_too_noisy_to_tell_does_not_agree() -> None:
+    """That no difference is found in noise is no agreement."""
+    chance = np.random.default_rng(1)
+    told = agreement.difference(chance.normal(0, 0.1, 5), chance.normal(0, 0.1, 5))
+    low, high = told["difference"][1:]
+    assert low < 0 < high
+    assert not told["agree"]
+    assert told["power"] < 0.2
+
+
+@pytest.mark.parametrize(("true", "share"), [(0.0, 0.9), (math.log(1.05), 0.05)])
+def test_two_one_sided_tests_agree_as_often_as_they_should(true: float, share: float) -> None:
+    chance = np.random.default_rng(2)
+    told = [agreement.difference(chance.normal(0, 0.04, 12), chance.normal(true, 0.04, 12)) for _ in range(400)]
+    agreed = np.mean([each["agree"] for each in told])
+    assert agreed == pytest.approx(share, abs=0.06)
+    if not true:
+        assert np.mean([each["power"] for each in told]) == pytest.approx(agreed, abs=0.08)
 
 
 def test_simulated_environments_are_no_part_of_a_machine() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats as reference
 
 from dbtoll.analysis import stats, stopping
-from dbtoll.analysis.stats import Interval
+from dbtoll.analysis.stats import Floats, Interval
 from dbtoll.model import Precision, Verdict
 
 P_VALUES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=25)
@@ -20,11 +20,89 @@ ALPHA = 0.05
 
 def test_interval_is_students_t() -> None:
     values = np.array([0.011, 0.017, -0.004, 0.009, 0.013])
-    found = stats.interval(values, ALPHA, rounds_min=5)
+    found = stats.independent_interval(values, ALPHA)
     expected = reference.t.interval(0.95, 4, loc=values.mean(), scale=reference.sem(values))
     assert found is not None
     assert (found.low, found.high) == pytest.approx(expected)
     assert found.p == pytest.approx(reference.ttest_1samp(values, 0).pvalue)
+    over_starts = stats.interval(values, ALPHA, rounds_min=5)
+    assert over_starts is not None
+    assert over_starts.half_width == pytest.approx(over_starts.lengthened * found.half_width)
+    assert over_starts.p == pytest.approx(2 * reference.t.sf(values.mean() / over_starts.error, 4))
+
+
+def by_matrices(values: Floats) -> tuple[float, float]:
+    """(standard error, over that of independent rounds) by dense algebra, of the model that METHOD states."""
+    rounds = len(values)
+    number, place = np.meshgrid(np.arange(rounds), np.arange(rounds), indexing="ij")
+    cosines = np.sqrt(2 / rounds) * np.cos(np.pi * number * (place + 0.5) / rounds)[1:]
+    frequencies = np.pi * np.arange(1, rounds) / rounds
+    carried = stats.PERSISTENCE
+    spectrum = (1 - carried**2) / np.abs(1 - carried * np.exp(1j * frequencies)) ** 2
+    found = []
+    for share in stats._SHARES:
+        variances = share * spectrum + 1 - share
+        scale = float(np.mean((cosines @ values) ** 2 / variances))
+        covariance = share * carried ** np.abs(number - place) + (1 - share) * np.eye(rounds)
+        likelihood = -0.5 * float(np.log(scale * variances).sum())
+        found.append((likelihood, math.sqrt(scale * covariance.mean())))
+    most = max(likelihood for likelihood, _ in found)
+    error = max(error for likelihood, error in found if likelihood >= most - stats.UNLIKELY)
+    return error, error / found[0][1]
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 8, 21])
+def test_the_standard_error_is_the_largest_of_the_dependences_that_are_not_unlikely(rounds: int) -> None:
+    values = np.random.default_rng(rounds).normal(0.1, 0.01, (4, rounds)).cumsum(axis=-1)
+    found = stats.errors(values)
+    for index, row in enumerate(values):
+        assert (found.standard[index], found.lengthened[index]) == pytest.approx(by_matrices(row))
+    assert (found.lengthened >= 1).all()
+    independent = stats.errors(np.random.default_rng(1).normal(0, 1, (500, 40)))
+    assert np.median(independent.lengthened) < 1.8
+    assert (independent.favour > stats.DEPENDENT).mean() < 0.03
+    trending = stats.errors(np.linspace(0, 1, 20) + np.random.default_rng(1).normal(0, 0.05, 20))
+    assert trending.favour > stats.DEPENDENT
+    assert trending.autocorrelation > 0.8
+
+
+def test_more_rounds_exclude_more_dependence() -> None:
+    usual = [stats.usually_lengthened(rounds) for rounds in (5, 8, 12, 20, 40, 200, 500)]
+    assert usual == sorted(usual, reverse=True)
+    assert usual[0] < 4.5
+    assert usual[-1] < 1.25
+    assert stats.usually_lengthened(10**6) == usual[-1]
+
+
+def test_a_family_has_levels_for_both_kinds_of_claim() -> None:
+    margin = (math.log1p(-0.02), math.log1p(0.02))
+
+    def drawn(estimates: list[float]) -> list[tuple[float, bool]]:
+        found = [stats.around(each, 0.001, 20, ALPHA) for each in estimates]
+        alphas = stats.family_alphas(found, ALPHA, *margin)
+        shown = [stats.around(each, 0.001, 20, alpha) for each, alpha in zip(estimates, alphas, strict=True)]
+        return [(alpha, margin[0] < e.low and e.high < margin[1]) for alpha, e in zip(alphas, shown, strict=True)]
+
+    # Far from both 0 and the margin, Holm's levels are kept.
+    assert [alpha for alpha, _ in drawn([0.3, 0.2])] == [ALPHA / 2, ALPHA]
+    # Nothing at all: each has its place in the procedure for the margin, and is inside.
+    assert drawn([0.0, 0.0]) == [(ALPHA / 2, True), (ALPHA, True)]
+    # All differ from 0, one is just inside the margin at the level that Holm has left over, and not at that of its own family.
+    close = margin[1] - 2.2 * 0.001
+    (_, inside), *_ = drawn([close, 0.1, 0.1, 0.1])
+    assert not inside
+    assert stats.family_alphas([], ALPHA, *margin) == []
+
+
+def test_p_beyond_the_margin_is_that_of_two_one_sided_tests() -> None:
+    values = np.array([0.011, 0.017, 0.004, 0.009, 0.013])
+    found = stats.independent_interval(values, ALPHA)
+    assert found is not None
+    low, high = -0.02, 0.02
+    below = reference.ttest_1samp(values, high, alternative="less").pvalue
+    above = reference.ttest_1samp(values, low, alternative="greater").pvalue
+    assert found.p_beyond(low, high) == pytest.approx(2 * max(below, above))
+    assert found.p_beyond(0.0, 0.01) == 1
 
 
 def test_one_round_has_no_interval() -> None:
@@ -33,8 +111,10 @@ def test_one_round_has_no_interval() -> None:
 
 
 def test_rounds_without_any_spread() -> None:
-    assert stats.interval(np.zeros(5), ALPHA, 5) == Interval(0.0, 0.0, 0.0, 1.0)
-    assert stats.interval(np.full(5, 0.25), ALPHA, 5) == Interval(0.25, 0.25, 0.25, 0.0)
+    assert stats.interval(np.zeros(5), ALPHA, 5) == Interval(0.0, 0.0, 0.0, 1.0, 0.0, 4)
+    found = stats.interval(np.full(5, 0.25), ALPHA, 5)
+    assert found is not None
+    assert (found.low, found.high, found.p) == pytest.approx((0.25, 0.25, 0.0))
 
 
 def test_looking_makes_the_interval_longer_but_never_much() -> None:
@@ -164,7 +244,7 @@ def test_the_target_is_met_when_it_was_said_to_be() -> None:
 
     def half_width(rounds: int) -> float:
         error = math.sqrt(np.var(values, ddof=1) / rounds * stats.look_factor(rounds, 5))
-        return float(reference.t.ppf(0.975, rounds - 1) * error)
+        return float(reference.t.ppf(0.975, rounds - 1) * error * stats.usually_lengthened(rounds))
 
     assert half_width(needed) <= math.log1p(0.01) < half_width(needed - 1)
     assert stopping.rounds_needed(values[:1], precision) is None

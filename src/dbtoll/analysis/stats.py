@@ -31,10 +31,13 @@ PERSISTENCE, UNLIKELY = 0.9, 0.3
 logarithm); chosen by simulation before the run that judges them (METHOD, "Starts that depend on each other"; ADR 0018)."""
 
 DEPENDENT = 2.0
-"""By how much (natural logarithm) some dependence is likelier than none where it is said: one in a hundred independent series or fewer."""
+"""By how much (natural logarithm) some dependence is likelier than none where it is said; so are one or two independent series in a
+hundred."""
 
 _SHARES = np.linspace(0, 1, 41) ** 2
+"""Of the variance, that are tried: the smaller ones closer, as many rounds tell them apart."""
 _MANY = 500
+"""Rounds beyond which intervals are lengthened no less: by an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def p_beyond(self, low: float, high: float) -> float:
-        """Of "it is ``low`` or less, or ``high`` or more": twice the larger p of two one-sided tests (Schuirmann 1987), so that it is at
+        """Of "it is ``low`` or less, or ``high`` or more": twice the larger p of two one-sided tests (Schuirmann 1987), so that
+        it is at
         most alpha where the interval at 1 - alpha lies between them."""
         if low >= self.estimate or self.estimate >= high:
             return 1.0
@@ -182,6 +186,14 @@ def usually_lengthened(rounds: int) -> float:
     return float(errors(idct(flat, norm="ortho")).lengthened)
 
 
+def equivalence_power(error: float, degrees: int, margin: float, alpha: float) -> float:
+    """Chance that two one-sided tests at ``alpha`` show that what is 0 lies within ±``margin``; for a known ``error`` (Phillips
+    1990)."""
+    if not error:
+        return 1.0
+    return max(0.0, 2 * float(stdtr(degrees, margin / error - t_quantile(1 - alpha, degrees))) - 1)
+
+
 def interval(values: Floats, alpha: float, rounds_min: int) -> Interval | None:
     """Student's t over rounds at level 1 - ``alpha``, with `errors`. ``values``: one effect per round; None for fewer than two."""
     rounds = len(values)
@@ -251,10 +263,11 @@ def too_few(rounds: int, precision: Precision) -> str | None:
 def family_alphas(found: Sequence[Interval], alpha: float, low: float, high: float) -> list[float]:
     """At which level the interval beside each of many queries is drawn, so that neither kind of claim is often wrong about any.
 
-    Two step-down procedures: Holm's for "it is 0", and the same for "it lies at or beyond the margin" (``low``, ``high``, less than 0
-    and more, on the log scale). What the second rejects gets its level, and lies inside the margin; all else gets Holm's, unless that
-    puts it inside the margin. So the chance that any query is wrongly said to lose or gain is at most ``alpha``, and so is that of any
-    whose true effect is the margin or more being called no difference (METHOD, "Many queries").
+    Two step-down procedures: Holm's for "it is 0", and the same for "it lies at or beyond the margin" (``low``, ``high``, less
+    than 0 and more, on the log scale). What the second rejects gets its level, and lies inside the margin; all else gets
+    Holm's, unless that puts it inside the margin. So the chance that any query is wrongly said to lose or gain is at most
+    ``alpha``, and so is that of any whose true effect is the margin or more being called no difference (METHOD, "Many
+    queries").
     """
     of_zero = holm_alphas([each.p for each in found], alpha)
     p_values = [each.p_beyond(low, high) for each in found]
