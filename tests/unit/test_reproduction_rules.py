@@ -16,7 +16,7 @@ from dbtoll.analysis.reproduction.verdicts import CLAIMS, Figure, Judged
 from dbtoll.store.reader import read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
 
-QUIET = {"start_sd": 0.002, "visit_sd": 0.004}
+QUIET = {"start_sd": 0.0005, "visit_sd": 0.001}
 BOTH = ("one", "per_statement")
 COLD = minhas2008("table5_cold_overhead")
 PUBLISHED_COLD = {query: xen / base - 1 for query, (base, xen) in zip(COLD.queries, COLD.ns[0, 0], strict=True)}
@@ -47,7 +47,7 @@ def counted(
 
     def counts(arm: str, query: str, levels: Mapping[str, str], chance: random.Random) -> dict[str, Any]:
         def about(value: float) -> float:
-            return value * (1 + chance.gauss(0, 0.01))
+            return value * (1 + chance.gauss(0, 0.003))
 
         own = arm == DOCKER
         inner = 1e6 * (read if own else 1.0)
