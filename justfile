@@ -14,6 +14,10 @@ format:
     .dbtoll/venv/bin/ruff check --fix src tests
     cd agent && cargo fmt
 
+# attacks the agent for so many seconds (target: serve, postgres, mysql, texts); what it learns is kept in agent/fuzz/grown
+fuzz target="serve" seconds="60":
+    cd agent/fuzz && mkdir -p artifacts grown/{{target}} && nice cargo run --release --locked --target "$(rustc -vV | sed -n 's/^host: //p')" --bin {{target}} -- -max_total_time={{seconds}} -timeout=15 -rss_limit_mb=3000 -malloc_limit_mb=900 -artifact_prefix=artifacts/{{target}}- grown/{{target}} corpus/{{target}}
+
 # the wheel, with the agent in it
 wheel:
     .dbtoll/venv/bin/python -m build --wheel

@@ -50,8 +50,9 @@ def cargo(*words: str) -> list[str]:
     return [found, *words]
 
 
-def test_rust_is_formatted() -> None:
-    check(*cargo("fmt", "--check"), cwd=ROOT / "agent")
+@pytest.mark.parametrize("crate", ["agent", "agent/fuzz"])
+def test_rust_is_formatted(crate: str) -> None:
+    check(*cargo("fmt", "--check"), cwd=ROOT / crate)
 
 
 def test_rust_is_linted() -> None:

@@ -1,6 +1,5 @@
 //! Where a server listens, and how to reach it without a resolver.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -10,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Code, Failure};
+use crate::small_text;
 
 /// `{"unix": PATH}` or `{"tcp": [HOST, PORT]}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,14 +95,16 @@ fn resolve(host: &str) -> Result<IpAddr, Failure> {
     if let Ok(address) = host.parse() {
         return Ok(address);
     }
-    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let listed = hosts.lines().find_map(|line| {
+    let local = (host == "localhost").then_some(IpAddr::from([127, 0, 0, 1]));
+    listed(host, &small_text("/etc/hosts").unwrap_or_default()).or(local).ok_or_else(|| {
+        Failure::new(Code::NotFound, format!("host {host:?} is neither a number nor a name in /etc/hosts"))
+    })
+}
+
+pub(crate) fn listed(host: &str, hosts: &str) -> Option<IpAddr> {
+    hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
         let address = words.next()?.parse().ok()?;
         words.any(|name| name == host).then_some(address)
-    });
-    let local = (host == "localhost").then_some(IpAddr::from([127, 0, 0, 1]));
-    listed.or(local).ok_or_else(|| {
-        Failure::new(Code::NotFound, format!("host {host:?} is neither a number nor a name in /etc/hosts"))
     })
 }

@@ -17,7 +17,7 @@ use crate::failure::{Code, Failure};
 use crate::lock;
 use crate::method;
 use crate::proto::frame::{ReadError, violation};
-use crate::proto::hello::MAX_STREAMS;
+use crate::proto::hello::{LEAST_PAYLOAD_BYTES, MAX_STREAMS};
 use crate::proto::{Decoded, Frame, FrameReader, Hello, Kind, MAIN, Role, Violation};
 use crate::stream::{FrameWriter, Limits, Shared, StreamHandle};
 use crate::workers::Workers;
@@ -63,7 +63,8 @@ pub fn serve(source: impl Read, output: OwnedFd, window_bytes: u32, line_bytes: 
         Err(ended) => ended,
     };
     if let Ended::Violation(violation) = &ended {
-        send_last_words(&writer, violation);
+        // Every controller takes so much, also one that has not said how much it takes.
+        send_last_words(&writer, violation.payload(LEAST_PAYLOAD_BYTES as usize));
     }
     ended
 }
@@ -136,9 +137,9 @@ impl From<Violation> for Ended {
 }
 
 /// Tells the controller why. It may not be reading any more: that must not keep us.
-fn send_last_words(writer: &Arc<FrameWriter>, failure: &Failure) {
+fn send_last_words(writer: &Arc<FrameWriter>, payload: Vec<u8>) {
     let (done, wait) = mpsc::channel();
-    let (writer, payload) = (Arc::clone(writer), serde_json::to_vec(failure).unwrap_or_default());
+    let writer = Arc::clone(writer);
     let _ = std::thread::Builder::new().spawn(move || {
         let _ = writer.send(Kind::Error, 0, 0, &payload);
         let _ = done.send(());
@@ -315,12 +316,7 @@ fn last_frame(result: Result<Value, Failure>, max_payload_bytes: usize) -> (Kind
         }
         Err(failure) => failure,
     };
-    let payload = serde_json::to_vec(&failure).unwrap_or_default();
-    if payload.len() <= max_payload_bytes {
-        return (Kind::Error, payload);
-    }
-    let message: String = failure.message.chars().take(500).collect();
-    (Kind::Error, serde_json::to_vec(&Failure::new(failure.code, message)).unwrap_or_default())
+    (Kind::Error, failure.payload(max_payload_bytes))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a stream or a connection can fail with; the codes are those of docs/PROTOCOL.md.
 
+use std::fmt::{self, Write};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub enum Code {
     Internal,
 }
 
+/// What is left of a message that is too long for its frame, or is printed: it may quote anything that was sent to us.
+const SHORT_CHARACTERS: usize = 500;
+
 /// The payload of an ERROR frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
@@ -40,6 +44,17 @@ impl Failure {
     pub fn with_detail(mut self, detail: Value) -> Self {
         self.detail = detail;
         self
+    }
+
+    /// As JSON; shortened and without its detail where all of it has more than `max_bytes`.
+    #[must_use]
+    pub fn payload(&self, max_bytes: usize) -> Vec<u8> {
+        let payload = serde_json::to_vec(self).unwrap_or_default();
+        if payload.len() <= max_bytes {
+            return payload;
+        }
+        let message: String = self.message.chars().take(SHORT_CHARACTERS).collect();
+        serde_json::to_vec(&Self::new(self.code, message)).unwrap_or_default()
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -61,10 +76,33 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
+/// One short line, whatever the message holds.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.chars().take(SHORT_CHARACTERS).try_for_each(|letter| {
+            if letter.is_control() { write!(f, "{}", letter.escape_default()) } else { f.write_char(letter) }
+        })
     }
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_fits_its_frame_and_its_line() {
+        for letter in ["a", "\u{1}", "\n", "ä", "\u{1f600}"] {
+            let failure = Failure::new(Code::Io, letter.repeat(262_144)).with_detail(json!({"call": "x".repeat(5000)}));
+            let payload = failure.payload(4096);
+            assert!(payload.len() <= 4096, "{letter:?}: {} bytes", payload.len());
+            let read: Failure = serde_json::from_slice(&payload).unwrap();
+            assert!(read.code == Code::Io && failure.message.starts_with(&read.message));
+            let line = failure.to_string();
+            assert!(line.len() <= 4096 && !line.contains(char::is_control), "{letter:?}: {line}");
+        }
+        let short = Failure::io("open /x", io::Error::from_raw_os_error(2));
+        assert_eq!(serde_json::from_slice::<Failure>(&short.payload(4096)).unwrap(), short);
+    }
+}

@@ -119,6 +119,24 @@ fn directories() {
 }
 
 #[test]
+fn removal_reaches_the_bottom_of_any_tree() {
+    // Deeper than this process may have descriptors, and than a path may be long.
+    const DEPTH: usize = 6000;
+    let mut agent = Agent::start();
+    let scratch = Scratch::new("depth");
+    fs::create_dir(scratch.path("tree")).unwrap();
+    let mut here: std::os::fd::OwnedFd = fs::File::open(scratch.path("tree")).unwrap().into();
+    for _ in 0..DEPTH {
+        rustix::fs::mkdirat(&here, "d", rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        here = rustix::fs::openat(&here, "d", flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    drop(here);
+    let answer = agent.call("remove", &json!({"path": scratch.path("tree"), "recursive": true}), b"");
+    assert_eq!((answer.error, fs::symlink_metadata(scratch.path("tree")).is_err()), (None, true));
+}
+
+#[test]
 fn removal_follows_no_links_and_crosses_no_mounts() {
     let mut agent = Agent::start();
     let scratch = Scratch::new("removal");

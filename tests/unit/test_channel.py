@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -17,82 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail
-from dbtoll.channel.frames import Decoder, Encoder, Frame, FrameError, Kind, credit_payload, json_payload
+from dbtoll.channel.frames import FrameError, Kind, credit_payload, json_payload
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.relay import Passages, RelayStream
 from dbtoll.channel.session import SerialSession
 from dbtoll.errors import AgentFailure, ChannelError, EngineError, ProgramFailed, Unavailable
 from dbtoll.model import Address, AnswerReference, Artifact, Json, Pace, Statement
+from tests.support.scripted_agent import ENDED, HELLO, USAGE, Later, ScriptedAgent
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
-HELLO: Json = {
-    "magic": "dbtoll",
-    "role": "agent",
-    "protocol": 1,
-    "build": "0.1.0",
-    "architecture": "x86_64",
-    "pid": 17,
-    "clock": {"source": "CLOCK_MONOTONIC", "resolution_ns": 1},
-    "max_payload_bytes": 262144,
-    "max_streams": 256,
-    "window_bytes": 1 << 20,
-}
-
-
-class SocketLine:
-    def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.closed = False
-
-    def read(self, size: int) -> bytes:
-        return self.end.recv(size)
-
-    def write(self, data: bytes) -> None:
-        self.end.sendall(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self.end.shutdown(socket.SHUT_RDWR)
-            self.end.close()
-
-
-class ScriptedAgent:
-    """Says what a test lets it say, and reads what the controller sends."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(10)
-        self.end = ours
-        self.line = SocketLine(theirs)
-        self.encoder = Encoder()
-        self.decoder = Decoder()
-
-    def send(self, kind: Kind, stream: int, value: Json | bytes, channel: int = 0) -> None:
-        payload = value if isinstance(value, bytes) else json_payload(value)
-        self.end.sendall(self.encoder.encode(kind, stream, payload, channel))
-
-    def receive(self) -> Frame:
-        while (frame := self.decoder.take()) is None:
-            data = self.end.recv(1 << 16)
-            assert data, "the controller closed the line"
-            self.decoder.feed(data)
-        return frame
-
-    def expect(self, kind: Kind, stream: int) -> Frame:
-        frame = self.receive()
-        assert (frame.kind, frame.stream) == (kind, stream)
-        return frame
-
-    def connect(self, hello: Json | None = None, **options: Any) -> Channel:
-        self.send(Kind.HELLO, 0, HELLO | (hello or {}))
-        channel = Channel(self.line, "arm", **options)
-        assert self.expect(Kind.HELLO, 0).json()["role"] == "controller"
-        return channel
-
-    def leave(self) -> None:
-        self.end.shutdown(socket.SHUT_RDWR)
-        self.end.close()
 
 
 @pytest.fixture
@@ -101,30 +33,6 @@ def agent() -> Iterator[ScriptedAgent]:
     yield scripted
     scripted.end.close()
     scripted.line.close()
-
-
-class Later:
-    """Something that blocks, done in a thread."""
-
-    def __init__(self, work: Any) -> None:
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-        def run() -> None:
-            try:
-                self.value = work()
-            except BaseException as error:
-                self.error = error
-
-        self.thread = threading.Thread(target=run, daemon=True)
-        self.thread.start()
-
-    def get(self) -> Any:
-        self.thread.join(10)
-        assert not self.thread.is_alive(), "it still blocks"
-        if self.error is not None:
-            raise self.error
-        return self.value
 
 
 # --- handshake ---
@@ -249,7 +157,7 @@ def play(agent: ScriptedAgent, vector: Any) -> tuple[ChannelError, list[Any]]:
         channel = Channel(agent.line, "arm", window_bytes=context.get("window_bytes", 1 << 20), greeting_timeout_s=5)
     except ChannelError as failure:
         return failure, []
-    streams = [channel.open("run", {}) for _ in opened]
+    streams = [channel.open("connect", {}) for _ in opened]
     if opened:
         agent.end.sendall(data[hello_bytes:])
         agent.end.shutdown(socket.SHUT_WR)
@@ -321,16 +229,16 @@ def test_no_byte_beyond_the_credit(agent: ScriptedAgent) -> None:
         agent.send(Kind.CREDIT, 1, credit_payload(granted))
     assert received == data
     agent.expect(Kind.END, 1)
-    agent.send(Kind.END, 1, {})
-    assert answer.get() == {}
+    agent.send(Kind.END, 1, {"size_bytes": len(data)})
+    assert answer.get() == {"size_bytes": len(data)}
 
 
 def test_an_end_before_the_input_is_taken(agent: ScriptedAgent) -> None:
     channel = agent.connect({"window_bytes": 4096})
     answer = Later(lambda: channel.call("run", {}, data=bytes(100_000)))
     agent.expect(Kind.OPEN, 1)
-    agent.send(Kind.END, 1, {"exit_code": 0})
-    assert answer.get() == {"exit_code": 0}
+    agent.send(Kind.END, 1, ENDED)
+    assert answer.get() == ENDED
 
 
 @pytest.mark.parametrize("sink", [True, False])
@@ -481,7 +389,7 @@ def test_a_relayed_stream(agent: ScriptedAgent) -> None:
     agent.send(Kind.DATA, 1, {"read_bytes": 7, "at_ns": 3000}, CONTROL)
     agent.send(Kind.DATA, 1, b"defg")
     agent.send(Kind.DATA, 1, b"what went wrong", ERROR_OUTPUT)
-    agent.send(Kind.END, 1, {"exit_code": 3, "signal": None})
+    agent.send(Kind.END, 1, ENDED | {"exit_code": 3})
     assert stream.read(2) == b"ab"
     assert stream.read(100) == b"c"
     assert stream.read(100) == b"defg"
@@ -525,9 +433,6 @@ def serve(agent: ScriptedAgent, answers: dict[str, Any]) -> Later:
     return Later(loop)
 
 
-ENDED: Json = {"exit_code": 0, "signal": None, "wall_ns": 5}
-
-
 def test_run_failures_hold_the_last_words(agent: ScriptedAgent) -> None:
     machine = AgentMachine("arm", agent.connect())
     running = Later(lambda: machine.run(["/bin/false"]))
@@ -568,7 +473,7 @@ def test_a_spawned_program(agent: ScriptedAgent) -> None:
     completed = process.wait(5)
     assert completed.exit_code == 0
     assert completed.output == b"ready\ncareful\n"
-    assert completed.usage == {"wall_ns": 5}
+    assert completed.usage == USAGE
     assert not process.running()
     assert machine.logs() == {"server-44.log": b"ready\ncareful\n"}
 
@@ -804,5 +709,5 @@ def test_deadlines_run_only_inside_calls(agent: ScriptedAgent) -> None:
     stream = channel.open("run", {})
     agent.expect(Kind.OPEN, 1)
     time.sleep(0.2)
-    agent.send(Kind.END, 1, {"exit_code": 0})
-    assert stream.result(time.monotonic() + 5) == {"exit_code": 0}
+    agent.send(Kind.END, 1, ENDED)
+    assert stream.result(time.monotonic() + 5) == ENDED

@@ -50,6 +50,10 @@ pub fn run() -> Result<(), String> {
     super::tell(&found(&records, &fields))
 }
 
+pub(crate) fn read_records(records: Vec<Record>) {
+    let _ = found(&records, &Fields { device: 0, sector: 8, sectors: 16, kind: 20 });
+}
+
 fn found(records: &[Record], fields: &Fields) -> Found {
     let mut found = Found::new();
     let mut ends: HashMap<u32, u64> = HashMap::new();
@@ -59,14 +63,18 @@ fn found(records: &[Record], fields: &Fields) -> Found {
         let bytes = u64::from(u32_at(body, fields.sectors)) * SECTOR_BYTES;
         // The kernel's own numbers: 12 bits and 20 bits (include/linux/kdev_t.h).
         let name = format!("{}:{}", device >> 20, device & 0xf_ffff);
-        let requests = found.entry(name).or_default().entry(direction(&body[fields.kind..])).or_default();
+        let requests =
+            found.entry(name).or_default().entry(direction(body.get(fields.kind..).unwrap_or_default())).or_default();
         requests.count += 1;
-        requests.bytes += bytes;
+        requests.bytes = requests.bytes.saturating_add(bytes);
         let start = sector.wrapping_mul(SECTOR_BYTES);
-        match ends.insert(device, start + bytes).map(|end| start.abs_diff(end)) {
+        match ends.insert(device, start.wrapping_add(bytes)).map(|end| start.abs_diff(end)) {
             None => {}
             Some(0) => requests.sequential += 1,
-            Some(distance) => *requests.by_distance.entry(distance.next_power_of_two()).or_default() += 1,
+            Some(distance) => {
+                let most = distance.checked_next_power_of_two().unwrap_or(u64::MAX);
+                *requests.by_distance.entry(most).or_default() += 1;
+            }
         }
     }
     found
@@ -112,5 +120,15 @@ mod tests {
         );
         assert_eq!(found["254:1"]["writes"].by_distance, BTreeMap::from([(4096, 1)]));
         assert_eq!(found["0:7"]["writes"].count, 1);
+    }
+
+    #[test]
+    fn strange_records_are_no_reason_to_stop() {
+        let fields = Fields { device: 0, sector: 8, sectors: 16, kind: 20 };
+        let record = |body: Vec<u8>| Record { kind: SAMPLE, time_ns: 0, body };
+        let at = |sector: u64| [&[0; 36][..], &sector.to_ne_bytes(), &[0xff; 4], b"R"].concat();
+        let records =
+            [record(Vec::new()), record(vec![0; 30]), record(at(u64::MAX >> 9)), record(at(0)), record(at(1 << 54))];
+        assert_eq!(found(&records, &fields)["0:0"]["reads"].count, 3);
     }
 }

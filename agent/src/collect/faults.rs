@@ -168,6 +168,9 @@ fn kind_of(is_shared: bool, is_file: bool) -> Kind {
 
 /// What was mapped there is no more.
 fn put(mappings: &mut Mappings, start: u64, end: u64, kind: Kind) {
+    if start >= end {
+        return;
+    }
     let covered: Vec<u64> = mappings.range(start..end).map(|(start, _)| *start).collect();
     for each in covered {
         if let Some((old_end, old)) = mappings.remove(&each).filter(|(old_end, _)| *old_end > end) {
@@ -193,6 +196,23 @@ pub(super) fn processes_of(pid: u32) -> Vec<u32> {
 fn mappings_of(process: u32) -> Mappings {
     let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     text.lines().filter_map(mapping).collect()
+}
+
+/// The content of a file `maps`.
+pub(crate) fn read_mappings(text: &str) {
+    let mut mappings = Mappings::new();
+    for (start, (end, kind)) in text.lines().filter_map(mapping) {
+        put(&mut mappings, start, end, kind);
+        let _ = name_of(&mappings, start, WRITE);
+    }
+}
+
+pub(crate) fn read_records(records: Vec<Record>) {
+    let mut processes = HashMap::from([(0, Mappings::new())]);
+    let (mut rows, mut report) = (Rows::default(), Report::empty());
+    for record in records {
+        follow(&record, (0, 8), &mut processes, &mut rows, &mut report);
+    }
 }
 
 /// `7f0000000000-7f0000021000 rw-s 00000000 00:01 1025 /dev/zero (deleted)`: memory that is shared has an inode too.
@@ -240,6 +260,15 @@ mod tests {
         assert_eq!(alone, 2 + 100);
         assert!(!rows.goes_on(2, SHARED_READ, 99 << 16), "another process");
         assert!(!rows.goes_on(1, FILE, 99 << 16), "another kind");
+    }
+
+    #[test]
+    fn a_mapping_that_ends_before_it_begins_is_none() {
+        let mut mappings = Mappings::from([(0x1000, (0x9000, Kind::File))]);
+        for (start, end) in [(0x3000, 0x2000), (0x3000, 0x3000), (u64::MAX, 0)] {
+            put(&mut mappings, start, end, Kind::Shared);
+        }
+        assert_eq!(mappings, Mappings::from([(0x1000, (0x9000, Kind::File))]));
     }
 
     #[test]

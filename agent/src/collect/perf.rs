@@ -151,9 +151,13 @@ impl Tracepoint {
     /// By a name such as `block/block_rq_issue`.
     pub fn find(name: &str) -> io::Result<Self> {
         let folder = tracing()?.join("events").join(name);
-        let number = fs::read_to_string(folder.join("id"))?.trim().parse();
-        let number = number.map_err(|_| io::Error::other("the tracepoint has no number"))?;
-        Ok(Self { number, format: fs::read_to_string(folder.join("format"))? })
+        Self::parse(&fs::read_to_string(folder.join("id"))?, fs::read_to_string(folder.join("format"))?)
+    }
+
+    /// The contents of its files.
+    pub(crate) fn parse(id: &str, format: String) -> io::Result<Self> {
+        let number = id.trim().parse().map_err(|_| io::Error::other("the tracepoint has no number"))?;
+        Ok(Self { number, format })
     }
 
     /// Offset and size, bytes.
@@ -198,6 +202,12 @@ pub struct Sample<'a> {
 }
 
 impl Record {
+    fn of(kind: u32, body: Vec<u8>) -> Self {
+        // The time stands last of what every sample has, and at the end of every other record (`sample_id_all`).
+        let time_at = if kind == SAMPLE { 16 } else { body.len().saturating_sub(8) };
+        Self { kind, time_ns: u64_at(&body, time_at), body }
+    }
+
     /// Only of those of that kind.
     pub fn sample(&self) -> Sample<'_> {
         let fields = self.body.get(28..).unwrap_or_default();
@@ -265,9 +275,7 @@ impl Recording {
                 break; // no record is smaller than its header
             }
             let body = self.bytes(at + 8, size - 8);
-            // The time stands last of what every sample has, and at the end of every other record (`sample_id_all`).
-            let time_at = if kind == SAMPLE { 16 } else { body.len().saturating_sub(8) };
-            records.push(Record { kind, time_ns: u64_at(&body, time_at), body });
+            records.push(Record::of(kind, body));
             at += size as u64;
         }
         tail.store(at, Ordering::Release);
@@ -315,6 +323,18 @@ pub fn record(mut recordings: Vec<Recording>, over: &super::ToldToEnd) -> io::Re
     Ok(records)
 }
 
+/// As they would lie in a buffer of the kernel's, one behind the other.
+pub(crate) fn records_of(mut bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<8>() {
+        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        let Some((body, rest)) = size.checked_sub(8).and_then(|size| rest.split_at_checked(size)) else { break };
+        records.push(Record::of(u32_at(header, 0), body.to_vec()));
+        bytes = rest;
+    }
+    records
+}
+
 /// `0-3,8`.
 fn in_list(list: &str) -> impl Iterator<Item = libc::c_int> + '_ {
     list.split(',').flat_map(|part| {
@@ -325,14 +345,12 @@ fn in_list(list: &str) -> impl Iterator<Item = libc::c_int> + '_ {
 
 /// A number as this machine writes it; 0 where the bytes end before it does.
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
-    let found = bytes.get(offset..offset + 8).and_then(|found| found.try_into().ok());
-    found.map_or(0, u64::from_ne_bytes)
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |found| u64::from_ne_bytes(*found))
 }
 
 /// As `u64_at`.
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    let found = bytes.get(offset..offset + 4).and_then(|found| found.try_into().ok());
-    found.map_or(0, u32::from_ne_bytes)
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |found| u32::from_ne_bytes(*found))
 }
 
 /// Some hundred events times some ten processes.

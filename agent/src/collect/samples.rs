@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::faults::processes_of;
-use super::perf::{self, FORK, Recording, SAMPLE, u32_at};
+use super::perf::{self, FORK, Record, Recording, SAMPLE, u32_at};
 
 /// Also of what a probe looks up of itself.
 pub const PERIOD_NS: u64 = 20_000;
@@ -54,14 +54,19 @@ pub fn run(pid: &str) -> Result<(), String> {
     let over = super::told_to_end();
     let recordings =
         Recording::by_clock(PERIOD_NS).map_err(|error| format!("where processes are is not told here: {error}"))?;
-    let mut processes: HashSet<u32> = processes_of(pid).into_iter().collect();
+    let processes: HashSet<u32> = processes_of(pid).into_iter().collect();
     if processes.is_empty() {
         return Err(format!("no process {pid}"));
     }
     super::say_ready()?;
     let records = perf::record(recordings, &over).map_err(|error| error.to_string())?;
+    super::tell(&spread_of(&records, processes))
+}
+
+/// Of those processes, and of what they start.
+fn spread_of(records: &[Record], mut processes: HashSet<u32>) -> Spread {
     let mut samples = Samples::default();
-    for record in &records {
+    for record in records {
         match record.kind {
             SAMPLE => {
                 let sample = record.sample();
@@ -76,7 +81,11 @@ pub fn run(pid: &str) -> Result<(), String> {
             _ => {}
         }
     }
-    super::tell(&samples.spread())
+    samples.spread()
+}
+
+pub(crate) fn read_records(records: &[Record]) {
+    let _ = spread_of(records, HashSet::from([0]));
 }
 
 #[cfg(test)]

@@ -66,8 +66,14 @@ pub fn digest(answer: &[u8]) -> Result<String, Violation> {
     }))
 }
 
+/// Longest answer whose rows are kept as text: each value takes several times what it takes on the wire, and no longer line is sent.
+const MAX_KEPT_BYTES: usize = super::lines::MAX_LINE_BYTES;
+
 /// All rows as text. What is not UTF-8 (a database without an encoding) is replaced.
 pub fn rows(answer: &[u8]) -> Result<Vec<Row>, Violation> {
+    if answer.len() > MAX_KEPT_BYTES {
+        return Err(Violation(format!("{} bytes of rows; at most {MAX_KEPT_BYTES} are kept", answer.len())));
+    }
     let text = |value: Option<&[u8]>| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     row_bodies(answer).map(|body| RowValues::new(body)?.map(|value| Ok(text(value?))).collect()).collect()
 }

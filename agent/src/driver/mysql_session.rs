@@ -55,8 +55,8 @@ impl MysqlSession {
         future: impl Future<Output = Result<T, Trouble>>,
         timeout: Option<Duration>,
     ) -> Result<T, Stop> {
-        let longest_ns = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
-        let deadline_ns = longest_ns.map(|longest_ns| now_ns() + longest_ns);
+        let longest_ns = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let deadline_ns = longest_ns.map(|longest_ns| now_ns().saturating_add(longest_ns));
         let is_in_time = || deadline_ns.is_none_or(|deadline_ns| now_ns() < deadline_ns);
         let outcome = alone.wait(future, || !self.interrupter.is_interrupted() && is_in_time());
         if self.interrupter.is_interrupted() {

@@ -197,7 +197,7 @@ impl Driver {
         {
             let execution = self.execute(statement)?;
             count += 1;
-            elapsed_ns += execution.end_ns - execution.start_ns;
+            elapsed_ns += execution.end_ns.saturating_sub(execution.start_ns);
             let is_ok = execution.outcome == Outcome::Ok;
             executions.push(execution);
             if !is_ok {

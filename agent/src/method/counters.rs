@@ -211,20 +211,24 @@ fn tree(root: u32, stats: Vec<Stat>) -> Result<Vec<Stat>, Failure> {
     Ok(stats.into_iter().filter(|stat| members.contains(&stat.pid)).collect())
 }
 
+/// None if a summand is, or if the sum is no number that a kernel could mean.
+fn total(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    values.into_iter().try_fold(0_u64, |sum, value| sum.checked_add(value?))
+}
+
 /// With `ended_children`, what ended children left to their parents is added: right for whole trees only.
 fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
-    // One unknown summand makes the sum unknown.
-    let total = |of: &dyn Fn(&Stat) -> Option<u64>| stats.iter().map(of).sum::<Option<u64>>();
+    let of_all = |of: &dyn Fn(&Stat) -> Option<u64>| total(stats.iter().map(of));
     let with_children = |own: usize, children: usize, unit: u64| {
-        total(&|stat| {
+        of_all(&|stat| {
             let ended = if ended_children { stat.get(children)? } else { 0 };
-            Some((stat.get(own)? + ended) * unit)
+            stat.get(own)?.checked_add(ended)?.checked_mul(unit)
         })
     };
     let io: Vec<_> = stats.iter().map(|stat| fs::read_to_string(format!("/proc/{}/io", stat.pid)).ok()).collect();
-    let io_total = |key: &str| io.iter().map(|text| labelled(text.as_deref()?, key)).sum::<Option<u64>>();
+    let io_total = |key: &str| total(io.iter().map(|text| labelled(text.as_deref()?, key)));
     let threads: Vec<_> = stats.iter().map(|stat| Threads::read(stat.pid, units)).collect();
-    let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| threads.iter().map(of).sum::<Option<u64>>();
+    let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| total(threads.iter().map(of));
     Processes {
         count: stats.len() as u64,
         user_ns: with_children(field::USER, field::CHILDREN_USER, units.tick_ns),
@@ -240,7 +244,7 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
         run_ns: threads_total(&|threads| threads.run_ns),
         run_queue_wait_ns: threads_total(&|threads| threads.run_queue_wait_ns),
         block_io_wait_ns: threads_total(&|threads| threads.block_io_wait_ns),
-        rss_bytes: total(&|stat| Some(stat.get(field::RSS)? * units.page_bytes)),
+        rss_bytes: of_all(&|stat| stat.get(field::RSS)?.checked_mul(units.page_bytes)),
         each: None,
     }
 }
@@ -265,7 +269,7 @@ impl Threads {
         let of_each = |of: &dyn Fn(&Path) -> Option<u64>| {
             // A thread that has ended since it was listed adds nothing.
             let values = folders.iter().map(|folder| of(folder).or_else(|| (!folder.exists()).then_some(0)));
-            values.sum::<Option<u64>>().filter(|_| !folders.is_empty())
+            total(values).filter(|_| !folders.is_empty())
         };
         let status = |key: &str| of_each(&|folder| labelled(&fs::read_to_string(folder.join("status")).ok()?, key));
         let accounts_delays = fs::read_to_string(DELAY_ACCOUNTING).is_ok_and(|text| text.trim() == "1");
@@ -283,7 +287,7 @@ impl Threads {
             block_io_wait_ns: accounts_delays.then_some(()).and_then(|()| {
                 of_each(&|folder| {
                     let stat = Stat::parse(pid, &fs::read_to_string(folder.join("stat")).ok()?)?;
-                    Some(stat.get(field::BLOCK_IO_DELAY)? * units.tick_ns)
+                    stat.get(field::BLOCK_IO_DELAY)?.checked_mul(units.tick_ns)
                 })
             }),
         }
@@ -310,15 +314,28 @@ const KVM_EXITS: &str = "/sys/kernel/debug/kvm/exits";
 
 impl Machine {
     fn read(units: &Units) -> Self {
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let memory = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            kvm_exits: text(KVM_EXITS).trim().parse().ok(),
+            disk: disks(),
+            pressure: Pressure {
+                cpu_some_ns: pressure("cpu"),
+                memory_some_ns: pressure("memory"),
+                io_some_ns: pressure("io"),
+            },
+            ..Self::of_texts(units, &text("/proc/stat"), &text("/proc/vmstat"))
+        }
+    }
+
+    /// What these two files say.
+    fn of_texts(units: &Units, stat: &str, memory: &str) -> Self {
         let cpu: Vec<Option<u64>> = stat
             .lines()
             .find_map(|line| line.strip_prefix("cpu "))
             .map(|words| words.split_ascii_whitespace().map(|word| word.parse().ok()).collect())
             .unwrap_or_default();
-        let time = |column: usize| Some(cpu.get(column).copied()?? * units.tick_ns);
-        let major_faults = labelled(&memory, "pgmajfault ");
+        let time = |column: usize| cpu.get(column).copied()??.checked_mul(units.tick_ns);
+        let major_faults = labelled(memory, "pgmajfault ");
         Self {
             user_ns: time(0),
             nice_ns: time(1),
@@ -328,23 +345,26 @@ impl Machine {
             irq_ns: time(5),
             softirq_ns: time(6),
             steal_ns: time(7),
-            context_switches: labelled(&stat, "ctxt "),
-            forks: labelled(&stat, "processes "),
-            kvm_exits: fs::read_to_string(KVM_EXITS).ok().and_then(|text| text.trim().parse().ok()),
+            context_switches: labelled(stat, "ctxt "),
+            forks: labelled(stat, "processes "),
             // The kernel counts these two in KiB.
-            pages_in_bytes: labelled(&memory, "pgpgin ").map(|kib| kib * 1024),
-            pages_out_bytes: labelled(&memory, "pgpgout ").map(|kib| kib * 1024),
+            pages_in_bytes: labelled(memory, "pgpgin ").and_then(|kib| kib.checked_mul(1024)),
+            pages_out_bytes: labelled(memory, "pgpgout ").and_then(|kib| kib.checked_mul(1024)),
             // The kernel's number holds both kinds.
-            minor_faults: labelled(&memory, "pgfault ").zip(major_faults).map(|(all, major)| all.saturating_sub(major)),
+            minor_faults: labelled(memory, "pgfault ").zip(major_faults).map(|(all, major)| all.saturating_sub(major)),
             major_faults,
-            disk: disks(),
-            pressure: Pressure {
-                cpu_some_ns: pressure("cpu"),
-                memory_some_ns: pressure("memory"),
-                io_some_ns: pressure("io"),
-            },
+            ..Self::default()
         }
     }
+}
+
+/// What the kernel writes of its processes and of itself, in whatever file.
+pub(crate) fn read_texts(text: &str) {
+    let units = Units::of_kernel();
+    let stats: Vec<Stat> = text.lines().filter_map(|line| Stat::parse(u32::MAX, line)).collect();
+    let _ = sum(&stats, &units, true);
+    let _ = Machine::of_texts(&units, text, text);
+    let _ = (text.lines().filter_map(disk).count(), pressure_of(text));
 }
 
 fn disks() -> Option<BTreeMap<String, Disk>> {
@@ -362,15 +382,18 @@ fn disk(line: &str) -> Option<(String, Disk)> {
     let name = words.next()?.to_owned();
     let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
     let [reads, _, read_sectors, _, writes, _, written_sectors, _, _, io_ms, ..] = numbers[..] else { return None };
-    let (read_bytes, written_bytes) = (read_sectors * 512, written_sectors * 512);
-    Some((name, Disk { reads, read_bytes, writes, written_bytes, io_ns: io_ms * 1_000_000 }))
+    let (read_bytes, written_bytes) = (read_sectors.checked_mul(512)?, written_sectors.checked_mul(512)?);
+    Some((name, Disk { reads, read_bytes, writes, written_bytes, io_ns: io_ms.checked_mul(1_000_000)? }))
 }
 
 fn pressure(resource: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
+    pressure_of(&fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?)
+}
+
+fn pressure_of(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let microseconds: u64 = some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
-    Some(microseconds * 1000)
+    microseconds.checked_mul(1000)
 }
 
 #[cfg(test)]
@@ -400,6 +423,24 @@ mod tests {
         assert_eq!((tree.minor_faults, tree.major_faults, tree.rss_bytes), (Some(30), Some(3), Some(12 * 4096)));
         assert_eq!((tree.run_ns, tree.read_bytes, tree.voluntary_switches), (None, None, None));
         assert_eq!(sum(&stats, &units, false).user_ns, Some(30 * 10_000_000));
+    }
+
+    #[test]
+    fn numbers_that_no_kernel_means_are_unknown() {
+        let units = Units { tick_ns: 10_000_000, page_bytes: 4096 };
+        let most = u64::MAX;
+        let stat = Stat::parse(u32::MAX, &format!("7 (a) R{}", format!(" {}", most >> 1).repeat(45))).map(|_| ());
+        assert!(stat.is_none(), "a parent of more than 32 bits");
+        let text = format!("7 (a) R 3{}", format!(" {most}").repeat(45));
+        let stats = || Stat::parse(u32::MAX, &text).unwrap();
+        let summed = sum(&[stats(), stats()], &units, true);
+        assert_eq!((summed.user_ns, summed.rss_bytes, summed.minor_faults), (None, None, None));
+        let machine =
+            Machine::of_texts(&units, &format!("cpu  {most}\nctxt 5\n"), &format!("pgpgin {most}\npgpgout 1\n"));
+        assert_eq!((machine.user_ns, machine.context_switches, machine.pages_in_bytes), (None, Some(5), None));
+        assert_eq!(machine.pages_out_bytes, Some(1024));
+        assert!(disk(&format!("8 0 sda {}", format!("{most} ").repeat(17))).is_none());
+        assert_eq!((pressure_of(&format!("some total={most}")), pressure_of("some total=2")), (None, Some(2000)));
     }
 
     #[test]

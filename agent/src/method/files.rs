@@ -234,41 +234,53 @@ fn remove_one(folder: impl AsFd, name: &str) -> Result<(), Failure> {
 }
 
 /// Depth first, each directory opened relative to the one above and without following links: nothing that is moved or
-/// replaced meanwhile can lead elsewhere. A mount point ends it with an error.
+/// replaced meanwhile can lead elsewhere. A mount point ends it with an error. One descriptor is held, however deep the tree is.
 fn remove_tree(folder: &OwnedFd, name: &str, stream: &StreamHandle) -> Result<(), Failure> {
     struct Level {
-        directory: OwnedFd,
         name: String,
         entries: Vec<(String, bool)>,
+        /// The directory that it lies in.
+        above: (u64, u64),
     }
-    let enter = |above: &OwnedFd, name: &str| -> Result<Level, Failure> {
-        refuse_mount_point(above, name)?;
-        let directory = open_folder(above, name, OFlags::NOFOLLOW)?;
-        let entries = read_folder(&directory, name)?;
-        Ok(Level { directory, name: name.to_owned(), entries })
+    let enter = |above: &OwnedFd, name: String| -> Result<(OwnedFd, Level), Failure> {
+        let directory = open_folder(above, &name, OFlags::NOFOLLOW)?;
+        refuse_mount_point(&directory, &name)?;
+        let entries = read_folder(&directory, &name)?;
+        Ok((directory, Level { name, entries, above: identity(above)? }))
     };
     if !is_folder(folder, name)? {
         return remove_one(folder, name);
     }
-    let mut levels = vec![enter(folder, name)?];
+    let (mut here, level) = enter(folder, name.to_owned())?;
+    let mut levels = vec![level];
     while let Some(level) = levels.last_mut() {
         if stream.is_cancelled() {
             return Err(Failure::cancelled());
         }
         match level.entries.pop() {
             Some((name, true)) => {
-                let next = enter(&level.directory, &name)?;
+                let (inner, next) = enter(&here, name)?;
+                here = inner;
                 levels.push(next);
             }
-            Some((name, false)) => remove_one(&level.directory, &name)?,
+            Some((name, false)) => remove_one(&here, &name)?,
             None => {
-                let name = std::mem::take(&mut level.name);
+                here = open_folder(&here, "..", OFlags::empty())?;
+                if identity(&here)? != level.above {
+                    return Err(Failure::new(Code::Io, format!("{} was moved while it was removed", level.name)));
+                }
+                remove_one(&here, &level.name)?;
                 levels.pop();
-                remove_one(levels.last().map_or(folder, |above| &above.directory), &name)?;
             }
         }
     }
     Ok(())
+}
+
+/// Device and number of a directory.
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), Failure> {
+    let status = rustix::fs::fstat(directory).map_err(|error| Failure::io("fstat", error))?;
+    Ok((status.st_dev, status.st_ino))
 }
 
 fn is_folder(folder: &OwnedFd, name: &str) -> Result<bool, Failure> {
@@ -277,8 +289,9 @@ fn is_folder(folder: &OwnedFd, name: &str) -> Result<bool, Failure> {
     Ok(FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
-fn refuse_mount_point(folder: &OwnedFd, name: &str) -> Result<(), Failure> {
-    let status = rustix::fs::statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
+/// `name`: of the directory, for the message.
+fn refuse_mount_point(directory: &OwnedFd, name: &str) -> Result<(), Failure> {
+    let status = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let status = status.map_err(|error| Failure::io(format!("statx {name}"), error))?;
     if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
         return Err(Failure::bad_request(format!("{name} is a mount point: unmount it first")));

@@ -5,7 +5,7 @@ pub mod counters;
 mod files;
 mod ping;
 mod run;
-mod trace;
+pub(crate) mod trace;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -138,13 +138,10 @@ fn collect(folder: &Path) -> Result<Seen, Failure> {
     let mut seen = Seen { calls_traced: folder.join("events/syscalls").is_dir(), ..Seen::default() };
     for entry in fs::read_dir(folder.join("per_cpu")).map_err(refused)? {
         let stats = fs::read_to_string(entry.map_err(refused)?.path().join("stats")).map_err(refused)?;
-        seen.lost += stats.lines().filter_map(|line| line.strip_prefix("overrun: ")?.parse::<u64>().ok()).sum::<u64>();
+        let overruns = stats.lines().filter_map(|line| line.strip_prefix("overrun: ")?.parse().ok());
+        seen.lost = overruns.fold(seen.lost, u64::saturating_add);
     }
-    for line in String::from_utf8_lossy(&text).lines() {
-        if let Some(event) = Event::parse(line) {
-            seen.count(&event);
-        }
-    }
+    seen.read(&String::from_utf8_lossy(&text));
     for process in &mut seen.processes {
         process.kernel = is_kernel_thread(process.pid);
     }
@@ -156,7 +153,7 @@ fn collect(folder: &Path) -> Result<Seen, Failure> {
 
 /// What was traced: by process what it asked for, by device what was done.
 #[derive(Debug, Default, Serialize)]
-struct Seen {
+pub(crate) struct Seen {
     /// Events that the buffer was too small for.
     lost: u64,
     calls_traced: bool,
@@ -206,6 +203,11 @@ impl Device {
 }
 
 impl Seen {
+    /// The content of the file `trace`.
+    pub(crate) fn read(&mut self, text: &str) {
+        text.lines().filter_map(Event::parse).for_each(|event| self.count(&event));
+    }
+
     fn count(&mut self, event: &Event) {
         match &event.what {
             What::Call(call) => *self.process(event).calls.entry((*call).to_owned()).or_default() += 1,
@@ -213,7 +215,8 @@ impl Seen {
                 self.devices.entry(change.device.clone()).or_default();
                 let queued = self.process(event).queued.entry(change.device.clone()).or_default();
                 queued.writes += u64::from(change.writes());
-                queued.written_bytes += if change.writes() { change.sectors * 512 } else { 0 };
+                let bytes = if change.writes() { change.sectors.saturating_mul(512) } else { 0 };
+                queued.written_bytes = queued.written_bytes.saturating_add(bytes);
                 queued.flushes += u64::from(change.flushes());
             }
             What::Done(change) => {
@@ -382,7 +385,7 @@ mod tests {
 
     fn seen(text: &str) -> Seen {
         let mut seen = Seen::default();
-        text.lines().filter_map(Event::parse).for_each(|event| seen.count(&event));
+        seen.read(text);
         seen
     }
 
@@ -396,6 +399,13 @@ mod tests {
         assert_eq!(*queued("253:1"), Queued { writes: 1, written_bytes: 8192, flushes: 1 });
         let done = |device: &str| (seen.devices[device].writes_done, seen.devices[device].flushes_done);
         assert_eq!((done("254:0"), done("253:1")), ((1, 1), (1, 1)));
+    }
+
+    #[test]
+    fn sizes_beyond_all_numbers_are_the_largest() {
+        let line = " a-1 (2) [0] 1.5: block_bio_queue: 8,0 W 0 + 18446744073709551615 [a]\n";
+        let seen = seen(&line.repeat(2));
+        assert_eq!(seen.processes[0].queued["8:0"], Queued { writes: 2, written_bytes: u64::MAX, flushes: 0 });
     }
 
     #[test]

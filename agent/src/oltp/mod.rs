@@ -39,6 +39,10 @@ use tpcc::transactions::Acknowledged;
 const MAX_TERMINALS: usize = 10_000;
 const MAX_THREADS: usize = 256;
 const MAX_INTERVALS: u64 = 1_000_000;
+/// With its ramp-up.
+const MAX_WINDOW_NS: u64 = 24 * 3_600_000_000_000;
+/// In one window: each takes memory until it is served.
+const MAX_ARRIVALS: f64 = 1e8;
 
 /// Which rows and transactions.
 #[derive(Debug, Clone, Deserialize)]
@@ -125,6 +129,27 @@ struct WindowCommand {
     /// Arrivals in a second, of all terminals together; none is a closed loop.
     #[serde(default)]
     rate: Option<f64>,
+}
+
+impl WindowCommand {
+    /// Refuses what would take memory or time without end.
+    fn check(&self) -> Result<(), Failure> {
+        let Self { ramp_up_ns, window_ns, interval_ns, rate } = *self;
+        if window_ns == 0 || interval_ns == 0 || window_ns / interval_ns > MAX_INTERVALS {
+            return Err(Failure::bad_request("a window without length, or of too many intervals"));
+        }
+        let whole_ns = ramp_up_ns.saturating_add(window_ns);
+        if whole_ns > MAX_WINDOW_NS {
+            return Err(Failure::bad_request(format!("a window of {whole_ns} ns; at most {MAX_WINDOW_NS}")));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        if rate.is_some_and(|rate| !(rate > 0.0 && rate * whole_ns as f64 / 1e9 <= MAX_ARRIVALS)) {
+            return Err(Failure::bad_request(format!(
+                "a rate that is not positive, or of over {MAX_ARRIVALS} arrivals"
+            )));
+        }
+        Ok(())
+    }
 }
 
 pub fn oltp(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
@@ -240,13 +265,8 @@ impl Driver {
     }
 
     fn window(&self, asked: &WindowCommand) -> Result<Value, Failure> {
+        asked.check()?;
         let WindowCommand { ramp_up_ns, window_ns, interval_ns, rate } = *asked;
-        if window_ns == 0 || interval_ns == 0 || window_ns / interval_ns > MAX_INTERVALS {
-            return Err(Failure::bad_request("a window without length, or of too many intervals"));
-        }
-        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-            return Err(Failure::bad_request("a rate that is no positive number"));
-        }
         let number = self.windows.get();
         self.windows.set(number + 1);
         #[expect(clippy::cast_precision_loss, reason = "a few threads")]
@@ -358,4 +378,24 @@ fn work(
 
 fn too_long() -> Value {
     json!({"error": {"message": format!("the reply would be longer than {MAX_LINE_BYTES} bytes")}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_bounded() {
+        let second = 1_000_000_000;
+        let check = |ramp_up_ns, window_ns, interval_ns, rate| {
+            WindowCommand { ramp_up_ns, window_ns, interval_ns, rate }.check().is_ok()
+        };
+        assert!(check(second, 60 * second, second, None) && check(0, 60 * second, second, Some(1e6)));
+        assert!(check(0, second, second, Some(1e-300)));
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e7] {
+            assert!(!check(0, 60 * second, second, Some(rate)), "{rate}");
+        }
+        assert!(!check(u64::MAX, u64::MAX, u64::MAX, None) && !check(0, u64::MAX, u64::MAX, None));
+        assert!(!check(0, 0, 1, None) && !check(0, second, 0, None) && !check(0, second, 1, None));
+    }
 }

@@ -281,7 +281,8 @@ impl Thread<'_> {
         let shared = &self.shared;
         *shared.tally.borrow_mut() = Tally::new(self.kinds, window.intervals());
         let mut random = Random::new(&[window.seed]);
-        let first_ns = window.mean_gap_ns.map_or(u64::MAX, |mean| window.begin_ns + random.exponential_ns(mean));
+        let first_ns =
+            window.mean_gap_ns.map_or(u64::MAX, |mean| window.begin_ns.saturating_add(random.exponential_ns(mean)));
         *shared.arrivals.borrow_mut() =
             Arrivals { random, next_ns: first_ns, due: VecDeque::new(), idle: VecDeque::new() };
         shared.now_ns.set(now_ns());
@@ -326,7 +327,7 @@ impl Thread<'_> {
                 while arrivals.next_ns <= at_ns.min(window.end_ns - 1) {
                     let due_ns = arrivals.next_ns;
                     arrivals.due.push_back(due_ns);
-                    arrivals.next_ns = due_ns + arrivals.random.exponential_ns(mean_ns).max(1);
+                    arrivals.next_ns = due_ns.saturating_add(arrivals.random.exponential_ns(mean_ns).max(1));
                 }
                 if arrivals.due.is_empty() { None } else { arrivals.idle.pop_front() }
             };

@@ -8,7 +8,7 @@ use crate::clock;
 
 pub const MAX_STREAMS: u32 = 256;
 /// Below this not even a control message fits into a frame.
-const LEAST_PAYLOAD_BYTES: u32 = 4096;
+pub const LEAST_PAYLOAD_BYTES: u32 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

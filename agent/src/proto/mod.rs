@@ -3,7 +3,7 @@
 pub mod frame;
 pub mod hello;
 
-pub use frame::{Decoded, Frame, FrameReader, Header, Kind, Violation};
+pub use frame::{Decoded, Frame, FrameReader, HEADER_BYTES, Header, Kind, Violation};
 pub use hello::{Hello, Role};
 
 /// Largest payload of one frame.

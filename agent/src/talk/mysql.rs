@@ -9,7 +9,7 @@ use super::{Interaction, Target};
 use crate::clock::now_ns;
 use crate::talk::rows::{Held, Rows, strange};
 use crate::talk::statement::{Value, push_cents};
-use crate::talk::transport::{Slot, Transport};
+use crate::talk::transport::{MAX_ANSWER_BYTES, Slot, Transport};
 use crate::wire::Dialect;
 use crate::wire::blocking::Trouble;
 use crate::wire::mysql::{self, Body, Bound, Cell, Column, HEADER_BYTES, packet};
@@ -21,6 +21,8 @@ const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 const MORE_PROOF: u8 = 0xfe;
 const MAX_COLUMNS: u64 = 4096;
+/// Of one answer: as many as an answer of `PostgreSQL` can hold. A null needs no byte here, but a place.
+const MAX_VALUES: usize = MAX_ANSWER_BYTES / 4;
 
 pub struct Mysql {
     target: Rc<Target>,
@@ -198,7 +200,7 @@ impl Mysql {
     async fn read_answer(&mut self, form: Form) -> Result<u64, Trouble> {
         self.held.clear();
         self.columns.clear();
-        let mut affected = 0;
+        let mut affected: u64 = 0;
         loop {
             let (start, end, _) = self.packet().await?;
             let body = &self.transport.input()[start..end];
@@ -212,7 +214,7 @@ impl Mysql {
                 Some(&LOCAL_INFILE) => return Err(strange("a request for a file")),
                 _ => self.read_rows(start, end, form).await?,
             };
-            affected += done.affected;
+            affected = affected.saturating_add(done.affected);
             self.is_in_transaction = done.is_in_transaction;
             if !done.has_more {
                 return Ok(if self.columns.is_empty() { affected } else { self.rows_held() });
@@ -248,6 +250,9 @@ impl Mysql {
                 Some(&END) => return Ok(mysql::done(body)?),
                 Some(&ERROR) => return Err(Trouble::Server(mysql::server_error(body))),
                 _ if is_first && form != Form::Skipped => {
+                    if self.held.len() + self.columns.len() > MAX_VALUES {
+                        return Err(strange(&format!("an answer of more than {MAX_VALUES} values")));
+                    }
                     let origin = self.transport.input().as_ptr() as usize;
                     let held = &mut self.held;
                     let at = |bytes: &[u8]| {
@@ -299,18 +304,26 @@ impl Mysql {
 
     pub async fn command(&mut self, sql: &str) -> Result<(), Trouble> {
         self.transport.begin_answer();
-        mysql::push_query(self.transport.out(), sql);
-        self.transport.end_request();
+        self.queue_text(sql)?;
         self.transport.send(1).await?;
         self.read_answer(Form::Skipped).await.map(drop)
+    }
+
+    fn queue_text(&mut self, sql: &str) -> Result<(), Trouble> {
+        if sql.len() + 1 >= mysql::MAX_PACKET_BYTES {
+            let most = mysql::MAX_PACKET_BYTES - 2;
+            return Err(Trouble::BadRequest(format!("a statement of {} bytes; at most {most} are sent", sql.len())));
+        }
+        mysql::push_query(self.transport.out(), sql);
+        self.transport.end_request();
+        Ok(())
     }
 
     /// Runs SQL in the text form; the answer is that to its first statement with rows. When bytes passed is in `times`,
     /// also after an error.
     pub async fn text(&mut self, sql: &str, times: &mut Times) -> Result<TextAnswer, Trouble> {
         self.transport.begin_answer();
-        mysql::push_query(self.transport.out(), sql);
-        self.transport.end_request();
+        self.queue_text(sql)?;
         self.names.clear();
         times.start_ns = now_ns();
         let outcome = self.text_timed(times).await;
@@ -340,8 +353,7 @@ impl Mysql {
 
     pub async fn begin_load(&mut self, sql: &str) -> Result<(), Trouble> {
         self.transport.begin_answer();
-        mysql::push_query(self.transport.out(), sql);
-        self.transport.end_request();
+        self.queue_text(sql)?;
         self.transport.send(1).await?;
         let (start, end, sequence) = self.packet().await?;
         let body = &self.transport.input()[start..end];

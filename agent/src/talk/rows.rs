@@ -2,6 +2,9 @@
 
 use crate::wire::blocking::Trouble;
 
+/// No workload has longer texts; they go back to the server in other statements.
+const MAX_TEXT_BYTES: usize = 64 * 1024;
+
 /// A value: what it is, or where it lies in the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Held {
@@ -75,6 +78,9 @@ impl<'a> Rows<'a> {
     pub fn text_at(&self, column: usize, imitation: bool) -> Result<String, Trouble> {
         let bytes =
             if imitation { &b"imitated by nobody in a"[..] } else { self.bytes(0, column)?.unwrap_or_default() };
+        if bytes.len() > MAX_TEXT_BYTES {
+            return Err(strange(&format!("a text of {} bytes in column {column}", bytes.len())));
+        }
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
 

@@ -17,7 +17,7 @@ use crate::wire::blocking::Trouble;
 /// Least room for one `recv`.
 const READ_BYTES: usize = 16 * 1024;
 /// Longest answer to one pipeline that is kept.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+pub const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Told once: `Readiness` remembers it. Otherwise the kernel would look at each socket again before it lets the thread sleep.
 const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 

@@ -76,7 +76,7 @@ pub fn answer_after(work: Duration, address: &Address) -> Result<(), Failure> {
         thread::spawn(move || {
             let (mut memory, mut bytes) = (vec![1_u8; WALKED_BYTES], [0; BYTES]);
             while let Ok((_, count @ 1..)) = recv(&client, &mut bytes, RecvFlags::empty()) {
-                walk(&mut memory, now_ns() + work_ns);
+                walk(&mut memory, now_ns().saturating_add(work_ns));
                 if give(&client, count).is_err() {
                     break;
                 }
@@ -112,7 +112,7 @@ pub fn ask(address: &Address, connections: usize, duration: Duration) -> Result<
     }
     let mut exchanges = 0;
     let mut readable = Vec::with_capacity(EVENTS);
-    let end_ns = begin_ns + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX - begin_ns);
+    let end_ns = begin_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     while now_ns() < end_ns {
         circle.wait(&mut readable)?;
         for &descriptor in &readable {

@@ -22,10 +22,12 @@ pub use crate::address::Address;
 use crate::clock::now_ns;
 use crate::failure::{Code, Failure};
 
-/// How long a server may take to accept a connection and to answer each message of the start-up.
+/// How long a server may take to accept a connection, and then for the whole start-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server may take to give in after a cancel request, and to close its side after a goodbye.
 const GIVE_IN_TIMEOUT: Duration = Duration::from_secs(10);
+/// All that a server may say before its session is ready.
+const MAX_STARTUP_BYTES: usize = 1 << 20;
 /// Longest answer that is kept whole in memory.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
 /// Least room for one `recv`. The server sends in pieces of 8 KiB; a slow reader finds more.
@@ -211,7 +213,7 @@ impl AnswerBuffer {
             if self.filled >= MAX_ANSWER_BYTES {
                 return Err(Trouble::Lost(format!("the answer is longer than {MAX_ANSWER_BYTES} bytes")));
             }
-            self.bytes.resize(self.bytes.len() * 2, 0);
+            self.bytes.resize((self.bytes.len() * 2).min(MAX_ANSWER_BYTES + READ_BYTES), 0);
         }
         Ok(&mut self.bytes[self.filled..])
     }
@@ -239,6 +241,7 @@ impl Connection {
 
     fn log_in(&mut self, login: &Login, timeout: Duration) -> Result<(), Trouble> {
         self.set_socket_timeout(Some(timeout))?;
+        let deadline_ns = now_ns().saturating_add(nanoseconds(timeout));
         let mut startup = Startup::new(login);
         let mut out = BytesMut::new();
         startup.begin(&mut out)?;
@@ -256,6 +259,11 @@ impl Connection {
                     self.key = key;
                     return Ok(());
                 }
+            } else if self.buffer.filled > MAX_STARTUP_BYTES {
+                let text = format!("the server said more than {MAX_STARTUP_BYTES} bytes without being ready");
+                return Err(self.lost(&text));
+            } else if now_ns() >= deadline_ns {
+                return Err(Trouble::TimedOut);
             } else if self.receive()? == 0 {
                 return Err(self.lost("the server closed the connection while it was being opened"));
             }

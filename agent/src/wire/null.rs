@@ -318,6 +318,22 @@ enum Step {
     Done,
 }
 
+/// What a client says, as it comes in one piece and then in small ones.
+pub(crate) fn hear(bytes: &[u8]) {
+    for size in [bytes.len().max(1), 7] {
+        let (mut speech, mut kept, mut output) = (Speech::default(), Vec::new(), Vec::new());
+        for piece in bytes.chunks(size) {
+            kept.extend_from_slice(piece);
+            output.clear();
+            let (used, goes_on) = speech.hear(&kept, &mut output);
+            kept.drain(..used);
+            if !goes_on {
+                break;
+            }
+        }
+    }
+}
+
 /// The SQL text in a Parse body: what follows the statement's name.
 fn after_name(body: &[u8]) -> &[u8] {
     let end = body.iter().position(|&byte| byte == 0).map_or(body.len(), |end| end + 1);

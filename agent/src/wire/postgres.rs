@@ -24,6 +24,9 @@ pub const COPY_IN_RESPONSE: u8 = b'G';
 pub const ERROR_RESPONSE: u8 = b'E';
 pub const READY_FOR_QUERY: u8 = b'Z';
 
+/// A server chooses how often its password is hashed, and could keep us busy for hours; its own default is 4096.
+const MAX_SCRAM_ITERATIONS: u64 = 100_000;
+
 const TAG_BYTES: usize = 1;
 /// A tag and the length of the rest.
 pub const HEADER_BYTES: usize = 5;
@@ -312,6 +315,7 @@ impl<'a> Startup<'a> {
             }
             Some(Message::AuthenticationSaslContinue(challenge)) => {
                 let scram = self.scram.as_mut().ok_or_else(|| unexpected(tag))?;
+                check_iterations(challenge.data())?;
                 scram.update(challenge.data()).map_err(|error| StartupError::Authentication(error.to_string()))?;
                 frontend::sasl_response(scram.message(), out).map_err(|error| cannot_encode(&error))?;
             }
@@ -349,6 +353,19 @@ impl<'a> Startup<'a> {
             StartupError::Authentication(format!("the server asks for a password of user {:?}", self.login.user))
         })
     }
+}
+
+/// RFC 5802, section 5.1: `i=` and a number, among attributes between commas. What is no number is not ours to refuse.
+fn check_iterations(challenge: &[u8]) -> Result<(), StartupError> {
+    let attributes = challenge.split(|&byte| byte == b',').filter_map(|attribute| attribute.strip_prefix(b"i="));
+    for asked in attributes.filter_map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok()) {
+        if asked > MAX_SCRAM_ITERATIONS {
+            let most = MAX_SCRAM_ITERATIONS;
+            let text = format!("the server wants the password hashed {asked} times; at most {most} times are taken");
+            return Err(StartupError::Authentication(text));
+        }
+    }
+    Ok(())
 }
 
 fn unexpected(tag: u8) -> Violation {
@@ -486,6 +503,22 @@ mod tests {
         startup.receive(b'R', challenge.as_bytes(), &mut out).unwrap();
         let forged = b"\0\0\0\x0cv=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
         assert!(matches!(startup.receive(b'R', forged, &mut out), Err(StartupError::Authentication(_))));
+    }
+
+    #[test]
+    fn a_server_cannot_have_its_password_hashed_for_hours() {
+        let login = login(Some("secret"));
+        let mut startup = Startup::new(&login);
+        let mut out = BytesMut::new();
+        startup.receive(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0", &mut out).unwrap();
+        let sent = String::from_utf8_lossy(&out).into_owned();
+        let nonce = sent.rsplit("r=").next().unwrap();
+        let challenge = format!("\0\0\0\x0br={nonce}x,s=QSXCR+Q6sek8bf92,i=4294967295");
+        let StartupError::Authentication(text) = startup.receive(b'R', challenge.as_bytes(), &mut out).unwrap_err()
+        else {
+            panic!("not for its password")
+        };
+        assert!(text.contains("4294967295 times"), "{text}");
     }
 
     proptest! {

@@ -13,24 +13,26 @@ They only break a hang; no clock of Python ever becomes a number.
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
 from typing import Final, Protocol, runtime_checkable
 
+from dbtoll.channel.answers import RESULTS, check
 from dbtoll.channel.frames import (
+    CREDIT_MAX_BYTES,
     MAX_PAYLOAD_BYTES,
     Decoder,
     Encoder,
     Frame,
     FrameError,
     Kind,
+    json_object,
     json_payload,
 )
 from dbtoll.channel.hello import WINDOW_BYTES, agent_hello, controller_hello
-from dbtoll.channel.kept import Head, Tail
+from dbtoll.channel.kept import Head, Tail, said
 from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN, Piece, Sink, Stream, again
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
 from dbtoll.interfaces import ByteStream, Killable
@@ -239,11 +241,14 @@ class Channel:
             self._raise_failure()
 
     def _unanswered(self, timeout_s: float) -> ChannelError:
-        said = self.line.last_words() if isinstance(self.line, Explaining) else ""
+        words = self._last_words()
         return ChannelError(
-            f"no agent answered on the line to {self.name} within {timeout_s:g} s" + (f" ({said})" if said else ""),
+            f"no agent answered on the line to {self.name} within {timeout_s:g} s" + (f" ({words})" if words else ""),
             "look whether dbtoll-agent was started at the other end of that line",
         )
+
+    def _last_words(self) -> str:
+        return said(self.line.last_words()) if isinstance(self.line, Explaining) else ""
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -260,9 +265,9 @@ class Channel:
             stream.on_closed(None, self._failure)
 
     def _broken(self, reason: str, mend: str = "") -> ChannelError:
-        said = "" if self._closing or not isinstance(self.line, Explaining) else self.line.last_words()
-        if said and said != reason:
-            reason = f"{reason} ({said})"
+        words = "" if self._closing else self._last_words()
+        if words and words != reason:
+            reason = f"{reason} ({words})"
         return ChannelError(f"the line to {self.name} broke: {reason}", mend or _BROKEN_MEND)
 
     def _broken_by(self, error: Exception) -> ChannelError:
@@ -272,8 +277,12 @@ class Channel:
 
     def _run_errands(self) -> None:
         while (errand := self._errands.get()) is not None:
-            with contextlib.suppress(ChannelError):  # the line broke; whoever waits on it is told
+            try:
                 errand()
+            except ChannelError:
+                pass  # the line broke; whoever waits on it is told
+            except Exception as error:  # as in the reader's thread
+                self._fail(self._broken_by(error))
 
     # --- the reader's thread ---
 
@@ -293,7 +302,7 @@ class Channel:
         except FrameError as violation:
             self._say_goodbye(violation)
             self._fail(self._broken(violation.message, violation.mend))
-        except (OSError, ValueError, DbtollError) as error:
+        except Exception as error:  # whatever it is: without this thread everybody would wait for ever
             self._fail(self._broken_by(error))
 
     def _say_goodbye(self, violation: FrameError) -> None:
@@ -323,6 +332,8 @@ class Channel:
                 raise FrameError("protocol", "CREDIT for a line that needs none")
             with self._state:
                 self._line_credit += frame.credit()
+                if self._line_credit > CREDIT_MAX_BYTES:
+                    raise FrameError("protocol", f"credit beyond {CREDIT_MAX_BYTES} bytes for the line")
                 self._state.notify_all()
         elif frame.kind in (Kind.HELLO, Kind.OPEN):
             raise FrameError("protocol", f"{frame.kind.name} from an agent that has said hello")
@@ -344,6 +355,8 @@ class Channel:
             result, error = None, None
             if frame.kind is Kind.END:
                 result = frame.json()
+                if (shape := RESULTS.get(stream.method)) is not None:
+                    check(result, shape, f"the answer to `{stream.method}`")
             else:
                 code, message, detail = _failure_of(frame)
                 error = AgentFailure(code, f"{self.name}: `{stream.method}` failed: {message}", detail)
@@ -355,13 +368,7 @@ class Channel:
 
 def control_message(payload: bytes) -> Json:
     """A message on channel 2. Raises FrameError."""
-    try:
-        message = json.loads(payload)
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        raise FrameError("protocol", "a control message that is not a JSON object")
-    return message
+    return json_object(payload, "a control message")
 
 
 def _join(thread: threading.Thread, timeout_s: float) -> None:
@@ -373,9 +380,9 @@ def _failure_of(frame: Frame) -> tuple[str, str, Json]:
     """Code, message and detail of an ERROR. Raises FrameError."""
     value = frame.json()
     code, message, detail = value.get("code"), value.get("message"), value.get("detail") or {}
-    if code not in CODES or not isinstance(message, str) or not isinstance(detail, dict):
+    if not isinstance(code, str) or code not in CODES or not isinstance(message, str) or not isinstance(detail, dict):
         raise FrameError("protocol", "an ERROR without a known code or without a message")
-    return code, message, detail
+    return code, said(message), detail
 
 
 def _mend_of(code: str) -> str:

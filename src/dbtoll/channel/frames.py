@@ -10,7 +10,9 @@ import struct
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from dbtoll.errors import ChannelError
 from dbtoll.model import Json
@@ -20,6 +22,8 @@ SYNC: Final = b"dbtl"
 MAX_PAYLOAD_BYTES: Final = 262_144
 MAX_SKIPPED_BYTES: Final = 65_536
 CREDIT_MAX_BYTES: Final = (1 << 31) - 1
+DEPTH_MAX: Final = 64
+"""Of objects and lists in each other: what is read is written again elsewhere, where there is less room for recursion."""
 
 _HEADER: Final = struct.Struct("<4sBBHIIII")
 HEADER_BYTES: Final = _HEADER.size
@@ -59,18 +63,36 @@ class Frame:
 
     def json(self) -> Json:
         """The payload as the JSON object that it must be."""
-        try:
-            value = json.loads(self.payload)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise FrameError("protocol", f"the payload of {self.kind.name} is not a JSON object")
-        return value
+        return json_object(self.payload, f"the payload of {self.kind.name}")
 
     def credit(self) -> int:
         """The payload of CREDIT."""
         (granted,) = _CREDIT.unpack(self.payload)
         return int(granted)
+
+
+def json_object(data: bytes, what: str) -> Json:
+    """``data`` as the JSON object that ``what`` must be: UTF-8, finite numbers, at most DEPTH_MAX deep. Raises FrameError."""
+    try:
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise FrameError("protocol", f"{what} is not a JSON object")
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+        raise FrameError("protocol", f"{what} is nested more than {DEPTH_MAX} deep")
+    return value
+
+
+def _depth(value: Json) -> int:
+    """Of containers in each other; no more than one beyond DEPTH_MAX is looked at."""
+    depth = 0
+    level: list[Json | list[Any]] = [value]
+    while level and depth <= DEPTH_MAX:
+        depth += 1
+        inner = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
+        level = [child for child in inner if isinstance(child, (dict, list))]
+    return depth
 
 
 def credit_payload(granted_bytes: int) -> bytes:

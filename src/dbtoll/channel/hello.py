@@ -8,12 +8,16 @@ from typing import Final
 
 import dbtoll
 from dbtoll.channel.frames import CREDIT_MAX_BYTES, MAX_PAYLOAD_BYTES, VERSION, Frame, FrameError
+from dbtoll.channel.kept import said
 from dbtoll.model import Json
 
 WINDOW_BYTES: Final = 1 << 20
 MAX_STREAMS: Final = 256
 _LEAST_BYTES: Final = 4096
 """The least payload and window that make sense."""
+
+_TEXT_MAX: Final = 100
+"""Characters of a version, of an architecture."""
 
 _TYPES: Final[dict[str, type]] = {
     "magic": str,
@@ -53,12 +57,15 @@ def agent_hello(frame: Frame) -> Json:
     """The agent's HELLO, checked. Unknown keys stay in it. Raises FrameError."""
     hello = frame.json()
     _check(hello, _TYPES, "")
+    for key in ("build", "architecture"):
+        if len(hello[key]) > _TEXT_MAX:
+            raise FrameError("protocol", f"HELLO: {key} has {len(hello[key])} characters")
     if hello["magic"] != "dbtoll":
         raise FrameError("protocol", "HELLO without the magic word: the other side is not dbtoll")
     if hello["role"] != "agent":
         raise FrameError(
             "protocol",
-            f"HELLO from another {hello['role']}, not from an agent",
+            f"HELLO from another {said(hello['role'][:40])}, not from an agent",
             "a line that echoes sends back what was written: make the terminal raw",
         )
     if hello["protocol"] != VERSION:

@@ -1,9 +1,11 @@
-"""What is kept of a program's output: the beginning or the end, within a bound."""
+"""What is kept of a program's output: the beginning or the end, within a bound, however small the pieces are."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+
+SAID_MAX = 2000
+"""Characters of what others said that an error quotes."""
 
 
 class Tail:
@@ -11,28 +13,29 @@ class Tail:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._pieces: deque[bytes] = deque()
-        self._kept_bytes = 0
+        self._kept = bytearray()
         self._dropped_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, payload: bytes) -> None:
         """More bytes."""
         with self._lock:
-            self._pieces.append(payload)
-            self._kept_bytes += len(payload)
-            while self._kept_bytes - len(self._pieces[0]) >= self._limit_bytes:
-                dropped = len(self._pieces.popleft())
-                self._kept_bytes -= dropped
-                self._dropped_bytes += dropped
+            self._kept += payload
+            if len(self._kept) > 2 * self._limit_bytes:  # not each time: what is left has to be moved
+                self._cut()
 
     def content(self) -> bytes:
         """What was kept; a first line says how much was not."""
         with self._lock:
-            kept = b"".join(self._pieces)
-            dropped = self._dropped_bytes + max(0, len(kept) - self._limit_bytes)
+            self._cut()
+            kept, dropped = bytes(self._kept), self._dropped_bytes
         note = f"[{dropped} bytes before this were not kept]\n".encode() if dropped else b""
-        return note + kept[-self._limit_bytes :]
+        return note + kept
+
+    def _cut(self) -> None:
+        beyond = max(0, len(self._kept) - self._limit_bytes)
+        del self._kept[:beyond]
+        self._dropped_bytes += beyond
 
 
 class Head:
@@ -41,14 +44,22 @@ class Head:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.seen_bytes = 0
-        self._pieces: list[bytes] = []
+        self._kept = bytearray()
 
     def take(self, payload: bytes) -> None:
         """More bytes."""
-        if self.seen_bytes < self.limit_bytes:
-            self._pieces.append(payload)
+        self._kept += payload[: self.limit_bytes - len(self._kept)]
         self.seen_bytes += len(payload)
 
     def content(self) -> bytes:
         """What was kept."""
-        return b"".join(self._pieces)[: self.limit_bytes]
+        return bytes(self._kept)
+
+
+def said(text: str) -> str:
+    """What another machine said, as part of an error: no longer than SAID_MAX, and without what a terminal would obey."""
+    plain = "".join(
+        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
+        for letter in text[:SAID_MAX]
+    )
+    return plain if len(text) <= SAID_MAX and len(plain) <= SAID_MAX else plain[: SAID_MAX - 1] + "…"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Final
+from typing import Any, Final
 
+from dbtoll.channel.answers import DriverError, check
 from dbtoll.channel.client import MAIN, Channel
-from dbtoll.channel.frames import json_payload
+from dbtoll.channel.frames import FrameError, json_object, json_payload
+from dbtoll.channel.kept import said
 from dbtoll.errors import ChannelError, EngineError
 from dbtoll.interfaces import Stamped
 from dbtoll.model import Json
@@ -25,8 +26,9 @@ class JsonLines:
         self._buffer = bytearray()
         self._stream = channel.open(method, parameters)
 
-    def ask(self, command: Json, timeout_s: float) -> Json:
-        """The reply. Raises EngineError for the server's own error, ChannelError without a reply in time."""
+    def ask(self, command: Json, timeout_s: float, shape: Any = None) -> Json:
+        """The reply, which is of ``shape`` (None: any object). Raises EngineError for the server's own error, ChannelError without
+        a reply in time."""
         until = time.monotonic() + timeout_s
         line = json_payload(command) + b"\n"
         if len(line) > LINE_MAX_BYTES:
@@ -35,14 +37,22 @@ class JsonLines:
             )
         if not self._stream.write(line, until):
             raise self.strange("the load driver has ended")
-        return self.reply(until)
+        return self.reply(until, shape)
 
-    def reply(self, until: float) -> Json:
+    def reply(self, until: float, shape: Any = None) -> Json:
         """The next reply, which nobody may have asked for. Errors as `ask`."""
-        reply = self._read_line(until)
-        if (error := reply.get("error")) is not None:
-            state = error.get("sqlstate") or "no SQLSTATE"
-            raise EngineError(f"the server on {self._channel.name} refused: {error.get('message')} ({state})")
+        line = self._read_line(until)
+        try:
+            reply = json_object(line, "a reply")
+            if (error := reply.get("error")) is not None:
+                check(error, DriverError, "an error")
+            elif shape is not None:
+                check(reply, shape, "a reply")
+        except FrameError as violation:
+            raise self.strange(violation.message) from None
+        if error is not None:
+            state = said(error.get("sqlstate") or "no SQLSTATE")
+            raise EngineError(f"the server on {self._channel.name} refused: {said(error['message'])} ({state})")
         return reply
 
     def bracket(self) -> tuple[int | None, int | None]:
@@ -68,7 +78,7 @@ class JsonLines:
             f"the load driver on {self._channel.name}: {what}", "run again; if it repeats, it is a defect"
         )
 
-    def _read_line(self, until: float) -> Json:
+    def _read_line(self, until: float) -> bytes:
         searched = 0
         while (newline := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -81,10 +91,4 @@ class JsonLines:
                 self._buffer += piece.payload
         line = bytes(self._buffer[:newline])
         del self._buffer[: newline + 1]
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise self.strange("an answer that is not a JSON object")
-        return value
+        return line

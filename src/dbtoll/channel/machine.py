@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from dbtoll.channel.answers import Progress, Started, check
 from dbtoll.channel.client import CALL_TIMEOUT_S, CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail, control_message
+from dbtoll.channel.kept import said
 from dbtoll.channel.machine_facts import read_facts
 from dbtoll.channel.relay import RelayStream
 from dbtoll.channel.session import SerialSession
@@ -77,10 +79,11 @@ class AgentProcess:
         self._stream = channel.open("run", parameters, sinks={MAIN: self._log.take, ERROR_OUTPUT: self._log.take})
         self._stream.end_input()
         first = self._stream.receive(time.monotonic() + CALL_TIMEOUT_S)
-        pid = None if first is None else control_message(first.payload).get("pid")
-        if not isinstance(pid, int):
+        if first is None:
             raise ChannelError(f"the agent on {channel.name} started {argv[0]} without telling its number")
-        self.pid = pid
+        started = control_message(first.payload)
+        check(started, Started, f"{channel.name}: the first message of `run`")
+        self.pid: int = started["pid"]
 
     def running(self) -> bool:
         """Whether it has not ended yet."""
@@ -273,7 +276,14 @@ class AgentMachine:
         ``progress`` gets its control messages and ``data`` its DATA, both in the caller's thread; while they block, the
         agent is held back by its credit.
         """
-        heard = None if progress is None else lambda payload: progress(control_message(payload))
+
+        def hear(payload: bytes) -> None:
+            message = control_message(payload)
+            check(message, Progress, f"{self.name}: the progress of `{method}`")
+            assert progress is not None
+            progress(message)
+
+        heard = None if progress is None else hear
         return self.channel.call(method, parameters, on_data=data, on_control=heard, timeout_s=timeout_s)
 
     def hello(self) -> Json:
@@ -324,7 +334,7 @@ def _failure_text(name: str, completed: Completed) -> str:
 
 def _last_lines(output: bytes) -> str:
     text = output.decode(errors="replace").strip()
-    return ": " + "\n".join(text.splitlines()[-5:])[-1000:] if text else ""
+    return ": " + said("\n".join(text.splitlines()[-5:])[-1000:]) if text else ""
 
 
 def _ignore(payload: bytes) -> None:

@@ -15,6 +15,9 @@ Names = Callable[[str], Sequence[str]]
 
 VULNERABILITIES: Final = "/sys/devices/system/cpu/vulnerabilities"
 
+_VALUE_MAX: Final = 16_384
+"""Characters of one fact; a processor's flags are some thousands."""
+
 _AT_PAGESZ: Final = 6
 """Key of the page size in the auxiliary vector (getauxval(3))."""
 
@@ -59,6 +62,8 @@ def read_facts(hello: Json, get: Get, names: Names) -> Json:
             facts[name] = read(get)
         except (_MissingError, AgentFailure) as reason:
             facts[name], missing[name] = None, reason.args[0]
+        except (ValueError, LookupError, ArithmeticError, struct.error):  # what is there is no kernel's
+            facts[name], missing[name] = None, "what the machine shows of it is not understood"
     facts["missing"] = missing
     return facts
 
@@ -68,7 +73,13 @@ def _text(get: Get, path: str) -> str:
 
 
 def _line(get: Get, path: str) -> str:
-    return _text(get, path).strip()
+    return _short(_text(get, path).strip(), path)
+
+
+def _short(value: str, path: str) -> str:
+    if len(value) > _VALUE_MAX:
+        raise _MissingError(f"{path} says {len(value)} characters")
+    return value
 
 
 def _field(get: Get, path: str, *names: str) -> str:
@@ -77,7 +88,7 @@ def _field(get: Get, path: str, *names: str) -> str:
     for name in names:
         for key, _, value in lines:
             if key.strip() == name:
-                return value.strip()
+                return _short(value.strip(), path)
     raise _MissingError(f"{path} has no line {names[0]}")
 
 

@@ -82,8 +82,16 @@ class PipeStream:
             code = self._process.wait(2.0)
         except subprocess.TimeoutExpired:
             return ""
-        end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        end = f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 400))
         words = self._errors.read().decode(errors="replace").strip()
         return f"{end}; {words}" if words else end
+
+
+def _signal_name(number: int) -> str:
+    """A real-time signal has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

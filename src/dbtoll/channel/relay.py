@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Final, Self
+from typing import Final, NotRequired, Self, TypedDict
 
+from dbtoll.channel.answers import Count, check
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, Channel, Stream, Tail, control_message
 from dbtoll.errors import ChannelError, DbtollError
 from dbtoll.interfaces import Stamped
@@ -23,6 +24,14 @@ _STALLED_S: Final = 120.0
 
 _CLOSE_S: Final = 30.0
 """What an agent may take to end everything it started; then it is killed."""
+
+
+class _Stamp(TypedDict):
+    """Or the first message of ``run``."""
+
+    at_ns: Count
+    written_bytes: NotRequired[Count]
+    read_bytes: NotRequired[Count]
 
 
 class Passages:
@@ -161,10 +170,10 @@ class RelayStream:
 
     def _on_control(self, payload: bytes) -> None:
         message = control_message(payload)
-        at_ns = message.get("at_ns")
+        check(message, _Stamp, "a stamp")
         for key, passages in (("written_bytes", self._written), ("read_bytes", self._read)):
-            if isinstance(count := message.get(key), int) and isinstance(at_ns, int):
-                passages.add(count, at_ns)
+            if key in message:
+                passages.add(message[key], message["at_ns"])
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
+from dbtoll.channel.answers import Counters, Queried, Visit
 from dbtoll.channel.client import Channel
+from dbtoll.channel.kept import said
 from dbtoll.channel.lines import SLACK_S, JsonLines
 from dbtoll.model import Address, AnswerReference, Execution, Json, Pace, Statement, VisitReply
 
@@ -18,6 +21,9 @@ of what a switch costs stays in the first timed execution, in every arm.
 
 QUERY_TIMEOUT_S: Final = 300.0
 """Plans, counters, a checkpoint: within seconds where the server lives; a round shall not wait for a dead one for hours."""
+
+
+_EXECUTION: Final = tuple(field.name for field in fields(Execution))
 
 
 class SerialSession:
@@ -60,26 +66,26 @@ class SerialSession:
         }
         # A statement may run into its timeout, and be asked for once more before its dwell is over.
         longest_ns = sum((1 + least) * pace.statement_timeout_ns + pace.dwell_ns for _ in statements)
-        reply = self._lines.ask(command, SLACK_S + (pace.lead_in_ns + longest_ns) / 1e9)
+        reply = self._lines.ask(command, SLACK_S + (pace.lead_in_ns + longest_ns) / 1e9, Visit)
         host_start_ns, host_end_ns = self._lines.bracket()
-        try:
-            return VisitReply(
-                start_ns=reply["start_ns"],
-                end_ns=reply["end_ns"],
-                executions=tuple(Execution(**execution) for execution in reply["executions"]),
-                lead_in=reply["lead_in"],
-                counters=reply["counters"],
-                host_start_ns=host_start_ns,
-                host_end_ns=host_end_ns,
-            )
-        except (KeyError, TypeError) as error:
-            raise self._lines.strange(f"a visit was answered without {error}") from None
+        executions = tuple(Execution(**{key: told.get(key) for key in _EXECUTION}) for told in reply["executions"])
+        if any(each.end_ns < each.start_ns for each in executions):
+            raise self._lines.strange("an execution that ended before it began")
+        if unasked := {each.statement for each in executions} - {each.query for each in statements}:
+            raise self._lines.strange(f"an execution of {said(min(unasked))}, which was not asked for")
+        return VisitReply(
+            start_ns=reply["start_ns"],
+            end_ns=reply["end_ns"],
+            executions=executions,
+            lead_in=reply["lead_in"],
+            counters=reply["counters"],
+            host_start_ns=host_start_ns,
+            host_end_ns=host_end_ns,
+        )
 
     def query(self, sql: str, *, timeout_s: float = QUERY_TIMEOUT_S) -> list[list[str | None]]:
         """Rows of text, untimed. Raises EngineError with SQLSTATE and message, ChannelError after ``timeout_s``."""
-        rows = self._lines.ask({"command": "query", "sql": sql}, timeout_s).get("rows")
-        if not isinstance(rows, list):
-            raise self._lines.strange("a query was answered without rows")
+        rows: list[list[str | None]] = self._lines.ask({"command": "query", "sql": sql}, timeout_s, Queried)["rows"]
         return rows
 
     def connect(self) -> None:
@@ -92,7 +98,7 @@ class SerialSession:
 
     def counters(self, **parameters: Any) -> Json:
         """As Machine.counters, in order with the other commands."""
-        return self._lines.ask({"command": "counters", **parameters}, SLACK_S)
+        return self._lines.ask({"command": "counters", **parameters}, SLACK_S, Counters)
 
     def close(self) -> None:
         """Disconnect and end the driver. Also after a failure, also twice."""

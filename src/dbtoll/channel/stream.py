@@ -20,6 +20,9 @@ MAIN: Final = 0
 ERROR_OUTPUT: Final = 1
 CONTROL: Final = 2
 
+WAITING_MAX: Final = 1 << 16
+"""DATA frames of one stream that nobody has taken yet; each takes far more than its bytes."""
+
 Sink = Callable[[bytes], None]
 
 
@@ -155,6 +158,10 @@ class Stream:
                 raise FrameError("protocol", f"more DATA than credit on stream {self.number} (`{self.method}`)")
             sink = self._sinks.get(frame.channel)
             if sink is None:
+                if len(self._inbox) >= WAITING_MAX:
+                    raise FrameError(
+                        "protocol", f"{WAITING_MAX} DATA frames wait on stream {self.number} (`{self.method}`)"
+                    )
                 self._inbox.append(Piece(frame.channel, frame.payload, frame.end_count))
                 self._changed.notify_all()
         if sink is not None:

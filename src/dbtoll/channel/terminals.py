@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from dbtoll.channel.answers import Window
 from dbtoll.channel.client import Channel
 from dbtoll.channel.lines import SLACK_S, JsonLines
 from dbtoll.model import Address, Json, WindowReply
@@ -33,11 +34,9 @@ class AgentTerminals:
             "interval_ns": max(window_ns // INTERVALS, 1),
             "rate": rate,
         }
-        reply = self._lines.ask(command, SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9)
+        reply = self._lines.ask(command, SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9, Window)
         host_start_ns, host_end_ns = self._lines.bracket()
-        times = {name: reply.pop(name, None) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
-        if None in times.values():
-            raise self._lines.strange("a window was answered without its times")
+        times = {name: reply.pop(name) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
         return WindowReply(**times, counts=reply, host_start_ns=host_start_ns, host_end_ns=host_end_ns)
 
     def close(self) -> None:

@@ -383,7 +383,8 @@ async fn new_order(
     c.queue(id::INSERT_NEW_ORDER, &[o, d, w]);
     let mut total = 0;
     for (number, (line, stock)) in (1..).zip(lines.iter().zip(&stocks)) {
-        let left = stock.quantity - line.quantity;
+        // Saturating and wrapping: a server may answer with any number.
+        let left = stock.quantity.saturating_sub(line.quantity);
         let quantity = if left >= 10 { left } else { left + 91 };
         let remote = i32::from(line.supplier != warehouse);
         let (supplier, item) = (Value::Int(line.supplier), Value::Int(line.item));
@@ -391,15 +392,16 @@ async fn new_order(
             id::UPDATE_STOCK,
             &[Value::Int(quantity), Value::Int(line.quantity), Value::Int(remote), supplier, item],
         );
-        let amount = stock.price * i64::from(line.quantity);
-        total += amount;
+        let amount = stock.price.saturating_mul(i64::from(line.quantity));
+        total = amount.saturating_add(total);
         let info = Value::Text(&stock.district_info);
         let values =
             [o, d, w, Value::Int(number), item, supplier, Value::Int(line.quantity), Value::Cents(amount), info];
         c.queue(id::INSERT_LINE, &values);
     }
     // What the terminal would show (clause 2.4.3.4).
-    std::hint::black_box(total * (10_000 - discount) / 10_000 * (10_000 + tax + district_tax) / 10_000);
+    let factors = [10_000_i64.wrapping_sub(discount), tax.wrapping_add(district_tax).wrapping_add(10_000)];
+    std::hint::black_box(factors.iter().fold(total, |sum, factor| sum.wrapping_mul(*factor) / 10_000));
     commit(c, committing, 2 + 2 * lines.len()).await
 }
 
@@ -532,7 +534,7 @@ async fn stock_level(
     c.queue(id::NEXT_ORDER, &[w, d]);
     c.answer().await?;
     let next = c.answer().await?.int_at(0, imitation)?;
-    c.queue(id::LOW_STOCK, &[w, d, Value::Int(next - LAST), Value::Int(next), Value::Int(threshold)]);
+    c.queue(id::LOW_STOCK, &[w, d, Value::Int(next.saturating_sub(LAST)), Value::Int(next), Value::Int(threshold)]);
     commit(c, committing, 1).await
 }
 
