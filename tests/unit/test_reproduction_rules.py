@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dbtoll.analysis.published import minhas2008
@@ -163,6 +164,7 @@ def test_every_verdict_has_a_rule_and_an_interval(tmp_path: Path) -> None:
     reads = cold(tmp_path, query_effects=effects, counts=counted(iowait=0.78, around=ahead))
     parts = Parts(warm, reads)
     found = {name: rule(parts) for name, rule in CLAIMS.items()}
+    assert msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Judged]) == found
     for judged in found.values():
         for each in (judged.direction, judged.size):
             assert each is None or each.rule

@@ -88,11 +88,6 @@ class Interval:
         """``+0.3 % (−0.8 … 1.4)``"""
         return f"{self.value} ({self.bounds})" if self.bounds else self.value
 
-    @property
-    def inside(self) -> str:
-        """``(+0.3 %, −0.8 … 1.4)``: behind a verdict that does not itself name the figure."""
-        return f"({self.value}, {self.bounds})" if self.bounds else f"({self.value})"
-
 
 _COST_LEAST = 1e-300
 """Of a bound that says nothing: its inverse is still a number."""

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats as distributions
 
 from dbtoll.analysis import compare, published, stats
-from dbtoll.analysis.published import Row, percent_geomean, table
+from dbtoll.analysis.published import Row, column, percent_geomean, table
 from dbtoll.analysis.reproduction.parts import ONE, OWN, Counted, Part, Parts
 from dbtoll.analysis.shape import Comparison, Contrast, fractions
 from dbtoll.model import Verdict
@@ -129,10 +129,6 @@ def _unknown(direction: str | None, size: str | None, why: str, outcome: Outcome
 Scale = Callable[[float], float]
 
 
-def _same(value: float) -> float:
-    return value
-
-
 def _over_rounds(
     part: Part, name: str, unit: Unit, values: Sequence[float], scale: Scale, of_many: int = 1
 ) -> Figure | None:
@@ -211,11 +207,6 @@ def _every(figures: Iterable[Figure | None]) -> list[Figure] | None:
     return known if known and len(known) == len(found) else None
 
 
-def _percents(name: str, column: str) -> dict[str, float]:
-    """Of a published table, by query, as fractions."""
-    return {row["query"]: float(row[column]) / 100 for row in table(f"minhas2008/{name}")}
-
-
 def _geomean_of(name: str, queries: Sequence[str]) -> float:
     return percent_geomean(published.minhas2008(name, queries), "xen", "base") / 100
 
@@ -238,7 +229,7 @@ def _every_query_is_slower(parts: Parts) -> Judged:
     figures, found = _queries(parts.warm), parts.warm.queries(OWN)
     if figures is None:
         return _unknown(rule, size, "not every query has a figure")
-    printed = sorted(_percents("table1_warm_overhead", "rel_slowdown_pct").values())
+    printed = sorted((column(table("minhas2008/table1_warm_overhead"), "rel_slowdown_pct") / 100).tolist())
     verdict = {parts.warm.name_of(each): each.verdict for each in found}
     told = {Verdict.LOSES: True, Verdict.GAINS: False, Verdict.NO_DIFFERENCE: False}
     many = [list(verdict.values()).count(each) for each in (Verdict.LOSES, Verdict.GAINS)]
@@ -329,7 +320,7 @@ def _system_calls_are_minor(parts: Parts) -> Judged:
                 calls[number][index] / system_ns if (system_ns := counted[number].system_ns) else math.nan
                 for number in sorted(set(calls) & set(counted))
             ]
-            figures.append(_over_rounds(warm, f"{query} in {arm}", "share", shares, _same, 2 * len(queries)))
+            figures.append(_over_rounds(warm, f"{query} in {arm}", "share", shares, float, 2 * len(queries)))
     known = _every(figures)
     if known is None:
         return _unknown(None, size, f"{NOT_COUNTED}, or a query had no tick of system time in a round")
@@ -451,7 +442,7 @@ def _waiting_for_the_disk(parts: Parts) -> Judged:
             float(np.mean([_share(each[number]) for each in queries]))
             for number in sorted(set.intersection(*map(set, queries)))
         ]
-        figure = _over_rounds(cold, arm, "share", shares, _same, 2)
+        figure = _over_rounds(cold, arm, "share", shares, float, 2)
         figures.append(replace(figure, published=printed) if figure else None)
     known = _every(figures)
     return _unknown(None, size, NOT_COUNTED) if known is None else Judged(None, _decide(size, _as_large, known))
