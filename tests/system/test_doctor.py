@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import registry, spec
+from dbtoll import commands, registry, spec
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor import host, mends, noise, probes
 from dbtoll.doctor.probing import Probed, with_deadline
@@ -94,7 +94,39 @@ def test_a_probe_that_fails_lacks_what_its_error_says(local: AgentMachine) -> No
         local.run(["false"])
 
 
+def test_a_probe_with_a_defect_keeps_no_other_from_its_say() -> None:
+    found = with_deadline(lambda machine: Probed("ready", note={}["none"]), 30)
+    assert found.state == "lacks"
+    assert "KeyError: 'none'" in found.lacks[0].why
+    assert "report" in found.lacks[0].mend
+    assert "test_doctor.py" in found.told["traceback"]
+
+
+def test_in_a_chroot_the_disk_is_told_by_its_device(local: AgentMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the mount that holds everything is not to be seen."""
+    seen = host.disk(local).told
+    monkeypatch.setattr(host, "mount_of", lambda mountinfo, path: {})
+    found = host.disk(local)
+    assert found.state == "ready"
+    assert found.told.keys() == seen.keys()
+    assert re.fullmatch(r"\d+:\d+", found.told["number"])
+
+
 # --- the whole ---
+
+
+def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def none() -> Path:
+        raise Unavailable("the agent has not been built", "./dbtoll setup")
+
+    monkeypatch.setattr("dbtoll.channel.local.find_agent", none)
+    assert commands.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert found["host"] is None
+    assert not found["can_measure"]
+    assert found["advice"] == ["./dbtoll setup"]
+    assert commands.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
+    assert "the agent has not been built; mend: ./dbtoll setup" in capsys.readouterr().out
 
 
 def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:

@@ -6,6 +6,7 @@ hangs does not keep the others from being made.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from dbtoll import facts
 from dbtoll.channel.local import open_local
 from dbtoll.doctor import host, mends, noise, probes
 from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.errors import DbtollError
 from dbtoll.model import Json
 
 Say = Callable[[str], None]
@@ -28,12 +30,13 @@ NOISE_DEADLINE_S = 120.0
 def examine(say: Say, *, with_noise: bool) -> Json:
     """All findings as one JSON object (docs: the README's `doctor`). ``with_noise``: also the A/A, about 15 s.
 
-    ``host``: as in a run's facts. ``environments``, ``engines``, ``machine``: name -> `Probed`. ``noise``: null where it was
-    left out or could not be measured. ``mend``: the one command, null where nothing that a command brings is missing;
-    ``advice``: what no command mends. ``root``: whether we are; if not, ``root_adds`` names what may be ready with it.
-    ``can_measure``: whether any environment that is not simulated is ready.
+    ``host``: as in a run's facts; null where no agent can be started. ``environments``, ``engines``, ``machine``: name ->
+    `Probed`. ``noise``: null where it was left out or could not be measured. ``mend``: the one command, null where nothing that a
+    command brings is missing; ``advice``: what no command mends. ``root``: whether we are; if not, ``root_adds`` names what may be
+    ready with it. ``can_measure``: whether any environment that is not simulated is ready.
     """
-    with open_local() as machine:
+    described = None
+    with contextlib.suppress(DbtollError), open_local() as machine:  # each probe says why, too
         described = facts.host(machine)
     found = _probed(say, with_noise=with_noise)
     command, advice = mends.together(
@@ -43,7 +46,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
     is_root = os.geteuid() == 0
     noticed = found["machine"].get("noise")
     return {
-        "host": {**described, "meaning": host.meaning(described)},
+        "host": {**described, "meaning": host.meaning(described)} if described else None,
         **{family: {name: each.as_json() for name, each in members.items()} for family, members in found.items()},
         "noise": noticed.told if noticed and noticed.state == "ready" else None,
         "mend": command,

@@ -90,7 +90,8 @@ def pressure(machine: AgentMachine) -> Probed:
 def disk(machine: AgentMachine) -> Probed:
     """Where data lies: the block device under the cache, its I/O scheduler and whether it has a volatile write cache."""
     root = _existing(machine, str(default_root()))
-    mount = mount_of(machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(), root)
+    mountinfo = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
+    mount = mount_of(mountinfo, root) or _mount_out_of_sight(machine, root)
     queue = f"/sys/dev/block/{mount['number']}"
     told: Json = {**mount, "path": root}
     for name in ("scheduler", "write_cache", "rotational"):
@@ -117,7 +118,10 @@ PROBES: Mapping[str, Probe] = {
 
 
 def mount_of(mountinfo: str, path: str) -> Json:
-    """The mount that holds ``path``: ``number`` (MAJOR:MINOR), ``at``, ``kind``, ``source``. Format: proc(5)."""
+    """The mount that holds ``path``: ``number`` (MAJOR:MINOR), ``at``, ``kind``, ``source``; {} in a chroot below it.
+
+    Format: proc(5).
+    """
     best: Json = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -128,6 +132,13 @@ def mount_of(mountinfo: str, path: str) -> Json:
         if (path + "/").startswith(at.rstrip("/") + "/") and len(at) >= len(best.get("at", "")):
             best = {"number": number, "at": at, "kind": kind, "source": source}
     return best
+
+
+def _mount_out_of_sight(machine: AgentMachine, path: str) -> Json:
+    """As `mount_of`, of a path in a chroot that is no mount itself: all that can be told of it there."""
+    number = machine.run(["stat", "--format=%Hd:%Ld", path]).output.decode().strip()
+    kind = machine.run(["stat", "--file-system", "--format=%T", path]).output.decode().strip()
+    return {"number": number, "at": "a mount around this root", "kind": kind, "source": f"the device {number}"}
 
 
 def _existing(machine: AgentMachine, path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -38,7 +39,7 @@ class Probed:
 
 
 Probe = Callable[[AgentMachine], Probed]
-"""Looks at this host. May raise DbtollError: then its message is what is lacking."""
+"""Looks at this host. May raise: then the error's message is what is lacking."""
 
 
 def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None = None) -> Probed:
@@ -48,7 +49,11 @@ def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None
     """
     begin = time.monotonic()
     found: list[Probed] = []
-    with open_local(cpus=cpus) as machine:
+    try:
+        machine = open_local(cpus=cpus)
+    except DbtollError as error:
+        return Probed("lacks", (Lack("the agent", error.message, error.mend),))
+    with machine:
         mark = f"doctor-{machine.hello()['pid']}"
         thread = threading.Thread(target=lambda: found.append(_asked(probe, machine)), name=mark, daemon=True)
         thread.start()
@@ -70,6 +75,12 @@ def _asked(probe: Probe, machine: AgentMachine) -> Probed:
         return probe(machine)
     except DbtollError as error:
         return Probed("lacks", (Lack("a probe that gets through", error.message, error.mend),))
+    except Exception as error:  # of one probe: the others still have their say
+        why = f"a defect of dbtoll: {type(error).__name__}: {error}"
+        mend = "please report it with what `dbtoll doctor --json` tells of it"
+        return Probed(
+            "lacks", (Lack("a probe that gets through", why, mend),), told={"traceback": traceback.format_exc()}
+        )
 
 
 def _tidy(mark: str) -> str:

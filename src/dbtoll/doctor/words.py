@@ -26,11 +26,11 @@ def text(found: Json) -> str:
 
 
 def _lines(found: Json) -> Iterator[str]:
-    host = found["host"]
-    memory = f", {host['memory_bytes'] / (1 << 30):.1f} GiB" if host["memory_bytes"] else ""
-    yield f"{host['system']}, kernel {host['kernel']}, {host['cpus']} x {host['cpu_model']}{memory}"
-    for word in ("native", "cold"):
-        yield from _told(f"{word} here", host["meaning"][word])
+    if host := found["host"]:
+        memory = f", {host['memory_bytes'] / (1 << 30):.1f} GiB" if host["memory_bytes"] else ""
+        yield f"{host['system']}, kernel {host['kernel']}, {host['cpus']} x {host['cpu_model']}{memory}"
+        for word in ("native", "cold"):
+            yield from _told(f"{word} here", host["meaning"][word])
     for family in ("environments", "engines", "machine"):
         yield ""
         yield family if family != "machine" else "this machine"
