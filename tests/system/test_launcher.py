@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,10 +48,10 @@ class Newcomer:
         self.root = root
         self.policy = root / POLICY
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, **environ: str) -> subprocess.Popen[str]:
         """The launcher's set-up, as the leader of a group of its own, as a terminal starts it."""
-        home = Path(sys.prefix).parent  # its Python packages are there already
-        environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "DBTOLL_HOME": str(home)}
+        home = str(Path(sys.prefix).parent)  # its Python packages are there already
+        environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "DBTOLL_HOME": home, **environ}
         # A comparison of nothing ends after the set-up.
         return subprocess.Popen(
             ["chroot", self.root, ROOT / "dbtoll", "compare", "--yes"], env=environ, text=True,
@@ -182,3 +183,21 @@ def test_a_policy_of_somebody_else_stays(newcomer: Newcomer) -> None:
     newcomer.start().communicate(timeout=DEADLINE_S)
     assert (newcomer.root / "answered").read_text().split() == [str(DENIED)]
     assert newcomer.policy.read_text() == FOREIGN
+
+
+def test_a_python_package_that_is_not_the_locked_one_is_refused(newcomer: Newcomer) -> None:
+    """The same name, version and tags, from the only index that this machine has."""
+    pin = next(line for line in (ROOT / "requirements/main.txt").read_text().splitlines() if "==" in line).split()[0]
+    distribution = pin.replace("-", "_").replace("==", "-")
+    with zipfile.ZipFile(newcomer.root / f"shop/{distribution}-py3-none-any.whl", "w") as wheel:
+        name, _, version = pin.partition("==")
+        info = f"{distribution}.dist-info"
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    newcomer.go_on()
+    launcher = newcomer.start(DBTOLL_HOME="/home-of-dbtoll", PIP_NO_INDEX="1", PIP_FIND_LINKS="/shop")
+    said, _ = launcher.communicate(timeout=DEADLINE_S)
+    assert "DO NOT MATCH THE HASHES" in said
+    assert launcher.returncode == 69
+    assert not (newcomer.root / "home-of-dbtoll/venv/stamp-main").exists()
