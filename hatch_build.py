@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -13,7 +14,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """`cargo static` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent."""
+    """`cargo static` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent, and beside it its hash."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build and add the binary; the wheel then belongs to one platform but to no Python version."""
@@ -31,4 +32,9 @@ class AgentBuildHook(BuildHookInterface[Any]):
         binary = build_root / target / "release" / "dbtoll-agent"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_2_17_{architecture}"  # static: no libc of the host is needed
-        build_data["force_include"][str(binary)] = f"dbtoll/_agent/{architecture}/dbtoll-agent"
+        told = (
+            build_root / target / "dbtoll-agent.sha256"
+        )  # the form of sha256sum(1); not beside what the next build changes
+        told.write_text(f"{hashlib.sha256(binary.read_bytes()).hexdigest()}  {binary.name}\n")
+        for file in (binary, told):
+            build_data["force_include"][str(file)] = f"dbtoll/_agent/{architecture}/{file.name}"

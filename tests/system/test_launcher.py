@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.channel.binary import find_agent
 from tests.support.program import ROOT, is_root
 
 DEADLINE_S = 60.0
@@ -201,3 +202,17 @@ def test_a_python_package_that_is_not_the_locked_one_is_refused(newcomer: Newcom
     assert "DO NOT MATCH THE HASHES" in said
     assert launcher.returncode == 69
     assert not (newcomer.root / "home-of-dbtoll/venv/stamp-main").exists()
+
+
+def test_a_damaged_agent_is_built_again(newcomer: Newcomer) -> None:
+    """Here only the wish for a compiler shows it: there is none, and the compiler is not for sale."""
+    agent = newcomer.root / find_agent().relative_to("/")
+    for place in os.environ["PATH"].split(":"):
+        (newcomer.root / place.lstrip("/") / "cargo").unlink(missing_ok=True)
+    newcomer.go_on()
+    whole, _ = newcomer.start().communicate(timeout=DEADLINE_S)
+    assert "cargo" not in whole
+    content = agent.read_bytes()
+    agent.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    damaged, _ = newcomer.start().communicate(timeout=DEADLINE_S)
+    assert "cargo" in damaged

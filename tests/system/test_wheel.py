@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -44,6 +45,8 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     package, agent, shipped, code = done.stdout.split()
+    told = Path(f"{agent}.sha256").read_text().split()[0]
+    assert told == hashlib.sha256(Path(agent).read_bytes()).hexdigest()
     assert package.startswith(str(home))
     assert agent.startswith(str(home))
     assert (shipped, code) == ("True", "0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -62,6 +63,39 @@ def test_what_is_no_program_is_not_taken(checkout: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("#!/bin/sh\n")
     with pytest.raises(Unavailable):
+        find_agent("x86_64")
+
+
+def test_a_damaged_one_is_named(checkout: Path) -> None:
+    """What a linker writes ends with the section headers."""
+    path = put_elf(checkout / "agent" / "target" / "release" / "dbtoll-agent", X86_64)
+    whole = bytearray(path.read_bytes())
+    whole[0x28:0x30], whole[0x3A:0x3E] = (
+        (64).to_bytes(8, "little"),
+        (64).to_bytes(2, "little") + (2).to_bytes(2, "little"),
+    )
+    path.write_bytes(whole + bytes(128))
+    assert find_agent("x86_64") == path
+    path.write_bytes(whole + bytes(127))
+    with pytest.raises(Unavailable, match="damaged") as caught:
+        find_agent("x86_64")
+    assert caught.value.mend == "./dbtoll setup"
+
+
+def test_of_a_wheel_the_hash_counts(checkout: Path) -> None:
+    path = put_elf(checkout / "src" / "dbtoll" / "_agent" / "x86_64" / "dbtoll-agent", X86_64)
+    told = path.with_name("dbtoll-agent.sha256")
+    told.write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  dbtoll-agent\n")
+    assert find_agent("x86_64") == path
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(Unavailable, match="damaged"):
+        find_agent("x86_64")
+    path.write_bytes(b"")
+    with pytest.raises(Unavailable, match="damaged") as caught:
+        find_agent("x86_64")
+    assert caught.value.mend == "install dbtoll anew"
+    told.write_text("")
+    with pytest.raises(Unavailable, match="damaged"):
         find_agent("x86_64")
 
 

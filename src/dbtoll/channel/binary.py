@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +20,8 @@ _OTHER_NAMES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 def find_agent(architecture: str | None = None) -> Path:
     """The agent for ``architecture`` (as ``uname -m`` says; None: this machine's).
 
-    Looks for the one packaged in the wheel, then for one built in the checkout. Raises Unavailable with the mend.
+    Looks for the one packaged in the wheel, then for one built in the checkout. Raises Unavailable with the mend, also where
+    the one that it finds is damaged.
     """
     name = architecture or platform.machine()
     name = _OTHER_NAMES.get(name, name)
@@ -35,7 +38,14 @@ def find_agent(architecture: str | None = None) -> Path:
         target / "release" / "dbtoll-agent",
     ]
     for path in candidates:
+        told = path.with_name(f"{path.name}.sha256")
+        if told.exists() and not _has_hash(path, told.read_text()):
+            raise Unavailable(
+                f"the agent {path} is damaged: its hash is not the one in {told.name}", "install dbtoll anew"
+            )
         if _elf_machine(path) == _ELF_MACHINES[name]:
+            if not _is_whole(path):
+                raise Unavailable(f"the agent {path} is damaged: its end is missing", "./dbtoll setup")
             return path
     raise Unavailable(
         f"the agent for {name} has not been built",
@@ -43,15 +53,27 @@ def find_agent(architecture: str | None = None) -> Path:
     )
 
 
+def _has_hash(path: Path, told: str) -> bool:
+    """``told``: as sha256sum(1) writes it."""
+    return path.exists() and told.split()[:1] == [hashlib.sha256(path.read_bytes()).hexdigest()]
+
+
+def _is_whole(path: Path) -> bool:
+    """A linker puts the section headers last (System V ABI: e_shoff, e_shentsize, e_shnum)."""
+    content = path.read_bytes()
+    (begin,), (size, count) = struct.unpack_from("<Q", content, 0x28), struct.unpack_from("<HH", content, 0x3A)
+    return bool(len(content) >= begin + size * count)
+
+
 def _elf_machine(path: Path) -> int | None:
     """What the file's header says it runs on; None if it is not there or no little-endian ELF file."""
     try:
         with path.open("rb") as file:
-            header = file.read(20)
+            header = file.read(64)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
         raise Unavailable(f"the agent {path} cannot be read: {error.strerror}", f"chmod a+rx {path}") from None
-    if len(header) < 20 or header[:6] != b"\x7fELF\x02\x01":
+    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
         return None
     return int.from_bytes(header[18:20], "little")
