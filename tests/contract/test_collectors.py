@@ -60,6 +60,18 @@ def test_who_is_not_there_cannot_be_counted(name: str, open_arm: OpenArm) -> Non
     assert registry.find("collectors", name)().lacks(machine, 4_000_000)
 
 
+def test_what_is_to_be_counted_waits_before_it_is_looked_at(open_arm: OpenArm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that starts calls getppid, as the probe does: where it started slowly the number was one too high."""
+    machine = open_arm()
+    spawn = machine.spawn
+    monkeypatch.setattr(machine, "spawn", lambda argv: spawn(["sh", "-c", 'sleep 0.5; exec "$@"', "sh", *argv]))
+    subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
+    monkeypatch.undo()
+    with able("calls", machine).around(machine, subject.pid) as seen:
+        let(machine, subject)
+    assert seen()["getppid"]["count"] == PRIME
+
+
 def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None:
     machine = open_arm()
     told = []

@@ -26,11 +26,10 @@ from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting, Machine
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.selfbench.collectors import PRIME, beginning, let
 from tests.support.places import groups_left, place, small_image
 
 pytestmark = pytest.mark.timeout(300)
-
-PRIME = 7919
 
 GUESTS = {"uml": {}, "qemu": {"accel": "tcg"}}
 
@@ -123,12 +122,9 @@ def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path
 def test_system_calls_in_a_guest_are_counted(boot: Boot) -> None:
     """Of User Mode Linux by the registers: its kernel tells a tracer nothing else."""
     guest = boot()
-    asked = json.dumps({"probe": "system_call", "events": PRIME, "batches": 1})
-    process = guest.spawn(["sh", "-c", f"sleep 3; /dbtoll/agent probe '{asked}'; sleep 60"])
+    process = beginning(guest, {"probe": "system_call", "events": PRIME, "batches": 1})
     with registry.find("collectors", "calls")().around(guest, process.pid) as told:
-        until = time.monotonic() + 60
-        while b"batches" not in process.output() and time.monotonic() < until:
-            time.sleep(0.05)
+        let(guest, process)
     assert told()["getppid"]["count"] == PRIME
 
 
