@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from dbtoll.channel.local import open_local
@@ -24,6 +25,10 @@ from dbtoll.model import Artifact, Place, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
 
 OpenArm = Callable[..., Machine]
+
+# No test asserts how long something takes: a machine may be busy.
+hypothesis.settings.register_profile("dbtoll", deadline=None)
+hypothesis.settings.load_profile("dbtoll")
 
 # What a shell without job control starts in the background ignores it, and so would all that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
