@@ -19,6 +19,7 @@ from dbtoll import commands, registry, spec
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor import host, mends, noise, probes
 from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.environments import links
 from dbtoll.environments.arm import Unwritten
 from dbtoll.environments.enclose import STAGES
 from dbtoll.errors import ProgramFailed, Unavailable
@@ -180,6 +181,20 @@ def test_guests_whose_monitor_is_not_here_are_mended_by_the_command(local: Agent
     lacks = probes.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
     assert [lack.what for lack in lacks] == ["a guest of QEMU that boots"]
     assert "qemu-system-x86" in (mends.together(lacks)[0] or "")
+
+
+@needs_root
+def test_without_the_program_ip_networks_are_mended_by_the_command(
+    local: AgentMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what a killed run left is then kept, with a sentence, until it can be removed."""
+    assert host.networks(local).state == "ready"
+    monkeypatch.setattr(links, "find_program", lambda machine, name: None)
+    found = host.networks(local)
+    assert "iproute2" in (mends.together(found.lacks)[0] or "")
+    with pytest.raises(Unavailable, match="has no program ip") as caught:
+        links.remove(local, {"interface": "lo"})
+    assert "iproute2" in caught.value.mend
 
 
 @needs_root

@@ -1,4 +1,4 @@
-"""The machine itself: what `native` and `cold` mean on it, its control groups, its tracing, its pressure, its disk."""
+"""The machine itself: what `native` and `cold` mean on it, control groups, tracing, pressure, disk, networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor.probing import Probe, Probed
-from dbtoll.environments import cgroups
+from dbtoll.environments import cgroups, links
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
 from dbtoll.model import Json, Lack
@@ -109,11 +109,18 @@ def disk(machine: AgentMachine) -> Probed:
     return Probed("ready", note=note, told=told)
 
 
+def networks(machine: AgentMachine) -> Probed:
+    """What makes and removes network interfaces."""
+    lacks = tuple(links.lacks(machine))
+    return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "interfaces can be made and removed")
+
+
 PROBES: Mapping[str, Probe] = {
     "control_groups": control_groups,
     "tracing": tracing,
     "pressure": pressure,
     "disk": disk,
+    "networks": networks,
 }
 
 

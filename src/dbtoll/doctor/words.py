@@ -15,6 +15,7 @@ TITLES = {
     "tracing": "tracing",
     "pressure": "pressure",
     "disk": "disk",
+    "networks": "networks",
     "noise": "noise now",
     "images": "making images",
 }

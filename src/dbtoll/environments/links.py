@@ -13,7 +13,7 @@ from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
-from dbtoll.model import Json, Place
+from dbtoll.model import Json, Lack, Place
 
 NETWORKS = IPv4Network("198.18.0.0/15")
 """For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""
@@ -38,10 +38,22 @@ def interface_name(place: Place) -> str:
     return "dbtoll" + hashlib.sha256(place.name.encode()).hexdigest()[:8]
 
 
+def lacks(machine: AgentMachine) -> list[Lack]:
+    """What the machine lacks to make taps, and to remove the networks that a killed run left."""
+    if find_program(machine, "ip"):
+        return []
+    why = "it makes a guest's network, and removes those that a killed run left, Docker's bridges too"
+    return [Lack("ip", why, "apt-get install -y --no-install-recommends iproute2")]
+
+
+def _demand_program(machine: AgentMachine) -> None:
+    for lack in lacks(machine):
+        raise Unavailable(f"{machine.name} has no program {lack.what}", lack.mend)
+
+
 def tap(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> Tap:
     """A tap device with the parent's address on it, until ``on_close``. Raises Unavailable where none can be made."""
-    if find_program(parent, "ip") is None:
-        raise Unavailable(f"{parent.name} has no program ip", "apt-get install -y --no-install-recommends iproute2")
+    _demand_program(parent)
     name = interface_name(place)
     entry = journal.create(KIND, interface=name)
 
@@ -78,4 +90,5 @@ def _free_network(parent: AgentMachine) -> IPv4Network:
 def remove(machine: AgentMachine, identity: Json) -> None:
     """Remove the interface ``identity["interface"]``, if it is there: a tap, or the bridge that a killed daemon left."""
     if exists(machine, f"/sys/class/net/{identity['interface']}"):
+        _demand_program(machine)
         machine.run(["ip", "link", "delete", identity["interface"]])
