@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -463,4 +464,10 @@ def from_json(text: str | bytes) -> Result:
 def json_schema() -> str:
     """What docs/result.schema.json holds."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll result, schema version 1"}
-    return msgspec.json.format(msgspec.json.encode({**head, **msgspec.json.schema(Result)})).decode() + "\n"
+    schema = msgspec.json.schema(Result)
+    for described in schema[
+        "$defs"
+    ].values():  # from version 3.13 on Python itself takes the indentation off a docstring
+        if "description" in described:
+            described["description"] = inspect.cleandoc(described["description"])
+    return msgspec.json.format(msgspec.json.encode({**head, **schema})).decode() + "\n"
