@@ -8,6 +8,7 @@ where instructions are emulated a line is fitted to the arm's probes.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -112,38 +113,33 @@ def score(arms: Sequence[Foretold], alpha: float) -> Score:
     if not queries:
         raise ValueError("no query was both predicted and measured")
     drawn = np.random.default_rng(SEED).integers(0, len(queries), (RESAMPLES, len(queries)))
-    chosen = [[queries[index] for index in row] for row in drawn]
 
-    def spread(value: Callable[[Sequence[str]], float]) -> Span:
-        found = np.array([value(row) for row in chosen])
-        found = found[np.isfinite(found)]
+    def medians(of: Callable[[Foretold], Floats]) -> Floats:
+        """[one more than resamples]: of the errors; the first is of the queries as they are."""
+        errors = np.full((len(arms), len(queries)), np.nan)
+        for number, arm in enumerate(arms):
+            errors[number, [queries.index(query) for query in arm.queries]] = np.abs(np.log(of(arm) / arm.measured))
+        with warnings.catch_warnings(action="ignore"):  # a resample of queries that no arm has: NaN
+            return np.append(np.nanmedian(errors), np.nanmedian(errors[:, drawn], axis=(0, 2)))
+
+    def spread(values: Floats) -> Span:
+        found = values[1:][np.isfinite(values[1:])]
         low, high = np.quantile(found, [alpha / 2, 1 - alpha / 2]) if len(found) else (np.nan, np.nan)
-        return Span(value(queries), float(low), float(high))
+        return Span(float(values[0]), float(low), float(high))
 
-    def errors(row: Sequence[str], of: Callable[[Foretold], Floats]) -> float:
-        found = [
-            abs(np.log(of(arm)[arm.queries.index(query)] / arm.measured[arm.queries.index(query)]))
-            for arm in arms
-            for query in row
-            if query in arm.queries
-        ]
-        return float(np.median(found)) if found else np.nan
+    def ranks(arm: Foretold) -> Floats:
+        rows = (queries, *([queries[index] for index in row] for row in drawn))
+        return np.array([rank_correlation(arm, row) for row in rows])
 
-    def ours(row: Sequence[str]) -> float:
-        return errors(row, lambda arm: arm.predicted)
-
-    def of_one(row: Sequence[str]) -> float:
-        return errors(row, lambda arm: np.ones(len(arm.queries)))
-
-    def of_cpu(row: Sequence[str]) -> float:
-        return errors(row, lambda arm: np.full(len(arm.queries), arm.cpu_factor))
-
+    ours = medians(lambda arm: arm.predicted)
+    of_one = medians(lambda arm: np.ones(len(arm.queries)))
+    of_cpu = medians(lambda arm: np.full(len(arm.queries), arm.cpu_factor))
     return Score(
         error=spread(ours),
         of_one=spread(of_one),
         of_cpu=spread(of_cpu),
-        ratio=spread(lambda row: ours(row) / min(of_one(row), of_cpu(row))),
-        ranks={arm.arm: spread(lambda row, arm=arm: rank_correlation(arm, row)) for arm in arms},  # type: ignore[misc]
+        ratio=spread(ours / np.minimum(of_one, of_cpu)),
+        ranks={arm.arm: spread(ranks(arm)) for arm in arms},
         inside=share_inside(arms, alpha),
     )
 

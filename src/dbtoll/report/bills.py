@@ -143,15 +143,12 @@ def sentence(ledger: LedgerResult) -> str:
         case Verdict.LOSES:
             return _itemised(ledger, f"Of the {overhead} that it takes longer for {asked}")
         case Verdict.GAINS:
-            return (
-                f"It takes no longer than {ledger.baseline} for {asked} ({overhead}), so there is no loss to explain."
-            )
+            return f"It takes no longer than {ledger.baseline} for {asked}: {overhead}. There is no loss to explain."
         case Verdict.NO_DIFFERENCE:
-            return f"It takes as long as {ledger.baseline} for {asked} within the margin ({overhead}): too little to explain."
-    rounds = words.plural(ledger.rounds, "round")
+            return f"It takes as long as {ledger.baseline} for {asked}, within the margin: {overhead}. There is no loss to explain."
     return (
-        f"Whether it takes longer than {ledger.baseline} for {asked} cannot be told from {rounds} beside the noise "
-        f"floor ({overhead}), so nothing is said of what it loses by."
+        f"Whether it takes longer than {ledger.baseline} for {asked}, cannot be told from "
+        f"{words.plural(ledger.rounds, 'round')} beside the noise floor: {overhead}. So nothing is said of what it loses by."
     )
 
 
