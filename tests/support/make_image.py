@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import platform
 import tarfile
 from collections.abc import Callable
@@ -14,6 +15,17 @@ from typing import Any
 
 Member = tuple[str, bytes | None, dict[str, Any]]
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def deep(place: Path, levels: int) -> None:
+    """Directories within directories, deeper than a path can say."""
+    handle = os.open(place, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=handle)
+        below = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    os.close(handle)
 
 
 def file(name: str, content: bytes = b"x", **more: Any) -> Member:

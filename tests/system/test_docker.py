@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from dbtoll.environments.docker_api import Api
 from dbtoll.environments.docker_image import Imported, import_image, imported, tag_of
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.images.oci import unpack_image
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -236,6 +238,27 @@ def test_imported_images_are_found_by_their_label_and_told_when_they_were_used(
     assert (api.client.inspect_image("somebody/s:own")["Id"],) in [each.names for each in imported(api)]
     api.client.remove_image("somebody/s:own")
     assert again.remove(), "what is gone already is no error"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_what_docker_saves_is_unpacked_as_it_was(
+    api: Api, local: AgentMachine, image: Artifact, tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    import_image(local, api, image)
+    (tmp_path / "saved.tar").write_bytes(pack(b"".join(api.client.get_image(tag_of(image)))))
+    root = tmp_path / "root"
+    root.mkdir()
+    unpack_image(tmp_path / "saved.tar", root, set_owner=True)
+
+    def seen(place: Path) -> list[object]:
+        found: list[object] = []
+        for path in sorted(place.rglob("*")):
+            status = path.lstat()
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            found.append((path.relative_to(place), status.st_mode, status.st_uid, int(status.st_mtime), content))
+        return found
+
+    assert seen(root) == seen(Path(image.path))
 
 
 def test_an_image_that_a_container_uses_stays(api: Api, local: AgentMachine, image: Artifact) -> None:

@@ -18,6 +18,7 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images import cache as cache_module
 from dbtoll.images.cache import Cache, default_root, key_of, let_go_on, remove_tree
 from dbtoll.model import Json
+from tests.support.make_image import deep
 
 RECIPE: Json = {"version": 1, "what": "a thing"}
 FORK = multiprocessing.get_context("fork")
@@ -501,11 +502,7 @@ def test_a_cache_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_what_a_build_left_is_removed_however_deep(tmp_path: Path) -> None:
     left = tmp_path / "kind/key.building"
     left.mkdir(parents=True)
-    handle = os.open(left, os.O_RDONLY)
-    for _ in range(1700):
-        os.mkdir("d", dir_fd=handle)
-        handle = (os.open("d", os.O_RDONLY, dir_fd=handle), os.close(handle))[0]
-    os.close(handle)
+    deep(left, 1700)
     Cache(tmp_path).sweep()
     assert not left.exists()
 

@@ -17,13 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbtoll.errors import DbtollError, ImageError
-from dbtoll.images.cache import Cache
+from dbtoll.images.cache import Cache, remove_tree
 from dbtoll.images.inspect import image_facts, missing_mount_points, tree_digest
 from dbtoll.images.oci import image_digest, unpack_image
 from dbtoll.images.system import own_image
 from dbtoll.images.unpacking import Bounds, unpack_layer
 from dbtoll.images.within import DEPTH_MAX
-from tests.support.make_image import Member, as_docker_save, as_layout, directory, file, hard_link, layer, link, sha256
+from tests.support.make_image import (
+    Member,
+    as_docker_save,
+    as_layout,
+    deep,
+    directory,
+    file,
+    hard_link,
+    layer,
+    link,
+    sha256,
+)
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="owners and devices need root")
 
@@ -428,6 +439,15 @@ def test_a_layout_leads_nowhere_else(tmp_path: Path, victim: Victim, kind: str) 
         image_digest(image)
 
 
+def test_what_else_lies_in_a_layout_does_not_matter(tmp_path: Path) -> None:
+    image = as_layout(tmp_path / "image", [layer(file("f"))])
+    (image / "blobs/sha256/dangling").symlink_to("nowhere")
+    (image / "circle").symlink_to("circle")
+    deep(image, 1100)
+    own_image(Cache(tmp_path / "cache"), str(image))
+    remove_tree(image)
+
+
 def test_links_between_saved_layers_are_followed_but_not_for_ever(tmp_path: Path) -> None:
     data = layer(file("f", b"content"))
     configuration = {"rootfs": {"diff_ids": [f"sha256:{sha256(data)}"]}}
@@ -486,13 +506,7 @@ def test_facts_are_read_within_the_image(tmp_path: Path) -> None:
 def test_a_directory_that_is_too_deep_is_one_clear_error(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    handle = os.open(root, os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("d", dir_fd=handle)
-        below = os.open("d", os.O_RDONLY, dir_fd=handle)
-        os.close(handle)
-        handle = below
-    os.close(handle)
+    deep(root, 1100)
     with pytest.raises(ImageError, match="directories deep"):
         tree_digest(root)
-    os.system(f"rm -rf {root}")
+    remove_tree(root)

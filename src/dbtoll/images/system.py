@@ -71,7 +71,8 @@ def own_image(cache: Cache, choice: str, progress: Progress = lambda line: None)
 
 def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, Json]:
     digest = oci.image_digest(path)
-    size_bytes = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    files = path.glob("blobs/*/*") if path.is_dir() else [path]
+    size_bytes = sum(file.stat(follow_symlinks=file is path).st_size for file in files)
     root_user = os.geteuid() == 0
 
     def build(root: Path) -> Json:
