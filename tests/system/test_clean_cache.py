@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from dbtoll.channel.machine import AgentMachine
+from dbtoll.doctor import probes
 from dbtoll.errors import UsageError
 from dbtoll.images.cache import Cache, key_of
 from dbtoll.model import Json
@@ -90,6 +92,16 @@ def test_everything_but_what_is_in_use(things: list[Path], tmp_path: Path) -> No
         user.join()
     cleaned()
     assert there(things) == [False] * 4
+
+
+def test_doctor_tells_how_much_it_is(things: list[Path], local: AgentMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBTOLL_CACHE_LIMIT", "2 GiB")
+    found = probes.cache(local)
+    agent_bytes = sum(kept.size_bytes for kept in Cache().kept() if kept.kind == "agent")
+    assert found.state == "ready"
+    assert found.told["size_bytes"] == len(things) * MIB + agent_bytes
+    assert found.told["limit_bytes"] == 2 << 30
+    assert "of at most 2.0 in" in found.note
 
 
 def test_the_words(things: list[Path]) -> None:
