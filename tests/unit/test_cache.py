@@ -473,12 +473,16 @@ def test_the_cache_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.Monke
         assert Cache(chosen).root.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_directory_that_serves_others_is_not_taken_from_them(tmp_path: Path) -> None:
+def test_a_directory_that_serves_others_is_not_taken_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DBTOLL_CACHE", raising=False)
     (tmp_path / "home").mkdir(mode=0o755)
     (tmp_path / "home/letters").touch()
-    with pytest.raises(DbtollError, match="others may read") as caught:
-        Cache(tmp_path / "home")
-    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "dbtoll").symlink_to("home")
+    for chosen in (tmp_path / "home", None):
+        with pytest.raises(DbtollError, match="others may read") as caught:
+            Cache(chosen)
+        assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
     assert os.system(caught.value.mend.split(",")[0]) == 0
     Cache(tmp_path / "home")
 

@@ -159,8 +159,7 @@ class Cache:
             status = self.root.stat()
             if not stat.S_ISDIR(status.st_mode):
                 raise
-            writable = status.st_uid != os.geteuid() or status.st_mode & 0o022
-            if writable:
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 raise Unavailable(
                     f"others may write to the cache directory {self.root}, from which programs are run",
                     "set DBTOLL_CACHE to a directory that nobody else writes to",
@@ -168,7 +167,8 @@ class Cache:
             if not status.st_mode & 0o077:
                 return
             # Not of a directory that somebody chose for other things too.
-            if self.root != default_root(chosen=False) and not (self.root / TAG).is_file() and any(self.root.iterdir()):
+            ours = self.root == default_root(chosen=False) and not self.root.is_symlink()
+            if not ours and not (self.root / TAG).is_file() and any(self.root.iterdir()):
                 raise Unavailable(
                     f"others may read the cache directory {self.root}, which holds programs with setuid bits",
                     f"chmod 700 {self.root}, or set DBTOLL_CACHE to a directory of its own",
