@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,9 +13,11 @@ import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec, units
+from dbtoll.durable import write_durably
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable, UsageError
 from dbtoll.model import Arm, Experiment
 from dbtoll.plan import Plan
+from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
 QUICK = "quick.toml"
 
@@ -250,6 +253,7 @@ def reproduce(
     try:
         written = reports.write(warm.folder / paper, result, explained, parts)
     except OSError as error:
+        _demand_no_link(error)
         raise RunFolderError(
             f"{warm.folder}: the page cannot be written: {error.strerror}", "make room there"
         ) from error
@@ -303,8 +307,9 @@ def analyze(folder: Path, *, as_json: bool) -> Any:
     else:
         Console(highlight=False).print(tables.terminal(result))
     try:
-        (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+        write_durably(folder / RESULT_FILE, f"{text}\n".encode())
     except OSError as error:
+        _demand_no_link(error)
         said = f"{folder}/result.json was not written: {error.strerror}"
         Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
     return result
@@ -316,12 +321,13 @@ def report(folder: Path, *, as_json: bool) -> Any:
     from dbtoll.store.reader import read_run
 
     result = analyze(folder, as_json=as_json)
-    written = folder / "report.html"
+    written = folder / REPORT_FILE
     run = read_run(folder)
     try:
-        written.write_text(page.render(result, run), encoding="utf-8")
+        write_durably(written, page.render(result, run).encode())
         tables_written = export.write(folder, result, run)
     except OSError as error:
+        _demand_no_link(error)
         raise RunFolderError(
             f"{folder}: the report cannot be written: {error.strerror}", "copy the folder to where you may write"
         ) from error
@@ -329,6 +335,13 @@ def report(folder: Path, *, as_json: bool) -> Any:
     console.print(f"report: {written}", markup=False)
     console.print(f"tables: {tables_written[0].parent}", markup=False)
     return result
+
+
+def _demand_no_link(error: OSError) -> None:
+    """RunFolderError if that is why something was not written: who sent the folder may want something else overwritten."""
+    if error.errno == errno.ELOOP:
+        said = f"{error.filename}: it is a link, and a run folder holds none"
+        raise RunFolderError(said, "ask who sent the folder; or remove the link, then again") from error
 
 
 def show_plan(path: Path, *, rounds: int, blocks: int, as_json: bool) -> None:

@@ -52,6 +52,14 @@ def move_durably(made: Path, path: Path) -> None:
     sync_directory(path.parent)
 
 
+def make_directory(path: Path) -> Path:
+    """A directory in its parent, there already or made now. OSError (ELOOP) where a link is in its place."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    path.mkdir(exist_ok=True)
+    return path
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in ``directory`` durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -6,9 +6,9 @@ nothing is guessed from the data.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -16,7 +16,9 @@ import msgspec
 
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.windows import merged
+from dbtoll.durable import make_directory, move_durably
 from dbtoll.report import words
+from dbtoll.store.schema import TABLES_FOLDER
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result import Comparison, Result
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, str]
 """Name -> SQL type."""
-
-FOLDER = "tables"
 
 _BEFORE_LEVELS = {"run": "VARCHAR", "round": "BIGINT", "attempt": "BIGINT", "complete": "BOOLEAN"}
 _ARM = {"arm": "VARCHAR", "emulated": "BOOLEAN"}
@@ -143,8 +143,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     took out (``void``); a visit without any execution has one row, its ``problem`` says why. Results: a row per
     comparison, effects as fractions. A run of transactions has no samples but four tables of its windows (docs/SCHEMA.md).
     """
-    target = folder / FOLDER
-    target.mkdir(exist_ok=True)
+    target = make_directory(folder / TABLES_FOLDER)
     factors = list(run.plan.experiment.factors)
     levels = dict.fromkeys(factors, "VARCHAR")
     samples = {**_BEFORE_LEVELS, **_ARM, **levels, **_VISIT, **_EXECUTION}
@@ -379,17 +378,38 @@ def _booked(amount: Amount) -> dict[str, Any]:
 
 
 def _write(target: Path, name: str, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> list[Path]:
+    """Made in a directory of their own beside ``target``: DuckDB would write through a link, and leave a half-written file."""
     encoder = msgspec.json.Encoder()
-    csv, parquet = target / f"{name}.csv", target / f"{name}.parquet"
+    written = [target / f"{name}.csv", target / f"{name}.parquet"]
     declared = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in columns.items())
-    with tempfile.NamedTemporaryFile(suffix=".ndjson") as lines, duckdb.connect(":memory:") as database:
-        for row in rows:
-            lines.write(encoder.encode(row) + b"\n")
-        lines.flush()
-        source = f"read_json({_quoted(lines.name)}, format = 'newline_delimited', columns = {{{declared}}})"
-        database.execute(f"COPY (FROM {source}) TO {_quoted(str(csv))} (FORMAT csv, HEADER)")
+    cells = ", ".join(_cell(column) if kind == "VARCHAR" else _named(column) for column, kind in columns.items())
+    with TemporaryDirectory(dir=target.parent, prefix=".tables.") as made, duckdb.connect(":memory:") as database:
+        lines, csv, parquet = Path(made, "rows.ndjson"), *(Path(made, path.name) for path in written)
+        with lines.open("wb") as file:
+            file.writelines(encoder.encode(row) + b"\n" for row in rows)
+        source = f"read_json({_quoted(str(lines))}, format = 'newline_delimited', columns = {{{declared}}})"
+        database.execute(f"COPY (SELECT {cells} FROM {source}) TO {_quoted(str(csv))} (FORMAT csv, HEADER)")
         database.execute(f"COPY (FROM {source}) TO {_quoted(str(parquet))} (FORMAT parquet, COMPRESSION zstd)")
-    return [csv, parquet]
+        for one, path in zip((csv, parquet), written, strict=True):
+            move_durably(one, path)
+    return written
+
+
+_FORMULA = (
+    "=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""A spreadsheet takes a cell that begins so for a formula, and a formula may run programs (OWASP, "CSV Injection")."""
+
+
+def _cell(column: str) -> str:
+    """Text as it may stand in a CSV file: with an apostrophe before what looks like a formula. Parquet has types and needs none."""
+    name, apostrophe = _named(column), _quoted("'")
+    begins = ", ".join(map(_quoted, _FORMULA))
+    return f"CASE WHEN left({name}, 1) IN ({begins}) THEN {apostrophe} || {name} ELSE {name} END AS {name}"
+
+
+def _named(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
 
 
 def _quoted(text: str) -> str:

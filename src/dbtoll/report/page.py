@@ -80,7 +80,6 @@ def render(result: Result, run: Run) -> str:
     varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
     queries = list(dict.fromkeys(words.query_of(c.estimand) for c in result.comparisons if words.query_of(c.estimand)))
-    spec = (run.folder / "spec.toml").read_text(encoding="utf-8", errors="replace")
     groups_of_transactions = list(_transaction_groups(result))
     template = _environment().get_template("report.html.j2")
     return template.render(
@@ -89,7 +88,7 @@ def render(result: Result, run: Run) -> str:
         run_version=run.begin.dbtoll,
         started_at=run.begin.started_at,
         seed=experiment.seed,
-        spec=spec,
+        spec=run.spec,
         workload=words.proper(experiment.workload.name),
         derived_from_tpc=words.is_tpc(experiment.workload.name),
         context=list(_context(run)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbtoll import __version__
+from dbtoll.durable import make_directory, write_durably
 from dbtoll.report import bills, words
 
 if TYPE_CHECKING:
@@ -32,9 +34,8 @@ def write(folder: Path, found: Reproduction, explained: Sequence[Result], runs: 
 
     ``explained``: of the parts that explain, the warm one first.
     """
-    folder.mkdir(exist_ok=True)
-    page = folder / PAGE
-    page.write_text(render(found, explained, runs), encoding="utf-8")
+    page = make_directory(folder) / PAGE
+    write_durably(page, render(found, explained, runs).encode())
     written = [page, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
     for each in found.tables:
         path = folder / f"{each.name.lower().replace(' ', '')}.csv"
@@ -48,10 +49,9 @@ def _side(column: Column) -> str:
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        writer.writerows(rows)
+    text = io.StringIO()
+    csv.writer(text).writerows((head, *rows))
+    write_durably(path, text.getvalue().encode())
     return path
 
 

@@ -16,6 +16,7 @@ from dbtoll.analysis import side_by_side
 from dbtoll.analysis.shape import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import bills, transactions, words
+from dbtoll.text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +38,6 @@ _STYLES = {
 
 _EXTREMES = 3
 """So many worst and best queries are named in the terminal; the report has all."""
-
-
-def printable(text: str) -> str:
-    """Text from a spec, a server or a log without anything that a terminal would obey (ESC, backspace, …)."""
-    return "".join(
-        c if c.isprintable() or c in (words.THIN, "\N{NO-BREAK SPACE}") else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -145,7 +139,7 @@ def _costs(result: Result) -> RenderableType:
 def _table(*heads: str, right: Iterable[int] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
     for index, head in enumerate(heads):
-        table.add_column(head, overflow="fold", justify="right" if index in right else "left")
+        table.add_column(_text(head), overflow="fold", justify="right" if index in right else "left")
     return table
 
 

@@ -53,8 +53,6 @@ of the budget, and where a loss is that large a few per cent more or less of it 
 COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "samples")
 """What is counted to explain."""
 
-ANSWERS_FILE = "answers.json"
-
 IMAGE_SPARE_BYTES = 64 << 20
 """Nobody writes to the image."""
 
@@ -358,7 +356,7 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
     ]
     if not inputs.engine.answers or not any(missing):
         return prepared
-    kept = folder / ANSWERS_FILE
+    kept = folder / schema.ANSWERS_FILE
     if kept.exists():
         answers = msgspec.json.decode(kept.read_bytes(), type=list[dict[str, AnswerReference]])
     else:

@@ -27,9 +27,6 @@ from dbtoll.store import schema
 from dbtoll.store.reader import Attempt, Run, read_run
 from dbtoll.store.writer import RunWriter
 
-ASKED_FILE = "asked.json"
-"""What was asked for, validated: written first, so that a run that is killed before it has a plan can be resumed too."""
-
 STOPPED = "stopped by the user"
 
 FAILURES_MAX = 2
@@ -53,7 +50,7 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     watch.say(f"run folder: {folder}")
     try:
         write_durably(folder / schema.SPEC_FILE, spec_text.encode())
-        write_durably(folder / ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
+        write_durably(folder / schema.ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
         sync_directory(folder.parent)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -100,14 +97,14 @@ def experiment_of(folder: Path) -> Experiment:
     if before is not None:
         return before.plan.experiment
     try:
-        return msgspec.json.decode((folder / ASKED_FILE).read_bytes(), type=Experiment)
+        return msgspec.json.decode((folder / schema.ASKED_FILE).read_bytes(), type=Experiment)
     except (OSError, msgspec.DecodeError) as error:
-        raise RunFolderError(f"{folder / ASKED_FILE}: cannot be read: {error}", "begin a new run") from None
+        raise RunFolderError(f"{folder / schema.ASKED_FILE}: cannot be read: {error}", "begin a new run") from None
 
 
 def _begun(folder: Path) -> Run | None:
     """The run so far; None if it was stopped before its history had a first line. RunFolderError if there is no run."""
-    if (folder / ASKED_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
+    if (folder / schema.ASKED_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
         return None
     return read_run(folder)
 

@@ -1,18 +1,27 @@
-"""Reads a run folder and believes nothing: every hash, every link of the chain and every key is checked."""
+"""Reads a run folder and believes nothing: every hash, every link of the chain, every key and every value is checked.
+
+Sums and chain find damage. They are no signature: who sends a folder can have sealed anything into it, so all of it is data that
+`contents` judges, links are not followed, and text is made printable before anybody looks at it.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from dbtoll.errors import RunFolderError
 from dbtoll.model import Json
+from dbtoll.store import contents
 from dbtoll.store.schema import (
     FACTS_FILE,
     FIRST_CHAIN,
@@ -31,13 +40,26 @@ from dbtoll.store.schema import (
     Visit,
     chain_of,
 )
+from dbtoll.text import printable
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 _CHAIN_BEGIN, _CHAIN_END = b',"chain":"', b'"}'
 _CHAIN_BYTES = len(_CHAIN_BEGIN) + len(FIRST_CHAIN) + len(_CHAIN_END)
+_RECEIVED = "ask who sent the folder; dbtoll writes no such thing"
 _EDITED = "bring back the file from a copy; a run folder is never edited by hand"
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", PlanFile, Json)
+
+FILE_BYTES_MAX = 64 << 20
+"""Of every file but the history: plan, facts and answers have some hundred kB at most."""
+HISTORY_BYTES_MAX = 4 << 30
+
+_UNPRINTABLE = re.compile(
+    rb"\\u(?:00[0189]|00[67]f|00ad|06|180e|2[0-9a-f]{3}|d[89a-f]|e|f)|\\[bfr]|[\x7f-\xff]", re.IGNORECASE
+)
+"""What may be such a character in JSON: escaped, or of several bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +89,7 @@ class Run:
 
     folder: Path
     begin: RunBegin
+    spec: str
     plan: PlanFile
     facts: Json
     outside: tuple[Record, ...]
@@ -129,7 +152,7 @@ def read_run(folder: Path) -> Run:
     history = folder / HISTORY_FILE
     if not folder.is_dir():
         raise RunFolderError(f"{folder}: there is no such run folder", "see `dbtoll run --runs-dir` for where runs lie")
-    data = _bytes(history)
+    data = read_file(history, HISTORY_BYTES_MAX)
     verified = data.rfind(b"\n") + 1
     if verified == 0:
         raise RunFolderError(f"{history}:1: the history is empty or has not one whole line", "measure again")
@@ -137,13 +160,23 @@ def read_run(folder: Path) -> Run:
     begin = records[0]
     if not isinstance(begin, RunBegin):
         raise RunFolderError(f"{history}:1: it does not begin with the record of the run", _EDITED)
-    _check_sum(folder / SPEC_FILE, begin.spec_sha256)
-    outside, attempts, ends = _grouped(history, records[1:])
+    plan = _checked_json(folder / PLAN_FILE, begin.plan_sha256, PlanFile)
+    facts = _checked_json(folder / FACTS_FILE, begin.facts_sha256, Json)
+    for path, demand in (
+        (PLAN_FILE, partial(contents.demand_plan, plan)),
+        (FACTS_FILE, partial(contents.demand_facts, facts)),
+    ):
+        try:
+            demand()
+        except ValueError as error:
+            raise RunFolderError(f"{folder / path}:1: no run of dbtoll has this: {error}", _EDITED) from None
+    outside, attempts, ends = _grouped(history, records[1:], contents.Expected(plan))
     return Run(
         folder=folder,
         begin=begin,
-        plan=_checked_json(folder / PLAN_FILE, begin.plan_sha256, PlanFile),
-        facts=_checked_json(folder / FACTS_FILE, begin.facts_sha256, Json),
+        spec=printable(_check_sum(folder / SPEC_FILE, begin.spec_sha256).decode(errors="replace"), lines=True),
+        plan=plan,
+        facts=facts,
         outside=outside,
         attempts=attempts,
         ends=ends,
@@ -152,6 +185,24 @@ def read_run(folder: Path) -> Run:
         unfinished_line=verified < len(data),
         lines=len(records),
     )
+
+
+def read_file(path: Path, most_bytes: int = FILE_BYTES_MAX) -> bytes:
+    """What a file of a run folder holds. RunFolderError for what cannot be read, is no file (a link or a pipe, which would lead or
+    hold the reader elsewhere), or is larger than any that dbtoll writes."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode):
+                raise RunFolderError(f"{path}: it is no file", _RECEIVED)
+            if about.st_size > most_bytes:
+                raise RunFolderError(f"{path}: it is too large: {about.st_size} bytes", _RECEIVED)
+            return file.read(most_bytes)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RunFolderError(f"{path}: it is a link, and a run folder holds none", _RECEIVED) from None
+        raise RunFolderError(f"{path}: cannot be read: {error.strerror}", "give a whole run folder") from None
 
 
 class _Version(msgspec.Struct):
@@ -175,8 +226,8 @@ def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
         if number == 1:
             _check_version(where, line)
         try:
-            records.append(decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            records.append(decode(_printable(line)))
+        except _UNREADABLE as error:
             raise RunFolderError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
     return records, chain
 
@@ -184,7 +235,7 @@ def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
 def _check_version(where: str, line: bytes) -> None:
     try:
         version = msgspec.json.decode(line, type=_Version).schema_version
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise RunFolderError(f"{where}: not the record of a run: {error}", _EDITED) from None
     if version > SCHEMA_VERSION:
         raise RunFolderError(
@@ -194,7 +245,7 @@ def _check_version(where: str, line: bytes) -> None:
 
 
 def _grouped(
-    history: Path, records: list[Record]
+    history: Path, records: list[Record], expected: contents.Expected
 ) -> tuple[tuple[Record, ...], tuple[Attempt, ...], tuple[RunEnd, ...]]:
     """The records by attempt. Line numbers are those of the history, whose first line is the run's own."""
     outside: list[Record] = []
@@ -216,6 +267,7 @@ def _grouped(
             case RoundBegin():
                 close(None)
                 begin = record
+                expected.begin_round()
             case RoundEnd():
                 if begin is None or (record.round, record.attempt) != (begin.round, begin.attempt):
                     raise RunFolderError(f"{where}: round {record.round} ends that did not begin", _EDITED)
@@ -228,6 +280,10 @@ def _grouped(
             case RunBegin():
                 raise RunFolderError(f"{where}: a second run begins here", _EDITED)
             case _:
+                try:
+                    expected.demand(record, None if begin is None else begin.round)
+                except ValueError as error:
+                    raise RunFolderError(f"{where}: no run of this plan has this: {error}", _EDITED) from None
                 (outside if begin is None else inside).append(record)
     close(None)
     return tuple(outside), tuple(attempts), tuple(ends)
@@ -236,21 +292,32 @@ def _grouped(
 def _checked_json(path: Path, sha256: str, kind: type[S]) -> S:
     data = _check_sum(path, sha256)
     try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(_printable(data), type=kind)
+    except _UNREADABLE as error:
         line = data[: getattr(error, "position", 0)].count(b"\n") + 1
         raise RunFolderError(f"{path}:{line}: not of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
 
 
 def _check_sum(path: Path, sha256: str) -> bytes:
-    data = _bytes(path)
+    data = read_file(path)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise RunFolderError(f"{path}:1: the file is not the one that the run began with", _EDITED)
     return data
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read: {error.strerror}", "give a whole run folder") from None
+def _printable(data: bytes) -> bytes:
+    """JSON with all its text printable. That is so as a rule, and costs one look."""
+    if _UNPRINTABLE.search(data) is None:
+        return data
+    return msgspec.json.encode(_each_printable(msgspec.json.decode(data)))
+
+
+def _each_printable(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value, lines=True)
+        case dict():
+            return {printable(name): _each_printable(each) for name, each in value.items()}
+        case list():
+            return [_each_printable(each) for each in value]
+    return value

@@ -9,9 +9,10 @@ changes its meaning or goes away makes a new one.
 from __future__ import annotations
 
 import zlib
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from dbtoll.model import Experiment, Json
 
@@ -22,7 +23,24 @@ PLAN_FILE = "plan.json"
 FACTS_FILE = "facts.json"
 HISTORY_FILE = "history.ndjson"
 
+ANSWERS_FILE = "answers.json"
+"""What the baseline answered where no independent engine can: all arms are checked against it, also after a resume."""
+ASKED_FILE = "asked.json"
+"""What was asked for, validated: written first, so that a run that is killed before it has a plan can be resumed too."""
+RESULT_FILE = "result.json"
+REPORT_FILE = "report.html"
+TABLES_FOLDER = "tables"
+
 FIRST_CHAIN = "00000000"
+
+Whole = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+"""So that sums and differences of some of them are still whole numbers of 64 bits, wherever they are read."""
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+"""Also a moment of a clock that began at 0, ns."""
+Index = Annotated[int, Meta(ge=0, le=10**6)]
+Place = Annotated[int, Meta(ge=-1, le=10**6)]
+"""Of a round or a block; -1: before the first one."""
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +72,15 @@ class RunBegin(Record, frozen=True, kw_only=True, tag="run"):
 class RoundBegin(Record, frozen=True, kw_only=True, tag="round_begin"):
     """``elapsed_s`` of the budget when it began."""
 
-    round: int
-    attempt: int
-    elapsed_s: float
+    round: Index
+    attempt: Index
+    elapsed_s: Seconds
 
 
 class Start(Record, frozen=True, kw_only=True, tag="start"):
     """One arm's fresh start, or why it has none."""
 
-    round: int
+    round: Place
     arm: str
     outcome: Literal["ok", "unsupported", "failed", "invalid"]
     reason: str | None = None
@@ -72,10 +90,10 @@ class Start(Record, frozen=True, kw_only=True, tag="start"):
 class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     """The plan that the server uses; ``plan`` only where this fingerprint is new in the run."""
 
-    round: int
+    round: Place
     arm: str
     query: str
-    parameter_set: int
+    parameter_set: Index
     fingerprint: str
     plan: str | None = None
 
@@ -83,21 +101,21 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
 class Timing(msgspec.Struct, frozen=True, array_like=True):
     """One execution; times of the arm's own agent."""
 
-    start_ns: int
-    connected_ns: int | None
-    first_byte_ns: int | None
-    end_ns: int
-    rows: int | None
-    result_bytes: int | None
+    start_ns: Count
+    connected_ns: Count | None
+    first_byte_ns: Count | None
+    end_ns: Count
+    rows: Count | None
+    result_bytes: Count | None
     outcome: Literal["ok", "timeout", "error", "wrong_answer"]
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Events that a probe timed as a whole; ``cpu_ns`` of the probing process alone."""
 
-    events: int
-    elapsed_ns: int
-    cpu_ns: int
+    events: Count
+    elapsed_ns: Count
+    cpu_ns: Count
 
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
@@ -106,49 +124,49 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     for. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why
     it is ``missing``."""
 
-    round: int
+    round: Place
     arm: str
     levels: dict[str, str]
-    block: int
+    block: Place
     query: str
-    order: int
+    order: Index
     first_touch: bool
     asleep_ok: bool | None
-    host_start_ns: int | None
-    host_end_ns: int | None
-    start_ns: int
-    end_ns: int
+    host_start_ns: Count | None
+    host_end_ns: Count | None
+    start_ns: Count
+    end_ns: Count
     executions: tuple[Timing, ...] = ()
     window: Json | None = None
     batches: tuple[Batch, ...] | None = None
     counts: Json | None = None
     problem: str | None = None
-    parameter_set: int | None = None
-    disk_read_bytes: int | None = None
+    parameter_set: Index | None = None
+    disk_read_bytes: Whole | None = None
     cpu: Json | None = None
-    minor_faults: int | None = None
+    minor_faults: Whole | None = None
     samples: Json | None = None
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters"):
     """Cumulative counters around an arm's part of a phase."""
 
-    round: int
+    round: Place
     arm: str
     levels: dict[str, str]
     when: Literal["begin", "end"]
     machine: Json | None = None
     processes: Json | None = None
     background: Json | None = None
-    outside_cpu_ns: int | None = None
-    driver_cpu_ns: int | None = None
-    host_at_ns: int | None = None
+    outside_cpu_ns: Whole | None = None
+    driver_cpu_ns: Whole | None = None
+    host_at_ns: Count | None = None
 
 
 class GateRecord(Record, frozen=True, kw_only=True, tag="gate"):
     """A check that only the runner could make, for one start."""
 
-    round: int
+    round: Place
     arm: str
     gate: str
     passed: bool | None
@@ -159,25 +177,25 @@ class GateRecord(Record, frozen=True, kw_only=True, tag="gate"):
 class RoundEnd(Record, frozen=True, kw_only=True, tag="round_end"):
     """Only a complete round counts."""
 
-    round: int
-    attempt: int
+    round: Index
+    attempt: Index
     complete: bool
     reason: str | None = None
-    elapsed_s: float
+    elapsed_s: Seconds
 
 
 class Interrupted(Record, frozen=True, kw_only=True, tag="interrupted"):
     """Written on resume: this attempt's samples are kept and do not count."""
 
-    round: int
-    attempt: int
+    round: Index
+    attempt: Index
 
 
 class RunEnd(Record, frozen=True, kw_only=True, tag="run_end"):
     """Why no further round was begun. A run that is resumed after its end has more than one; the last one holds."""
 
     reason: str
-    elapsed_s: float
+    elapsed_s: Seconds
 
 
 AnyRecord = (

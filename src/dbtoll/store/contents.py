@@ -1,0 +1,377 @@
+"""What the readers of a run folder may rely on beyond the types of its records.
+
+Whoever wrote a folder could have sealed anything into it. Here is what figures, tables and pages take for granted: which values a
+number may have, what the parts hold that are open (facts, counts, windows), and that records, plan and one another agree.
+A folder that passes is analysed without any further check.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dbtoll.model import Experiment, Json
+from dbtoll.store.schema import (
+    Count,
+    Counters,
+    Fingerprint,
+    GateRecord,
+    PlanFile,
+    Record,
+    Start,
+    Visit,
+    Whole,
+)
+
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Above0 = Annotated[float, Meta(gt=0, le=1e300)]
+AtLeast0 = Annotated[float, Meta(ge=0, le=1e300)]
+
+DEPTH_MAX = 16
+"""Of what is in one another; facts have four."""
+
+MANY = 1_000_000
+"""Rounds, blocks, sets of parameters: no run has a thousandth of it."""
+
+
+# --- open parts, as far as something rests on them ----------------------------------------------------------------
+
+
+class _Histogram(Struct):
+    """Highest value of a bucket, and how many are in it."""
+
+    buckets: tuple[tuple[Count, Count], ...]
+
+
+class _Transaction(Struct):
+    committed: Count
+    rolled_back: Count
+    missed: Count
+    lost: Count
+    unknown: Count
+    failed: dict[str, Count]
+    retried: dict[str, Count]
+    response_ns: _Histogram
+
+
+class _Window(Struct):
+    length_ns: Positive
+    interval_ns: Positive
+    series: tuple[Count, ...]
+    transactions: dict[str, _Transaction]
+    counted: str | None
+    driver_cpu_ns: Count
+    round_trips: Count
+    unserved: Count
+    connections_lost: Count
+    reconnects: Count
+    statements: Count | None = None
+    sent_bytes: Count | None = None
+    received_bytes: Count | None = None
+
+
+class _Samples(Struct):
+    samples: Count
+    instructions: Above0 | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples and self.instructions is None:
+            raise ValueError("samples without instructions")
+
+
+class _Processes(Struct):
+    user_ns: Whole | None
+    system_ns: Whole | None
+    run_queue_wait_ns: Whole | None = None
+    block_io_wait_ns: Whole | None = None
+    minor_faults: Whole | None = None
+    voluntary_switches: Whole | None = None
+    involuntary_switches: Whole | None = None
+    read_bytes: Whole | None = None
+
+
+class _Call(Struct):
+    count: Count
+    background: Count = 0
+    alone: Count = 0
+
+
+class _Faults(Struct):
+    """``alone`` and all else by the kinds of `booking.FAULTS_BY_KIND`."""
+
+    anonymous: Count = 0
+    shared: Count = 0
+    shared_read: Count = 0
+    file: Count = 0
+    copy: Count = 0
+    alone: dict[str, Count] = {}
+
+    def __post_init__(self) -> None:
+        if unknown := self.alone.keys() - set(self.__struct_fields__):
+            raise ValueError(f"alone has {sorted(unknown)[0]!r}")
+
+
+class _Requests(Struct):
+    count: Count
+    bytes: Count
+    sequential: Count
+
+
+class _Device(Struct):
+    reads: _Requests | None = None
+
+
+class _Blocks(Struct):
+    inside: dict[str, _Device | str]
+
+    def __post_init__(self) -> None:
+        if "missing" not in self.inside and not all(isinstance(each, _Device) for each in self.inside.values()):
+            raise ValueError("inside is not of devices")
+
+
+class _MachineLevel(Struct):
+    steal_ns: Whole | None = None
+
+
+class _MachineLevels(Struct):
+    inside: _MachineLevel | None = None
+
+
+_COUNTED: dict[str, Any] = {
+    "processes": _Processes,
+    "calls": dict[str, _Call],
+    "faults": _Faults,
+    "blocks": _Blocks,
+    "machine": _MachineLevels,
+    "samples": _Samples,
+}
+"""What a collector counted, where something rests on it; all others are shown as they are."""
+
+
+class _Told(Struct):
+    executions: Count
+    elapsed_ns: Count
+    round_trips: Count
+    counted: Json
+
+
+class _Missing(Struct):
+    missing: str
+
+
+class _Environment(Struct):
+    emulated: bool | None = None
+
+
+class _StartFacts(Struct):
+    boot_id: str | None = None
+    environment: _Environment | None = None
+    settings: dict[str, Any] | None = None
+    cpus_allowed: Annotated[str, Meta(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$|^$")] | None = (
+        None
+    )
+    memory_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
+    cpu_flags: tuple[str, ...] | None = None
+    mitigations: dict[str, str] | None = None
+
+
+class _Driver(Struct):
+    null_us_per_transaction: dict[str, Above0 | None] | None = None
+    null_per_s: dict[str, Above0 | None] | None = None
+
+
+class _Probe(Struct):
+    least_ns: Finite
+    most_ns: Finite
+
+
+class _Facts(Struct):
+    driver: _Driver | None = None
+    probes: dict[str, _Probe] = {}
+
+
+class _Options(Struct):
+    """Of a workload."""
+
+    scale: AtLeast0 | None = None
+    rate: AtLeast0 | None = None
+    threads: Positive = 1
+    ramp_up: Count | None = None
+
+
+class _Pressure(Struct):
+    cpu_some_ns: Whole | None = None
+    memory_some_ns: Whole | None = None
+    io_some_ns: Whole | None = None
+
+
+class _Machine(Struct):
+    pressure: _Pressure | None = None
+
+
+# --- plan and facts --------------------------------------------------------------------------------------------------
+
+
+def demand_plan(plan: PlanFile) -> None:
+    """ValueError where no specification could have led to this plan."""
+    experiment = plan.experiment
+    names = [arm.name for arm in experiment.arms]
+    precision, pace, resources = experiment.precision, experiment.pace, experiment.resources
+    for holds, wrong in (
+        (all(names) and len(set(names)) == len(names), f"the arms {names} have not each a name of its own"),
+        (all(arm.stack for arm in experiment.arms), "an arm has no stack"),
+        (all(arm.copy_of in (None, experiment.baseline) for arm in experiment.arms), "an arm is a copy of no baseline"),
+        (
+            any((a.name, a.clock, a.copy_of) == (experiment.baseline, "time", None) for a in experiment.arms),
+            f"the baseline {experiment.baseline!r} is no arm whose clock is time",
+        ),
+        (all(experiment.factors.values()), "a factor has no level"),
+        (all(plan.queries) and len(set(plan.queries)) == len(plan.queries) > 0, "the queries have not each a name"),
+        (set(plan.slow) <= set(names), "an arm that is slow is not in the experiment"),
+        (1 <= plan.blocks <= MANY, f"{plan.blocks} blocks"),
+        (1 <= experiment.parameter_sets <= MANY, f"{experiment.parameter_sets} sets of parameters"),
+        (abs(experiment.seed) < 2**63, "the seed has more than 64 bits"),
+        (0 <= precision.budget_s <= 1e9, f"a budget of {precision.budget_s} s"),
+        (0 < precision.target <= 1e3, f"a target of {precision.target}"),
+        (0 < precision.margin < 1, f"a margin of {precision.margin}"),
+        (0.5 <= precision.confidence < 1, f"a confidence of {precision.confidence}"),
+        (2 <= precision.rounds_min <= precision.rounds_max <= MANY, f"{precision.rounds_min} to {precision.rounds_max} rounds"),
+        (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),
+        (1 <= resources.cpus <= MANY, f"{resources.cpus} processors"),
+        (min(resources.memory_bytes, resources.shm_bytes, resources.open_files) >= 0, "resources below 0"),
+        (min(pace.lead_in_ns, pace.dwell_ns, pace.statement_timeout_ns) >= 0, "a pace below 0"),
+    ):  # fmt: skip
+        if not holds:
+            raise ValueError(wrong)
+    _demand_tree(msgspec.to_builtins(experiment))
+    _demand(experiment.workload.options, _Options, "workload.options")
+
+
+def demand_facts(facts: Json) -> None:
+    """ValueError where facts are not what their names say."""
+    _demand_tree(facts)
+    _demand(facts, _Facts, "facts")
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+class Expected:
+    """What a run of that plan can have written, record after record."""
+
+    def __init__(self, plan: PlanFile) -> None:
+        self._plan: Experiment = plan.experiment
+        self._arms = {arm.name for arm in plan.experiment.arms}
+        self._queries = {*plan.queries, *plan.experiment.explain}
+        self._orders: set[int] = set()
+        self._transactions: set[str] | None = None
+
+    def begin_round(self) -> None:
+        """An attempt begins: its visits are counted anew."""
+        self._orders.clear()
+
+    def demand(self, record: Record, number: int | None) -> None:
+        """ValueError where it cannot stand in round ``number`` (None: outside of all) of this run."""
+        if not isinstance(record, Start | Fingerprint | Visit | Counters | GateRecord):
+            return
+        if record.arm not in self._arms:
+            raise ValueError(f"the plan has no arm {record.arm!r}")
+        if number is None and not isinstance(record, Start | GateRecord):
+            raise ValueError("it stands outside of all rounds")
+        if number is not None and record.round != number:
+            raise ValueError(f"it says round {record.round} and stands in round {number}")
+        if isinstance(record, Visit | Fingerprint) and record.query not in self._queries:
+            raise ValueError(f"the plan has no query {record.query!r}")
+        if isinstance(record, Visit | Counters):
+            self._demand_levels(record.levels)
+        match record:
+            case Start():
+                _demand_tree(record.facts)
+                _demand(record.facts, _StartFacts, "facts")
+            case Counters():
+                for name in ("machine", "processes", "background"):
+                    _demand_tree(getattr(record, name))
+                _demand(record.machine or {}, _Machine, "machine")
+            case Visit():
+                self._demand_visit(record)
+
+    def _demand_levels(self, levels: dict[str, str]) -> None:
+        factors = self._plan.factors
+        # Probes are made once in a round, at no level.
+        if levels and (levels.keys() != factors.keys() or any(levels[name] not in factors[name] for name in levels)):
+            raise ValueError(f"the plan has no levels {levels}")
+
+    def _demand_visit(self, visit: Visit) -> None:
+        if visit.order in self._orders:
+            raise ValueError(f"a second visit is number {visit.order} of its round")
+        self._orders.add(visit.order)
+        spans = [(visit.start_ns, visit.end_ns), (visit.host_start_ns, visit.host_end_ns)]
+        spans += [
+            (timing.start_ns, at_ns)
+            for timing in visit.executions
+            for at_ns in (timing.connected_ns, timing.first_byte_ns, timing.end_ns)
+        ]
+        if any(end_ns < start_ns for start_ns, end_ns in spans if start_ns is not None and end_ns is not None):
+            raise ValueError("something ends before it begins")
+        for name in ("cpu", "counts", "window", "samples"):
+            _demand_tree(getattr(visit, name))
+        if visit.samples is not None:
+            _demand(visit.samples, _Samples, "samples")
+        for name, told in (visit.counts or {}).items():
+            self._demand_told(name, told)
+        if visit.window is not None:
+            self._demand_window(visit.window)
+
+    def _demand_told(self, collector: str, told: Any) -> None:
+        if isinstance(told, dict) and "missing" in told:
+            _demand(told, _Missing, f"counts.{collector}")
+            return
+        _demand(told, _Told, f"counts.{collector}")
+        _demand(told["counted"], _COUNTED.get(collector, Json), f"counts.{collector}.counted")
+        _demand_numbers(told["counted"])
+
+    def _demand_window(self, window: Json) -> None:
+        _demand(window, _Window, "window")
+        names = window["transactions"].keys()
+        self._transactions = self._transactions or set(names)
+        if set(names) != self._transactions:
+            raise ValueError("its window has other transactions than those before it")
+        if window["counted"] not in (None, *names):
+            raise ValueError(f"its window counts {window['counted']!r}, which it has not")
+
+
+def _demand(value: Any, kind: Any, name: str) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _demand_tree(value: Any, depth: int = 0) -> None:
+    """What can be shown: numbers that others can read too, and no more depth than a person can follow."""
+    if depth > DEPTH_MAX:
+        raise ValueError("too many things are in one another")
+    match value:
+        case dict():
+            for each in value.values():
+                _demand_tree(each, depth + 1)
+        case list() | tuple():
+            for each in value:
+                _demand_tree(each, depth + 1)
+        case bool():
+            pass
+        case int() | float() if not abs(value) <= (2**63 if isinstance(value, int) else 1e300):
+            raise ValueError("a number is too large")
+
+
+def _demand_numbers(counted: Json) -> None:
+    """Counters in counters: no lists, of which a table could hold none."""
+    for name, value in counted.items():
+        if isinstance(value, dict):
+            _demand_numbers(value)
+        elif isinstance(value, list):
+            raise ValueError(f"{name} is a list")  # noqa: TRY004 - what is wrong is what a folder says

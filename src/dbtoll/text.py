@@ -1,0 +1,15 @@
+"""Text that somebody else wrote, made harmless for whoever looks at it."""
+
+from __future__ import annotations
+
+SPACES = ("\N{NARROW NO-BREAK SPACE}", "\N{THIN SPACE}", "\N{NO-BREAK SPACE}")
+LINES = ("\n", "\t")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Without anything that a terminal would obey, or that shows text in another order than it has: ESC, backspace, the controls of
+    writing direction … (all that Unicode calls "other"). ``lines``: more than one line may be told."""
+    if text.isprintable():
+        return text
+    kept = (*SPACES, *LINES) if lines else SPACES
+    return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
