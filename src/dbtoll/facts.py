@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import AgentFailure, RunFolderError
 from dbtoll.interfaces import Machine
 from dbtoll.model import Json
 
-MUST_AGREE = ("host.kernel", "host.cpu_model", "host.cpus", "image.key", "settings", "dataset.key", "agent.build")
-"""Facts that may not change between a run's parts: samples from unlike machines do not belong in one interval."""
+MUST_AGREE = (
+    "host.kernel",
+    "host.cpu_model",
+    "host.cpus",
+    "image.key",
+    "settings",
+    "dataset.key",
+    "agent.sha256",
+    "code_sha256",
+    "answers_sha256",
+)
+"""Facts that may not change between a run's parts: samples from unlike machines do not belong in one interval. Programs are told
+apart by what is in them; their version changes with a release alone."""
 
 
 def host(machine: Machine) -> Json:
@@ -41,13 +55,37 @@ def host(machine: Machine) -> Json:
     }
 
 
+def agent(machine: Machine) -> Json:
+    """The agent that runs on the host, which is the one that is put into every arm there."""
+    hello = machine.hello()
+    program = Path(f"/proc/{hello['pid']}/exe").read_bytes()
+    told = {key: hello.get(key) for key in ("build", "protocol", "architecture", "clock")}
+    return {**told, "sha256": hashlib.sha256(program).hexdigest()}
+
+
+@cache
+def code_sha256() -> str:
+    """Of all files of this package, by name and content, as they are when it is first asked for."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(package)} {len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
 def compare(before: Json, now: Json, folder: str) -> None:
     """RunFolderError if a run is continued on what is not the same machine, image, engine, data or agent."""
     pairs = {key: (_at(before, key), _at(now, key)) for key in MUST_AGREE}
     unlike = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     if unlike:
-        told = "; ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in unlike.items())
+        told = "; ".join(f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in unlike.items())
         raise RunFolderError(f"{folder}: cannot be continued here: {told}", "begin a new run without --resume")
+
+
+def _short(value: Any) -> str:
+    return value[:12] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else repr(value)
 
 
 def _at(facts: Json, path: str) -> Any:

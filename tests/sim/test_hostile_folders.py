@@ -23,7 +23,7 @@ from tests.support.make_run import DOCKER, make_run
 from tests.support.make_windows import make_windows
 from tests.support.mutate import GONE, RAW, Folder, changes, only_queries
 
-CHANGES = int(os.environ.get("DBTOLL_TEST_CHANGES", "60"))
+CHANGES = int(os.environ.get("DBTOLL_TEST_CHANGES", "40"))
 """Of each kind of run; more of them where somebody has the time."""
 
 

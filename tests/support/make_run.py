@@ -13,6 +13,7 @@ import argparse
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def make_run(
     writer = RunWriter.create(
         folder,
         spec=b'question = "How much does PostgreSQL lose on TPC-H in Docker?"\nbaseline = "native"\n',
-        plan=PlanFile(experiment=asked, queries=QUERIES, blocks=blocks),
+        plan=PlanFile(experiment=replace(asked, explain=tuple(costs_ns or ())), queries=QUERIES, blocks=blocks),
         facts=FACTS,
     )
     planted = query_effects or {query: q9_effect if query == "Q9" else docker_effect for query in QUERIES}

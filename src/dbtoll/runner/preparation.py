@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -16,6 +17,7 @@ import msgspec
 
 from dbtoll import facts, registry
 from dbtoll.channel.local import open_local
+from dbtoll.durable import write_durably
 from dbtoll.errors import EngineError, Unavailable, UsageError
 from dbtoll.images import dataset, disk, kernel, system
 from dbtoll.images.cache import Cache
@@ -39,6 +41,7 @@ from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
 from dbtoll.store import schema
+from dbtoll.store.reader import read_file
 
 ROUNDS_WANTED = 10
 """How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
@@ -157,7 +160,8 @@ def prepare(
     cache = Cache()
     run_facts: Json = {
         "host": facts.host(host),
-        "agent": {key: host.hello().get(key) for key in ("build", "protocol", "architecture", "clock")},
+        "agent": facts.agent(host),
+        "code_sha256": facts.code_sha256(),
     }
     image: Artifact | None = None
     if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
@@ -347,7 +351,8 @@ class _Copies:
 def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared:
     """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms.
 
-    Kept in the run folder, so that a resumed run checks against the same.
+    Kept in the run folder, so that a resumed run checks against the same. Where the file is damaged the baseline is asked once
+    more, and the run's facts tell whether it answers the same (`facts.compare`).
     """
     inputs = prepared.inputs
     missing = [
@@ -357,14 +362,25 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
     if not inputs.engine.answers or not any(missing):
         return prepared
     kept = folder / schema.ANSWERS_FILE
-    if kept.exists():
-        answers = msgspec.json.decode(kept.read_bytes(), type=list[dict[str, AnswerReference]])
-    else:
+    answers = _kept_answers(kept, missing)
+    if answers is None:
         watch.say("answers of the baseline, to check those of all arms against")
         answers = _asked(prepared, missing)
-        kept.write_bytes(msgspec.json.encode(answers))
+        write_durably(kept, msgspec.json.encode(answers))
     merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
-    return replace(prepared, inputs=replace(inputs, answers=merged))
+    digest = hashlib.sha256(msgspec.json.encode(answers)).hexdigest()
+    return replace(prepared, inputs=replace(inputs, answers=merged), facts={**prepared.facts, "answers_sha256": digest})
+
+
+def _kept_answers(kept: Path, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]] | None:
+    """None where there are none, or not of just these statements."""
+    if not kept.exists():
+        return None
+    try:
+        answers = msgspec.json.decode(read_file(kept), type=list[dict[str, AnswerReference]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return answers if [each.keys() for each in answers] == [each.keys() for each in missing] else None
 
 
 def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]]:

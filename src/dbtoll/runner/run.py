@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
 from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
-from dbtoll.store.reader import Attempt, Run, read_run
+from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
 
 STOPPED = "stopped by the user"
@@ -50,7 +51,8 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     watch.say(f"run folder: {folder}")
     try:
         write_durably(folder / schema.SPEC_FILE, spec_text.encode())
-        write_durably(folder / schema.ASKED_FILE, msgspec.json.format(msgspec.json.encode(experiment)))
+        asked = schema.AskedFile(experiment=experiment, spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest())
+        write_durably(folder / schema.ASKED_FILE, msgspec.json.format(msgspec.json.encode(asked)))
         sync_directory(folder.parent)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -96,10 +98,22 @@ def experiment_of(folder: Path) -> Experiment:
     before = _begun(folder)
     if before is not None:
         return before.plan.experiment
+    return _asked(folder).experiment
+
+
+def _asked(folder: Path) -> schema.AskedFile:
+    """What was asked for, and that the specification is still the one it was made from. RunFolderError otherwise."""
+    path = folder / schema.ASKED_FILE
     try:
-        return msgspec.json.decode((folder / schema.ASKED_FILE).read_bytes(), type=Experiment)
-    except (OSError, msgspec.DecodeError) as error:
-        raise RunFolderError(f"{folder / schema.ASKED_FILE}: cannot be read: {error}", "begin a new run") from None
+        asked = msgspec.json.decode(read_file(path), type=schema.AskedFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"{path}:1: it is damaged: {error}", "nothing was measured yet: begin a new run") from None
+    spec = folder / schema.SPEC_FILE
+    if hashlib.sha256(read_file(spec)).hexdigest() != asked.spec_sha256:
+        raise RunFolderError(
+            f"{spec}:1: it is not the file that the run began with", "nothing was measured yet: begin a new run"
+        )
+    return asked
 
 
 def _begun(folder: Path) -> Run | None:
@@ -121,19 +135,28 @@ def _planned(
     experiment: Experiment, prepared: preparation.Prepared, folder: Path, watch: Watch
 ) -> tuple[RunWriter, float]:
     """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
-    kept = folder / schema.PLAN_FILE
     round_s = 0.0
-    if kept.exists():
-        plan_file = msgspec.json.decode(kept.read_bytes(), type=schema.PlanFile)
-    else:
+    plan_file = _kept_plan(folder)
+    if plan_file is None:
         pilot = preparation.fly_pilot(prepared, watch)
         blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
         plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=pilot.slow)
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
-    spec = (folder / schema.SPEC_FILE).read_bytes()
+    spec = read_file(folder / schema.SPEC_FILE)
     return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s
+
+
+def _kept_plan(folder: Path) -> schema.PlanFile | None:
+    """None where there is none, or it is damaged: nothing was measured by it yet, so another one does as well."""
+    path = folder / schema.PLAN_FILE
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(read_file(path), type=schema.PlanFile)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 @contextmanager

@@ -83,31 +83,31 @@ class _Samples(Struct):
 
 
 class _Processes(Struct):
-    user_ns: Whole | None
-    system_ns: Whole | None
-    run_queue_wait_ns: Whole | None = None
-    block_io_wait_ns: Whole | None = None
-    minor_faults: Whole | None = None
-    voluntary_switches: Whole | None = None
-    involuntary_switches: Whole | None = None
-    read_bytes: Whole | None = None
+    user_ns: Finite | None
+    system_ns: Finite | None
+    run_queue_wait_ns: Finite | None = None
+    block_io_wait_ns: Finite | None = None
+    minor_faults: Finite | None = None
+    voluntary_switches: Finite | None = None
+    involuntary_switches: Finite | None = None
+    read_bytes: Finite | None = None
 
 
 class _Call(Struct):
-    count: Count
-    background: Count = 0
-    alone: Count = 0
+    count: AtLeast0
+    background: AtLeast0 = 0
+    alone: AtLeast0 = 0
 
 
 class _Faults(Struct):
     """``alone`` and all else by the kinds of `booking.FAULTS_BY_KIND`."""
 
-    anonymous: Count = 0
-    shared: Count = 0
-    shared_read: Count = 0
-    file: Count = 0
-    copy: Count = 0
-    alone: dict[str, Count] = {}
+    anonymous: AtLeast0 = 0
+    shared: AtLeast0 = 0
+    shared_read: AtLeast0 = 0
+    file: AtLeast0 = 0
+    copy: AtLeast0 = 0
+    alone: dict[str, AtLeast0] = {}
 
     def __post_init__(self) -> None:
         if unknown := self.alone.keys() - set(self.__struct_fields__):
@@ -115,9 +115,9 @@ class _Faults(Struct):
 
 
 class _Requests(Struct):
-    count: Count
-    bytes: Count
-    sequential: Count
+    count: AtLeast0
+    bytes: AtLeast0
+    sequential: AtLeast0
 
 
 class _Device(Struct):
@@ -153,7 +153,7 @@ _COUNTED: dict[str, Any] = {
 
 class _Told(Struct):
     executions: Count
-    elapsed_ns: Count
+    elapsed_ns: AtLeast0
     round_trips: Count
     counted: Json
 

@@ -53,6 +53,14 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     slow: dict[str, tuple[dict[str, str], ...]] = {}
 
 
+class AskedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``asked.json``."""
+
+    schema_version: int = SCHEMA_VERSION
+    experiment: Experiment
+    spec_sha256: str
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     """One line of the history."""
 
