@@ -516,3 +516,59 @@ def test_precision_of_the_experiment_is_that_of_the_result(plain: Path) -> None:
     result = results.analyze(plain)
     asked = Precision()
     assert (result.confidence, result.margin, result.target) == (asked.confidence, asked.margin, asked.target)
+
+
+# --- starts ----------------------------------------------------------------------------------------------------------
+
+
+def stretched(visit: Visit, factor: float) -> Visit:
+    executions = []
+    for timing in visit.executions:
+        values = {name: getattr(timing, name) for name in Timing.__struct_fields__}
+        length = timing.end_ns - timing.start_ns
+        executions.append(Timing(**{**values, "end_ns": timing.start_ns + round(length * factor)}))
+    return revised(visit, executions=tuple(executions))
+
+
+def starts_slower(plain: Path, folder: Path, factors: dict[int, float]) -> Result:
+    """Docker's starts are slower by round."""
+
+    def change(record: Record) -> list[Record]:
+        hit = isinstance(record, Visit) and record.arm == DOCKER and not record.first_touch
+        return [stretched(record, factors.get(record.round, 1.0)) if hit else record]
+
+    return changed_run(plain, folder / "run", change)
+
+
+def test_every_round_stands_beside_its_interval(analysed: Result) -> None:
+    for found in analysed.comparisons:
+        if found.estimate is not None:
+            assert len(found.by_round) == found.rounds
+            logs = [math.log1p(each.effect) for each in found.by_round]
+            assert math.expm1(sum(logs) / len(logs)) == pytest.approx(found.estimate)
+            assert len({each.round for each in found.by_round}) == found.rounds
+            assert found.lengthened is not None and found.lengthened >= 1
+
+
+def test_a_start_that_lies_far_out_is_named_and_stays_in(plain: Path, tmp_path: Path) -> None:
+    result = starts_slower(plain, tmp_path, {4: 1.5})
+    found = pick(result, DOCKER, "geomean")
+    assert [each.round for each in found.by_round if each.far_out] == [4]
+    assert len(found.by_round) == found.rounds == 8
+    (warning,) = [each for each in result.warnings if "far out" in each]
+    assert warning.startswith("docker (") and "round 4: +5" in warning
+    assert not any("far out" in each for each in results.analyze(plain).warnings)
+
+
+def test_starts_that_depend_on_each_other_are_named_and_make_the_interval_longer(plain: Path, tmp_path: Path) -> None:
+    result = starts_slower(plain, tmp_path, {number: 1.02**number for number in range(8)})
+    found = pick(result, DOCKER, "geomean")
+    assert found.dependence is not None and found.dependence > 0.5
+    assert found.lengthened is not None and found.lengthened > 2
+    assert any("starts depend on the ones before them" in each for each in result.warnings)
+    assert pick(results.analyze(plain), DOCKER, "geomean").dependence is None
+
+
+def test_how_rare_a_slow_start_would_have_been_missed_is_said(analysed: Result) -> None:
+    told = "one that is slow one time in ten has been missed with a chance of 43% (8 rounds)"
+    assert any(told in each for each in analysed.not_inside_the_interval)

@@ -365,3 +365,20 @@ def test_what_is_labelled_is_labelled_once(emulating: Result) -> None:
     assert words.labelled(once) == once != emulating
     assert words.labelled(replace(emulating, arms=())) == replace(emulating, arms=())
     assert words.spoken("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
+
+
+def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> None:
+    text = page.render(result, run)
+    drawn = [c for c in result.comparisons if c.estimate is not None and c.metric == "run_time"]
+    assert text.count('<circle class="round"') == sum(len(c.by_round) for c in drawn) > 6 * 40
+    assert "times as long as if starts were known to be independent" in text
+
+
+def test_a_round_that_lies_far_out_does_not_squeeze_the_axis(result: Result) -> None:
+    c = next(c for c in result.comparisons if c.by_round)
+    usual = figures.changes_of([("", "", c)])
+    first, *others = c.by_round
+    outlying = replace(c, by_round=(replace(first, effect=9.0, far_out=True), *others))
+    assert max(figures.changes_of([("", "", outlying)])) <= max(usual)
+    (row,) = figures.forest("", [("", "", outlying)], result).rows
+    assert max(row.rounds) == row.rounds[0] == 100

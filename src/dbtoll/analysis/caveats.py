@@ -51,6 +51,8 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
                 comparison.metric, "transactions"
             )
             yield f"{comparison.arm} ({where}): over all {what} but these: {'; '.join(comparison.left_out)}"
+        if comparison.estimand == GEOMEAN:
+            yield from _of_starts(comparison)
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
             yield (
@@ -58,6 +60,22 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
                 f"({_plain(floor.levels)}): {floor.low:+.1%} … {floor.high:+.1%}; every interval there is longer by "
                 "the far bound"
             )
+
+
+def _of_starts(comparison: Comparison) -> Iterator[str]:
+    where = f"{comparison.arm} ({_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')})"
+    usual = [each.effect for each in comparison.by_round if not each.far_out]
+    if outlying := [each for each in comparison.by_round if each.far_out]:
+        rounds = ", ".join(f"round {each.round}: {each.effect:+.1%}" for each in outlying)
+        yield (
+            f"{where}: starts that lie far out, {rounds}; all others between {min(usual):+.1%} and {max(usual):+.1%}. "
+            "They are in the interval: a start that is slow is a start"
+        )
+    if comparison.dependence:
+        yield (
+            f"{where}: starts depend on the ones before them, or drift (autocorrelation about {comparison.dependence:.1f}); "
+            f"the interval is {comparison.lengthened:.1f} times as long for it"
+        )
 
 
 def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[str]:
@@ -121,6 +139,10 @@ def not_inside(measured: Measured) -> list[str]:
         ids = {s.facts["boot_id"] for s in run.records(Start) if s.arm == arm and "boot_id" in s.facts}
         if 0 < len(ids) < FEWEST_DRAWS:
             found.append(f"boots of {arm}: {len(ids)} drawn, fewer than {FEWEST_DRAWS}")
+    if rounds:
+        found.append(
+            f"rare starts: one that is slow one time in ten has been missed with a chance of {0.9**rounds:.0%} ({rounds} rounds)"
+        )
     found.append("the machine: one; another may differ in hardware, kernel and neighbours")
     found.append("the host's boot: one")
     found.append("the system image: one build, the same in every arm")

@@ -78,7 +78,8 @@ class Effect:
 
     ``rounds``: in how many the effect has a value. ``reason``: why there is no interval, or none with an upper bound.
     ``left_out``: queries that an aggregate had to do without, each with why. ``holm``: only for queries. ``first_touch``: the same
-    effect for first runs after a start, of its own interval.
+    effect for first runs after a start, of its own interval. ``by_round``: each round with its effect, none of a bound;
+    ``dependence``: see `stats.dependence`.
     """
 
     arm: str
@@ -95,6 +96,8 @@ class Effect:
     first_touch: Interval | None = None
     components: Components = field(default_factory=Components)
     widened_by: float = 0.0
+    by_round: tuple[tuple[int, float], ...] = ()
+    dependence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +256,9 @@ def _effects(
         left_out += tuple(f"first touch of {why}" for why in touched.left_out if why not in measured.left_out)
     blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0)
 
-    def effect(estimand: str, values: Floats, blocks: Floats, first_values: Floats | None, bound: str | None) -> Effect:
+    def effect(
+        estimand: str, rounds: Floats, values: Floats, blocks: Floats, first_values: Floats | None, bound: str | None
+    ) -> Effect:
         found = stats.interval(values, alpha, rounds_min)
         touch = None if first_values is None else stats.interval(first_values, alpha, rounds_min)
         return replace(
@@ -264,18 +269,22 @@ def _effects(
             reason=bound if found else _too_few(len(values)),
             first_touch=touch,
             components=stats.components(blocks),
+            by_round=() if bound else tuple(zip(rounds.tolist(), values.tolist(), strict=True)),
+            dependence=None if bound else stats.dependence(values),
         )
 
     result: list[Effect] = []
     hindered = measured.hindered or (touched.hindered if touched else None)
     if hindered is None:
-        bound = measured.bound
+        bound, whole = measured.bound, measured.numbers[measured.whole]
         told = touched if touched and touched.bound is None and touched.hindered is None else None
         first_geomean = told.aggregate_effects if told else None
-        result.append(effect(GEOMEAN, measured.aggregate_effects, measured.block_effects, first_geomean, bound))
+        result.append(effect(GEOMEAN, whole, measured.aggregate_effects, measured.block_effects, first_geomean, bound))
         if per_query:
             first_total = told.aggregate_totals if told else None
-            result.append(effect(RATIO_OF_TOTALS, measured.aggregate_totals, measured.block_totals, first_total, bound))
+            result.append(
+                effect(RATIO_OF_TOTALS, whole, measured.aggregate_totals, measured.block_totals, first_total, bound)
+            )
         result = [replace(found, left_out=left_out) for found in result]
     else:
         nothing = replace(blank, reason=hindered, left_out=() if measured.absent else left_out)
@@ -290,7 +299,7 @@ def _effects(
 def _same_plans(
     measured: _Measured,
     touched: _Measured | None,
-    effect: Callable[[str, Floats, Floats, Floats | None, str | None], Effect],
+    effect: Callable[[str, Floats, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     changed: frozenset[str],
 ) -> Effect:
@@ -304,14 +313,16 @@ def _same_plans(
         return replace(blank, reason=few.hindered if few.kept.any() else "no query has a value and the same plan")
     told = few_first if few_first and few_first.bound is None and few_first.hindered is None else None
     first_values = told.aggregate_effects if told else None
-    found = effect(GEOMEAN_SAME_PLANS, few.aggregate_effects, few.block_effects, first_values, few.bound)
+    found = effect(
+        GEOMEAN_SAME_PLANS, few.numbers[few.whole], few.aggregate_effects, few.block_effects, first_values, few.bound
+    )
     return replace(found, left_out=left_out)
 
 
 def _query_effects(
     measured: _Measured,
     touched: _Measured | None,
-    effect: Callable[[str, Floats, Floats, Floats | None, str | None], Effect],
+    effect: Callable[[str, Floats, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     precision: Precision,
     alarm: float,
@@ -325,7 +336,8 @@ def _query_effects(
         else:
             values, bound = measured.query_effects(index), measured.bounds[index]
             first_values = touched.query_effects(index) if touched and not touched.bounds[index] else None
-            found.append(effect(f"query:{query}", values, measured.ratios[:, :, index], first_values, bound))
+            rounds = measured.numbers[measured.finite[:, index]]
+            found.append(effect(f"query:{query}", rounds, values, measured.ratios[:, :, index], first_values, bound))
     shown = [item.shown for item in found if item.shown]
     low, high = math.log1p(-precision.margin) + alarm, math.log1p(precision.margin) - alarm
     alphas = stats.family_alphas(shown, 1 - precision.confidence, low, high)
@@ -358,6 +370,7 @@ class _Measured:
         self.ns = times.ns if times.cut_ns is None else times.cut_ns
         self.ratios = log_ratios(self.ns, pair.index, pair.references)
         self.effects = stats.midmean(self.ratios, -2)
+        self.numbers = np.array(times.rounds)
         self.finite = np.isfinite(self.effects)
         self.here = (~np.isnan(times.ns[..., pair.index])).any(axis=(1, 2))
         self._pair = pair

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
+
 from dbtoll.analysis import caveats, contrasts, details, stats, windows
 from dbtoll.analysis.booking import Book
 from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, guarded, missing
@@ -22,6 +24,7 @@ from dbtoll.analysis.shape import (
     NoiseFloor,
     PlanChange,
     Result,
+    RoundEffect,
     SeriesPoint,
     Times,
     drop,
@@ -131,5 +134,16 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
+        by_round=_by_round(effect),
+        lengthened=effect.shown.lengthened if effect.shown else None,
+        dependence=effect.dependence,
         throughput_drop=drop(effect.shown) if metric == TIME_PER_TRANSACTION else None,
+    )
+
+
+def _by_round(effect: Effect) -> tuple[RoundEffect, ...]:
+    outlying = stats.far_out(np.array([value for _, value in effect.by_round]))
+    return tuple(
+        RoundEffect(number, math.expm1(min(value, 700.0)), bool(far))
+        for (number, value), far in zip(effect.by_round, outlying, strict=True)
     )

@@ -93,6 +93,16 @@ class ComponentsResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundEffect:
+    """A comparison's effect in one round. ``far_out``: it lies far from those of the other rounds, and is in the interval all
+    the same."""
+
+    round: int
+    effect: Fraction
+    far_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """One estimand of one arm against the baseline: cost / baseline cost - 1; above 0: the arm takes longer.
 
@@ -130,6 +140,16 @@ class Comparison:
             description="of time_per_transaction: how much less is done in the same time, 1 - throughput / baseline's; "
             "above 0: less; null of other metrics"
         ),
+    ] = None
+    by_round: Annotated[
+        tuple[RoundEffect, ...], Meta(description="what the interval is formed from; empty of a bound")
+    ] = ()
+    lengthened: Annotated[
+        float | None,
+        Meta(description="how many times as long the interval is as if starts were known to be independent"),
+    ] = None
+    dependence: Annotated[
+        float | None, Meta(description="autocorrelation of neighbouring rounds, where some is much likelier than none")
     ] = None
 
 

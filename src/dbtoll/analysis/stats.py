@@ -178,6 +178,22 @@ def errors(values: Floats) -> Errors:
     return Errors(standard, lengthened, PERSISTENCE * _SHARES[likelihood.argmax(axis=-1)], favour)
 
 
+def dependence(values: Floats) -> float | None:
+    """The likeliest autocorrelation of neighbouring rounds where some is likelier than none by DEPENDENT; else None."""
+    if len(values) < FEWEST_DRAWS:
+        return None
+    found = errors(values)
+    return float(found.autocorrelation) if found.favour > DEPENDENT else None
+
+
+def far_out(values: Floats) -> NDArray[np.bool_]:
+    """[round]: which lie beyond the quartiles by more than three times their distance (Tukey 1977, "far out")."""
+    if len(values) < FEWEST_DRAWS:
+        return np.zeros(len(values), dtype=bool)
+    low, high = np.quantile(values, (0.25, 0.75))
+    return np.asarray((values < low - 3 * (high - low)) | (values > high + 3 * (high - low)))
+
+
 @lru_cache(maxsize=4096)
 def usually_lengthened(rounds: int) -> float:
     """How many times as long intervals are if the rounds are independent and look so: all frequencies alike."""

@@ -98,6 +98,8 @@ _COMPARISON = {
     "between_rounds": "DOUBLE",
     "within_rounds": "DOUBLE",
     "widened_by": "DOUBLE",
+    "lengthened": "DOUBLE",
+    "dependence": "DOUBLE",
     "throughput_drop_estimate": "DOUBLE",
     "throughput_drop_low": "DOUBLE",
     "throughput_drop_high": "DOUBLE",

@@ -152,7 +152,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ForestRow:
-    """One comparison: its interval (thick), its Holm-adjusted interval (thin) and the A/A interval behind both."""
+    """One comparison: its interval (thick), its adjusted one (thin), A/A's behind both, and each round's effect (dots)."""
 
     label: str
     group: str
@@ -164,6 +164,7 @@ class ForestRow:
     span: Span | None
     adjusted: Span | None
     noise: Span | None
+    rounds: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,16 @@ Entry = tuple[str, str, "Comparison"]
 
 
 def changes_of(entries: Iterable[Entry]) -> list[float]:
-    """What an axis has to hold: the estimates and their own intervals. Adjusted whiskers may run off its edge."""
-    changes = (words.effect(c).change for *_, c in entries)
-    return [v for change in changes for v in (change.estimate, change.low, change.high) if v is not None]
+    """What an axis has to hold: the estimates, their own intervals and rounds.
+
+    Adjusted whiskers may run off its edge, and rounds that lie far out are drawn there.
+    """
+    found = []
+    for *_, c in entries:
+        change = words.effect(c).change
+        found += [v for v in (change.estimate, change.low, change.high) if v is not None]
+        found += [v for each in c.by_round if not each.far_out and (v := _change(c, each.effect)) is not None]
+    return found
 
 
 def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | None = None) -> Forest:
@@ -220,6 +228,7 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
                 span=_span(axis, effect),
                 adjusted=_span(axis, words.Effect(c.metric, None, c.low_holm, c.high_holm)),
                 noise=_span(axis, words.effect(aa)) if aa else None,
+                rounds=[axis.place(v) for each in c.by_round if (v := _change(c, each.effect)) is not None],
             )
         )
     return Forest(
@@ -231,6 +240,11 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
         has_adjusted=any(r.adjusted for r in rows),
         has_noise=any(r.noise for r in rows),
     )
+
+
+def _change(comparison: Comparison, effect: float) -> float | None:
+    """A round's effect as the figure's axis has it."""
+    return words.Effect(comparison.metric, effect, None, None).change.estimate
 
 
 def _span(axis: Axis, effect: words.Effect) -> Span | None:

@@ -105,6 +105,7 @@ def render(result: Result, run: Run) -> str:
         query_count=len(queries),
         comparison_groups=groups,
         without_figures=_without_figures(result),
+        allowance=words.allowance(result),
         published=list(_published(result, experiment.workload.name)),
         published_throughput=list(_published_throughput(result, experiment.workload.name)),
         engine=words.proper(experiment.engine.name),

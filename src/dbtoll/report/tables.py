@@ -79,6 +79,8 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     ):
         if lines:
             parts += [_text(title, "bold"), *(_item(line) for line in lines), Text()]
+    if allowance := words.allowance(result):
+        parts.append(_text(f"{allowance}.", "dim"))
     if result.stopped:
         parts.append(_text(f"stopped: {result.stopped}"))
     if report is not None:

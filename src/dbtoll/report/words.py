@@ -655,6 +655,21 @@ def headlines(result: Result) -> list[Headline]:
     return [h for h in said if h.kind != "noise"] + [h for h in said if h.kind == "noise"]
 
 
+def allowance(result: Result) -> str:
+    """What the intervals allow for, and what that costs; empty where there is none."""
+    lengths = [
+        c.lengthened for c in result.comparisons if c.estimand == "geomean" and c.lengthened is not None and not c.is_aa
+    ]
+    if not lengths:
+        return ""
+    least, most = (f"{each:.1f}" for each in (min(lengths), max(lengths)))
+    times = least if least == most else f"{least} to {most}"
+    return (
+        "Intervals allow for starts that depend on the ones before them, as far as the rounds do not exclude it: they are "
+        f"{times} times as long as if starts were known to be independent; more rounds exclude more"
+    )
+
+
 def contrasts(result: Result) -> list[str]:
     """``QEMU: a connection per statement, not one connection, beyond what that does to native: takes 31 % longer (28 … 34)``"""
     varied = varied_factors(c.levels for c in result.comparisons)
