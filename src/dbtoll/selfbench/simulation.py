@@ -266,17 +266,41 @@ WORLDS: dict[str, World] = {
 }
 
 
-def simulate(experiments: int, effect: float, world: World, chance: Generator) -> Floats:
-    """Times in ns [experiment, round, block, query, arm], as many rounds as there may be."""
-    rounds, queries, arms = PRECISION.rounds_max, len(QUERIES), len(ARMS)
-    shape = (experiments, rounds, BLOCKS, queries, arms)
+def simulate(
+    experiments: int,
+    effect: float,
+    world: World,
+    chance: Generator,
+    *,
+    rounds: int = PRECISION.rounds_max,
+    blocks: int = BLOCKS,
+    arms: int = len(ARMS),
+) -> Floats:
+    """Times in ns [experiment, round, block, query, arm]; the last arm has the ``effect``."""
+    shape = (experiments, rounds, blocks, len(QUERIES), arms)
+    return _times(shape, planted_logs(effect), world, _visit_times(shape, chance), chance)
+
+
+def simulate_in_turn(experiments: int, world: World, chance: Generator, runs: int, rounds: int) -> Floats:
+    """Times in ns [experiment, run, query, copy] of two copies that are started once each and run one after the other.
+
+    In the time of ``rounds``: all ``runs`` of all queries of the one in order, then all of the other; which is first is drawn.
+    """
+    shape = (experiments, 1, runs, len(QUERIES), 2)
+    run, query, turn = np.arange(runs)[:, np.newaxis, np.newaxis], np.arange(len(QUERIES))[:, np.newaxis], np.arange(2)
+    turn = np.abs(turn - chance.integers(0, 2, (experiments, 1, 1, 1, 1)))
+    place = ((turn * runs + run) * len(QUERIES) + query + 0.5) / (2 * runs * len(QUERIES))
+    return _times(shape, planted_logs(0.0), world, np.asarray(rounds * place), chance)[:, 0]
+
+
+def _times(shape: tuple[int, ...], planted: Floats, world: World, at: Floats, chance: Generator) -> Floats:
+    experiments, rounds, _, queries, arms = shape
     starts = START_SD * world.starts((experiments, rounds, 1, 1, arms), chance)
     starts = starts + START_SD / 2 * world.starts((experiments, rounds, 1, queries, arms), chance)
     noise = chance.normal(0, 1, shape) * VISIT_SD[:, np.newaxis]
-    planted = np.zeros((queries, arms))
-    planted[:, -1] = planted_logs(effect)
-    disturbed = world.disturbance(_visit_times(shape, chance), chance)
-    return np.asarray(np.exp(np.log(BASE_NS)[:, np.newaxis] + planted + starts + noise + disturbed))
+    effects = np.zeros((queries, arms))
+    effects[:, -1] = planted
+    return np.asarray(np.exp(np.log(BASE_NS)[:, np.newaxis] + effects + starts + noise + world.disturbance(at, chance)))
 
 
 def planted_logs(effect: float) -> Floats:
