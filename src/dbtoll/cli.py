@@ -79,7 +79,8 @@ def run(
     budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
     max_overhead: MaxOverhead = None,
 ) -> None:
-    """Measure what a specification asks for."""
+    """Measure what a specification asks for. It runs code, as root for most arms, as does a run folder that is resumed: take both
+    from people whom you trust (SECURITY.md). A folder that is only analysed is data."""
     from dbtoll import commands
 
     code = commands.run(
@@ -307,7 +308,7 @@ def plan(
 
 @app.command()
 def analyze(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
-    """Intervals and verdicts of a run, from its folder alone."""
+    """Intervals and verdicts of a run, from its folder alone, which may come from anybody: nothing in it is run."""
     from dbtoll import commands
 
     commands.analyze(run, as_json=as_json)

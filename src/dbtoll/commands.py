@@ -120,6 +120,7 @@ def run(
 
     experiment = _asked_otherwise(runs.experiment_of(path), budget, max_overhead)
     with Progress(experiment, quiet=as_json) as progress:
+        progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
     return _conclude(path, experiment, as_json=as_json)
 

@@ -22,6 +22,7 @@ from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import Address, Json, Option, Resources, Statement
+from dbtoll.secretive import demand_none
 
 USER = "mysql"
 """Of the image."""
@@ -105,6 +106,7 @@ class Engine:
         self._port: int = chosen["port"]
         if not 0 <= self._port <= 65535:
             raise SpecError(f"engine mariadb: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
+        demand_none(chosen["settings"], "leave it out: no figure needs it")
         self._given = {_canonical(name): _as_text(name, value) for name, value in chosen["settings"].items()}
 
     # --- settings ---

@@ -25,6 +25,7 @@ from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import Address, Json, Option, Resources, Statement
+from dbtoll.secretive import demand_none
 
 USER = "postgres"
 """Of the image, and of the database. The server refuses to run as root."""
@@ -112,6 +113,7 @@ class Engine:
         read = postgres_settings.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
         given = {name: setting.value for name, setting in read.items()}
         self._written_at = {name: setting.where for name, setting in read.items()}
+        demand_none(chosen["settings"], "write it into a file, and name that: settings_file = FILE")
         for name, value in chosen["settings"].items():
             given[postgres_settings.canonical(name)] = _as_text(name, value)
             self._written_at.pop(postgres_settings.canonical(name), None)
@@ -171,6 +173,8 @@ class Engine:
             "password_encryption": "scram-sha-256",
             "logging_collector": "off",
             "log_destination": "stderr",
+            # A run folder keeps the log; what a user's statements hold is none of it (manual, §20.8).
+            "log_min_error_statement": "panic",
         }
         serving.own_directory(machine, RUN, USER)
         machine.put(f"{RUN}/postgresql.conf", postgres_settings.write({**settings, **where}), mode=0o600, user=USER)
@@ -361,7 +365,8 @@ class Engine:
         if not _has_plan(statement.text):
             return "none", "several statements have no single plan, and some have none"
         plan = "\n".join(row[0] or "" for row in session.query(f"EXPLAIN (COSTS OFF) {statement.text}"))
-        return hashlib.sha256(shape(plan).encode()).hexdigest()[:16], plan
+        told = shape(plan)
+        return hashlib.sha256(told.encode()).hexdigest()[:16], told
 
     def facts(self, session: Session) -> Json:
         """``settings``: all that differ from the built-in defaults; ``settings_set_aside``: of the user's, those that
@@ -381,7 +386,7 @@ class Engine:
             "collation": collation,
             "database_bytes": int(size or 0),
             "settings": {name: value for name, value in settings if name is not None},
-            "settings_set_aside": dict(self.set_aside),
+            "settings_set_aside": sorted(self.set_aside),
         }
 
 

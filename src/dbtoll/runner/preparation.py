@@ -40,6 +40,7 @@ from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, 
 from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
+from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import read_file
 
@@ -166,6 +167,10 @@ def prepare(
     image: Artifact | None = None
     if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
         chosen = experiment.image
+        if chosen.get("path"):
+            watch.say(
+                "the image's programs run here, in native arms with your rights: take images from people whom you trust"
+            )
         image, image_facts = system.obtain_image(
             cache,
             choice=chosen.get("path"),
@@ -194,7 +199,7 @@ def prepare(
         run_facts["probes"] = {query: probing.about(query) for query in probes}
     if isinstance(engine, SettingAside) and engine.set_aside:
         watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.set_aside))}")
-        run_facts["settings_set_aside"] = dict(engine.set_aside)
+        run_facts["settings_set_aside"] = sorted(engine.set_aside)
     plan = Plan(experiment, workload.queries, 1, {})
     statements = [
         workload.statements(experiment.engine.name, plan.parameter_seed(number))
@@ -217,7 +222,7 @@ def prepare(
         collectors=[registry.find("collectors", name)() for name in COLLECTORS] if experiment.explain else (),
         probing=probing,
     )
-    return Prepared(ground, inputs, workload.queries, run_facts)
+    return Prepared(ground, inputs, workload.queries, without_secrets(run_facts))
 
 
 def _demand_free(engine: Engine, settings: Mapping[str, str]) -> None:
@@ -366,7 +371,7 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
     if answers is None:
         watch.say("answers of the baseline, to check those of all arms against")
         answers = _asked(prepared, missing)
-        write_durably(kept, msgspec.json.encode(answers))
+        write_durably(kept, msgspec.json.encode(answers), mode=0o600)  # they are the user's data
     merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
     digest = hashlib.sha256(msgspec.json.encode(answers)).hexdigest()
     return replace(prepared, inputs=replace(inputs, answers=merged), facts={**prepared.facts, "answers_sha256": digest})

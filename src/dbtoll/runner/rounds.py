@@ -26,6 +26,7 @@ from dbtoll.model import (
 from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows
+from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record
@@ -176,7 +177,7 @@ class RoundRun:
             if data is not None:
                 dataset.read_in(machine, DATA)
             running.start_server()
-            facts = {**machine.facts(), **engine.facts(running.session())}
+            facts = without_secrets({**machine.facts(), **engine.facts(running.session())})
             if placements:
                 facts["paths"] = found = paths.measured(running, placements)
             workload = experiment.workload.name
