@@ -12,15 +12,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{spawn, wait_for};
+use dbtoll_agent::connection::{Ended, serve};
 use dbtoll_agent::driver::session;
-use dbtoll_agent::proto::{Decoded, FrameReader, Header, Kind, MAX_PAYLOAD_BYTES};
+use dbtoll_agent::proto::{Decoded, FrameReader, Kind, MAX_PAYLOAD_BYTES};
 use dbtoll_agent::random::Random;
 use dbtoll_agent::wire::Dialect;
 use dbtoll_agent::wire::blocking::{AnswerBuffer, Connection, Interrupter, Trouble};
 use serde_json::{Value, json};
+use targets::Writer;
 use targets::servers::{Server, login, welcome_to_mysql};
 
-const MUTANTS_OF_EACH: u64 = 20;
+const MUTANTS_OF_EACH: u64 = 10;
 
 /// Every input of a target's corpus, and changes of it.
 fn go_over(target: &str, attack: fn(&[u8])) {
@@ -85,17 +87,11 @@ fn readers_of_texts_survive_their_corpus() {
 
 /// Gives a real agent HELLO and one frame more: its last frame, and what it prints.
 fn last_words(kind: Kind, stream: u32, payload: &[u8]) -> (Kind, Value, String) {
-    let hello = json!({"magic": "dbtoll", "role": "controller", "protocol": 1, "build": "", "architecture": "", "pid": 0,
-        "max_payload_bytes": 4096, "max_streams": 1, "window_bytes": 4096});
-    let mut input = Vec::new();
-    for (sequence, (kind, stream, payload)) in
-        (0..).zip([(Kind::Hello, 0, hello.to_string().as_bytes()), (kind, stream, payload)])
-    {
-        input.extend(Header { kind, channel: 0, stream, sequence }.encode(payload));
-        input.extend(payload);
-    }
+    let mut input = Writer::default();
+    input.greet();
+    input.push(kind as u8, 0, stream, payload);
     let mut agent = spawn(&["serve"]);
-    let _ = agent.stdin.take().unwrap().write_all(&input);
+    let _ = agent.stdin.take().unwrap().write_all(&input.bytes);
     let (mut output, mut printed) = (Vec::new(), String::new());
     agent.stdout.take().unwrap().read_to_end(&mut output).unwrap();
     agent.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
@@ -134,6 +130,27 @@ fn last_words_fit_their_frame_whatever_they_quote() {
         let (told, _, printed) = last_words(Kind::Error, 0, goodbye.as_bytes());
         assert_eq!(told, Kind::Hello);
         assert!(printed.lines().count() == 1 && printed.len() < 8000 && !printed.contains('\u{1}'), "{printed}");
+    }
+}
+
+#[test]
+fn payloads_of_every_size_are_taken_or_refused() {
+    const LEAST: &[u8] = br#"{"method":"ping","params":{}}"#;
+    let powers = (5..=18).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
+    for size in powers.chain([LEAST.len(), MAX_PAYLOAD_BYTES + 100_000, 1 << 20]) {
+        // Blanks are allowed in JSON.
+        let payload = [&vec![b' '; size - LEAST.len()], LEAST].concat();
+        let mut input = Writer::default();
+        input.greet();
+        input.push(Kind::Open as u8, 0, 1, &payload);
+        let (answers, output) = rustix::pipe::pipe().unwrap();
+        let ended = serve(input.bytes.as_slice(), output, 4096, None);
+        let mut reader = FrameReader::new(fs::File::from(answers));
+        let Ok(Decoded::Frame(_hello)) = reader.next_frame() else { panic!("no HELLO") };
+        let Ok(Decoded::Frame(answer)) = reader.next_frame() else { panic!("no answer to {size} bytes") };
+        let expected = if size > MAX_PAYLOAD_BYTES { (Kind::Error, 0) } else { (Kind::End, 1) };
+        assert_eq!((answer.kind, answer.stream), expected, "{size} bytes: {ended:?}");
+        assert_eq!(matches!(ended, Ended::Violation(_)), size > MAX_PAYLOAD_BYTES, "{size} bytes: {ended:?}");
     }
 }
 
