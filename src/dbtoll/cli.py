@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +17,7 @@ import typer
 
 from dbtoll import __version__
 from dbtoll.errors import DbtollError, UsageError
+from dbtoll.images.cache import scratch
 
 app = typer.Typer(
     help="How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?",
@@ -23,7 +27,16 @@ app = typer.Typer(
 )
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run folders lie.", envvar="DBTOLL_RUNS")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
+
+
+def _in_utf_8(as_json: bool) -> bool:
+    """JSON for programs is UTF-8 (RFC 8259, 8.1), whatever the terminal can show."""
+    if as_json and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return as_json
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", callback=_in_utf_8)]
 Exclusive = Annotated[
     bool, typer.Option("--exclusive", help="This machine is mine: host caches may be dropped, settings changed.")
 ]
@@ -382,8 +395,39 @@ def test() -> None:
     raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
 
 
+PLAIN = str.maketrans({"…": "...", "±": "+-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">="})
+"""For terminals of another character set; whatever else they lack becomes a question mark."""
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(PLAIN)
+    return "".join(letter if letter.isascii() else "?" for letter in text), error.end
+
+
+def _for_any_terminal() -> None:
+    """What it cannot show is written otherwise, instead of ending the program."""
+    codecs.register_error("dbtoll.plainly", _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="dbtoll.plainly")
+
+
+def _somewhere_for_temporary_files() -> None:
+    """Where neither the system's directories nor the present one take any: the cache."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        with suppress(OSError):
+            scratch().mkdir(parents=True, exist_ok=True)
+            tempfile.tempdir = str(scratch())
+
+
 def main() -> None:
     """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; 130 when stopped."""
+    _for_any_terminal()
+    _somewhere_for_temporary_files()
     try:
         code = app(standalone_mode=False)
     except DbtollError as error:
@@ -408,11 +452,22 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(1, 2)
             sys.exit(141)
-        with tempfile.NamedTemporaryFile("w", prefix="dbtoll-defect-", suffix=".txt", delete=False) as file:
-            traceback.print_exc(file=file)
-        _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {file.name}")
+        _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {_kept(error)}")
         sys.exit(DbtollError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _kept(error: Exception) -> str:
+    """Where its stack trace stands: in a file, or, where none can be made, above on the error output."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="dbtoll-defect-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        traceback.print_exception(error)
+        return "what is written above"
+    return file.name
 
 
 def _hung_up() -> bool:

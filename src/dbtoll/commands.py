@@ -379,6 +379,7 @@ def doctor(*, as_json: bool, with_noise: bool) -> int:
 
 def clean(runs_dir: Path, *, as_json: bool) -> int:
     """Remove what runs that no longer live left behind."""
+    from dbtoll.images.cache import default_root
     from dbtoll.runner.removal import clean_all
 
     cleaned = clean_all(runs_dir)
@@ -389,10 +390,12 @@ def clean(runs_dir: Path, *, as_json: bool) -> int:
             print(f"removed {line}")
         for line in cleaned.failed:
             print(f"not removed {line}")
-        for folder in cleaned.alive:
-            print(f"left alone, it is going on: {folder}")
+        for line in cleaned.alive:
+            print(f"left alone, it is going on: {line}")
+        for line in cleaned.left:
+            print(f"left alone: {line}")
         if not cleaned.removed and not cleaned.failed:
-            print(f"nothing was left behind by a run in {runs_dir.absolute()}")
+            print(f"nothing was left behind by runs with this cache, {default_root()}")
     return DbtollError.exit_code if cleaned.failed else 0
 
 

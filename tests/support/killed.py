@@ -58,6 +58,11 @@ def kill_at_line(folder: Path, environment: str, line: int) -> None:
     assert code == (0 if line == NEVER else -signal.SIGKILL), f"line {line}: exit code {code}"
 
 
+def journal_of(folder: Path) -> Path:
+    """Where the journal of a run that is killed lies; the run folder has a copy of its lines, as that of every run."""
+    return folder / "journal"
+
+
 def _own_options(environment: str, folder: Path) -> dict[str, Any]:
     """So that nothing of this host's is used, and all is made that can be left. The name is short: a socket's path has at
     most 107 bytes (unix(7)).
@@ -77,8 +82,10 @@ class Mortal(Journal):
     """Kills the agents of this process, and then itself, right after a line has been written."""
 
     def __init__(self, folder: Path, line: int) -> None:
-        super().__init__(folder)
         self._left = line
+        place = journal_of(folder)
+        place.mkdir(mode=0o700)
+        super().__init__(place, record=folder)
 
     def append(self, line: Mapping[str, Any], *, synced: bool = False) -> None:
         super().append(line, synced=synced)

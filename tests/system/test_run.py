@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -10,11 +11,13 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from dbtoll.runner.processors import Reserved, reserved
 from tests.support.program import ROOT, carried, dbtoll, is_root
 
 needs_root = pytest.mark.skipif(not is_root(), reason="native and Docker arms need root")
@@ -63,6 +66,28 @@ def rounds_of(result: dict[str, object], arm: str) -> int:
     arms = result["arms"]
     assert isinstance(arms, list)
     return int(next(each["rounds"] for each in arms if each["name"] == arm))
+
+
+def test_a_run_waits_for_processors_that_another_measures_on_and_can_be_stopped(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text('[engine]\nname = "null"\n[[arm]]\nname = "a"\nstack = "native"\n')
+    with ExitStack() as held:
+        try:
+            held.enter_context(reserved([max(os.sched_getaffinity(0))]))
+        except Reserved as busy:
+            pytest.skip(busy.message)
+        program = Path(sys.executable).parent / "dbtoll"
+        runs = ["--runs-dir", tmp_path / "runs"]
+        process = subprocess.Popen([program, "run", spec, *runs], stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        said = ""
+        while "waiting" not in said:
+            said = process.stderr.readline()
+            assert said, "it ended"
+        assert f"another dbtoll (process {os.getpid()}) measures on processor" in said
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        process.stderr.close()
 
 
 # --- on fake ---------------------------------------------------------------------------------------------------------

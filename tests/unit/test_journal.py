@@ -44,6 +44,29 @@ def test_a_run_that_goes_on_after_a_cut_line_writes_whole_ones(tmp_path: Path) -
     assert [(line["entry"], line["kind"]) for line in leftovers(tmp_path)] == [(2, "directory"), (1, "mount")]
 
 
+def test_the_run_folders_copy_has_every_line_whole(tmp_path: Path) -> None:
+    """Also after its writer was killed in the middle of one, and after a clean: then what was open in it is forgotten."""
+    run = tmp_path / "run"
+    run.mkdir()
+    with Journal(tmp_path, record=run) as journal:
+        journal.create("mount", path="/m").done()
+        journal.create("directory", path="/d")
+    assert (run / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
+    with (run / FILE).open("ab") as file:
+        file.write(b'{"entry": 2, "ki')
+    with Journal(tmp_path, record=run) as journal:
+        journal.create("directory", path="/e")
+    assert (run / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).unlink()
+    with Journal(tmp_path, record=run) as journal:
+        journal.create("directory", path="/f")
+    assert [line["path"] for line in leftovers(run)] == ["/f"]
+    (run / FILE).unlink()
+    run.rmdir()
+    with Journal(tmp_path, record=run) as journal:  # nothing hangs on it
+        journal.create("directory", path="/g")
+
+
 def test_a_living_run_is_not_cleaned(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.create("mount", path="/m")

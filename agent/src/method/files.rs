@@ -1,12 +1,14 @@
 //! Small files and directories: `put`, `get`, `remove`, `list`, `mkdir`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -203,55 +205,58 @@ struct Remove {
 pub fn remove(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     let remove: Remove = parse(params)?;
     let path = absolute(&remove.path)?;
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Failure::bad_request(format!("{:?} does not name a file or directory", remove.path)));
     };
-    let folder = open_folder(rustix::fs::CWD, folder.to_string_lossy().as_ref(), OFlags::empty())?;
+    let folder = open_folder(rustix::fs::CWD, folder.as_os_str(), OFlags::empty())?;
     if remove.recursive {
-        remove_tree(&folder, name, &stream)?;
+        remove_tree(folder, name, &stream)?;
     } else {
-        remove_one(folder.as_fd(), name)?;
+        remove_one(&folder, name)?;
     }
     Ok(json!({}))
 }
 
-fn open_folder(at: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
+fn open_folder(at: impl AsFd, path: &OsStr, flags: OFlags) -> Result<OwnedFd, Failure> {
     let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(at, path, flags, Mode::empty()).map_err(|error| Failure::io(format!("open {path}"), error))
+    let opened = rustix::fs::openat(at, path, flags, Mode::empty());
+    opened.map_err(|error| Failure::io(format!("open {}", shown(path)), error))
+}
+
+fn shown(name: &OsStr) -> impl std::fmt::Display {
+    Path::new(name).display()
 }
 
 /// A file, a link or an empty directory.
-fn remove_one(folder: impl AsFd, name: &str) -> Result<(), Failure> {
-    let folder = folder.as_fd();
-    let what = |call: &str| format!("{call} {name}");
-    let status =
-        rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| Failure::io(what("stat"), e))?;
-    if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
-        rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR).map_err(|error| Failure::io(what("rmdir"), error))
-    } else {
-        rustix::fs::unlinkat(folder, name, AtFlags::empty()).map_err(|error| Failure::io(what("unlink"), error))
-    }
+fn remove_one(folder: impl AsFd, name: &OsStr) -> Result<(), Failure> {
+    let flags = if is_folder(&folder, name)? { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let removed = rustix::fs::unlinkat(folder, name, flags);
+    removed.map_err(|error| Failure::io(format!("unlink {}", shown(name)), error))
 }
 
 /// Depth first, each directory opened relative to the one above and without following links: nothing that is moved or
-/// replaced meanwhile can lead elsewhere. A mount point ends it with an error. One descriptor is held, however deep the tree is.
-fn remove_tree(folder: &OwnedFd, name: &str, stream: &StreamHandle) -> Result<(), Failure> {
+/// replaced meanwhile can lead elsewhere. What is mounted in it ends it with an error. One descriptor is held, however deep the
+/// tree is.
+fn remove_tree(around: OwnedFd, name: &OsStr, stream: &StreamHandle) -> Result<(), Failure> {
     struct Level {
-        name: String,
-        entries: Vec<(String, bool)>,
+        name: OsString,
+        entries: Vec<(OsString, bool)>,
         /// The directory that it lies in.
         above: (u64, u64),
     }
-    let enter = |above: &OwnedFd, name: String| -> Result<(OwnedFd, Level), Failure> {
+    if !is_folder(&around, name)? {
+        return remove_one(&around, name);
+    }
+    let mounted = Mounted::of(&around)?;
+    let enter = |above: &OwnedFd, name: OsString| -> Result<(OwnedFd, Level), Failure> {
         let directory = open_folder(above, &name, OFlags::NOFOLLOW)?;
-        refuse_mount_point(&directory, &name)?;
+        if Mounted::of(&directory)? != mounted {
+            return Err(Failure::bad_request(format!("{} is a mount point: unmount it first", shown(&name))));
+        }
         let entries = read_folder(&directory, &name)?;
         Ok((directory, Level { name, entries, above: identity(above)? }))
     };
-    if !is_folder(folder, name)? {
-        return remove_one(folder, name);
-    }
-    let (mut here, level) = enter(folder, name.to_owned())?;
+    let (mut here, level) = enter(&around, name.to_owned())?;
     let mut levels = vec![level];
     while let Some(level) = levels.last_mut() {
         if stream.is_cancelled() {
@@ -265,9 +270,10 @@ fn remove_tree(folder: &OwnedFd, name: &str, stream: &StreamHandle) -> Result<()
             }
             Some((name, false)) => remove_one(&here, &name)?,
             None => {
-                here = open_folder(&here, "..", OFlags::empty())?;
+                here = open_folder(&here, OsStr::new(".."), OFlags::empty())?;
                 if identity(&here)? != level.above {
-                    return Err(Failure::new(Code::Io, format!("{} was moved while it was removed", level.name)));
+                    let message = format!("{} was moved while it was removed", shown(&level.name));
+                    return Err(Failure::new(Code::Io, message));
                 }
                 remove_one(&here, &level.name)?;
                 levels.pop();
@@ -283,32 +289,36 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Failure> {
     Ok((status.st_dev, status.st_ino))
 }
 
-fn is_folder(folder: &OwnedFd, name: &str) -> Result<bool, Failure> {
+/// Which mount a descriptor was opened through. A directory that is bound elsewhere has the same device as what is around
+/// it, but another mount: proc(5), `fdinfo`. Where there is no /proc, devices alone tell.
+#[derive(PartialEq)]
+struct Mounted {
+    mount: Option<String>,
+    device: u64,
+}
+
+impl Mounted {
+    fn of(directory: &OwnedFd) -> Result<Self, Failure> {
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", directory.as_raw_fd())).unwrap_or_default();
+        let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(|id| id.trim().to_owned());
+        Ok(Self { mount, device: identity(directory)?.0 })
+    }
+}
+
+fn is_folder(folder: impl AsFd, name: &OsStr) -> Result<bool, Failure> {
     let status = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-    let status = status.map_err(|error| Failure::io(format!("stat {name}"), error))?;
+    let status = status.map_err(|error| Failure::io(format!("stat {}", shown(name)), error))?;
     Ok(FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
-/// `name`: of the directory, for the message.
-fn refuse_mount_point(directory: &OwnedFd, name: &str) -> Result<(), Failure> {
-    let status = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    let status = status.map_err(|error| Failure::io(format!("statx {name}"), error))?;
-    if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Err(Failure::bad_request(format!("{name} is a mount point: unmount it first")));
-    }
-    Ok(())
-}
-
-/// Names, and whether they are directories. Names that are not UTF-8 are refused: JSON could not have named them.
-fn read_folder(directory: &OwnedFd, name: &str) -> Result<Vec<(String, bool)>, Failure> {
-    let what = || format!("readdir {name}");
+/// Names, of any bytes, and whether they are directories.
+fn read_folder(directory: &OwnedFd, name: &OsStr) -> Result<Vec<(OsString, bool)>, Failure> {
+    let what = || format!("readdir {}", shown(name));
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory).map_err(|error| Failure::io(what(), error))? {
         let entry = entry.map_err(|error| Failure::io(what(), error))?;
-        let Ok(entry_name) = entry.file_name().to_str() else {
-            return Err(Failure::new(Code::Io, format!("a name in {name} is not UTF-8")));
-        };
-        if matches!(entry_name, "." | "..") {
+        let entry_name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if entry_name == "." || entry_name == ".." {
             continue;
         }
         let is_folder = match entry.file_type() {
@@ -399,7 +409,7 @@ pub fn mkdir(params: Value, _: StreamHandle) -> Result<Value, Failure> {
         Err(error) => return Err(Failure::io(what("mkdir"), error)),
     }
     // Through a descriptor that does not follow links: the name may have been replaced since.
-    let folder = open_folder(rustix::fs::CWD, &mkdir.path, OFlags::NOFOLLOW)?;
+    let folder = open_folder(rustix::fs::CWD, path.as_os_str(), OFlags::NOFOLLOW)?;
     if let Some(ids) = ids {
         fchown(&folder, Some(ids.uid), Some(ids.gid)).map_err(|error| Failure::io(what("chown"), error))?;
     }

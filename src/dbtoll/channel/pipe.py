@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -26,7 +25,8 @@ class PipeStream:
     """
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the stream
+        # In memory: an agent may be needed where no temporary file can be made.
+        self._errors = os.fdopen(os.memfd_create("dbtoll-agent-errors"), "r+b")
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,

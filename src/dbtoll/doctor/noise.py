@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -31,7 +30,8 @@ from dbtoll.interfaces import Freezable
 from dbtoll.model import Arm, Choice, Experiment, Json, Precision, Resources, Round, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import Ground, busy_ns, open_stack
-from dbtoll.runner.journal import Journal
+from dbtoll.runner.processors import Reserved, reserved
+from dbtoll.runner.upkeep import workspace
 
 LINES = 60_000
 ROUNDS, BLOCKS, EXECUTIONS = 8, 4, 3
@@ -68,11 +68,19 @@ def probe(machine: AgentMachine) -> Probed:
     """The A/A, in about 15 s. ``machine`` should be kept to the rig's processors, as this thread is."""
     rig, cpuset = processors()
     os.sched_setaffinity(0, rig)  # of this thread
+    try:
+        return _noise(machine, cpuset)
+    except Reserved as busy:
+        return Probed("not probed", note=busy.message)
+
+
+def _noise(machine: AgentMachine, cpuset: tuple[int, ...]) -> Probed:
     is_root = machine.run(["id", "-u"]).output.strip() == b"0"
     plan = Plan(replace(EXPERIMENT, seed=secrets.randbits(32)), (WORK,), BLOCKS, {})
-    with TemporaryDirectory(prefix="dbtoll-doctor-") as folder, Journal(Path(folder)) as journal:
-        ground = Ground(machine, None, cpuset, journal, f"doctor-{machine.hello()['pid']}")
-        opener = _Native(ground) if is_root else _Plain(machine, cpuset, Path(folder))
+    mark = f"doctor-{machine.hello()['pid']}"
+    with reserved(cpuset), workspace(mark) as (folder, journal):
+        ground = Ground(machine, None, cpuset, journal, mark)
+        opener = _Native(ground) if is_root else _Plain(machine, cpuset, folder)
         before = machine.counters()["machine"]
         rounds = [_round(opener, plan.round(index)) for index in range(ROUNDS)]
         after = machine.counters()["machine"]

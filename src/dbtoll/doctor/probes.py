@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import registry
@@ -20,7 +18,7 @@ from dbtoll.interfaces import Engine, Environment
 from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
 from dbtoll.runner import preparation
 from dbtoll.runner.arms import DATA
-from dbtoll.runner.journal import Journal
+from dbtoll.runner.upkeep import workspace
 
 KVM = "/dev/kvm"
 GIB = 1 << 30
@@ -142,12 +140,10 @@ def _would_be_made(text: str) -> None:
 
 def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Artifact | None) -> str:
     """What a server that was asked says that it is."""
-    scratch = Cache().root / "scratch"
-    scratch.mkdir(exist_ok=True)
     mark = f"doctor-{machine.hello()['pid']}"
     resources = Resources(memory_bytes=1 << 30, shm_bytes=256 << 20)
-    with TemporaryDirectory(prefix="doctor-", dir=scratch) as folder, ExitStack() as stack:
-        data = Path(folder) / "data"
+    with workspace(mark) as (folder, journal), ExitStack() as stack:
+        data = folder / "data"
         data.mkdir()
         place = Place(
             name=f"{mark}-{tried.name}",
@@ -158,7 +154,6 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
             resources=resources,
             cpuset=own_cpus(machine)[-1:],
         )
-        journal = stack.enter_context(Journal(Path(folder)))
         arm = stack.enter_context(native.open(machine, place, journal))
         tried.create(arm, f"{DATA}/server")
         server = tried.start(arm, f"{DATA}/server", tried.settings(resources))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.freezer import Freezer
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
@@ -345,9 +346,10 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     Groups that are gone already are no error. Raises DbtollError when a process cannot be ended, or a path is not that of
     a group of dbtoll: what is in the machine's own groups is nobody's to kill.
     """
-    if foreign := [path for path in identity["paths"] if TOP not in posixpath.dirname(path).split("/")]:
+    paths = identities.paths(identity, "paths", *_trees(machine))
+    if foreign := [path for path in paths if TOP not in posixpath.dirname(path).split("/")]:
         raise DbtollError(f"{machine.name}: {', '.join(foreign)}: not a control group of dbtoll; nothing was done")
-    groups = [group for path in identity["paths"] for group in _tree(machine, path)]
+    groups = [group for path in paths for group in _tree(machine, path)]
     deadline = time.monotonic() + REMOVAL_DEADLINE_S
     while pids := _kill(machine, groups):
         if time.monotonic() > deadline:
@@ -355,8 +357,15 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         time.sleep(0.005)
     for group in groups:
         _remove_directory(machine, group, deadline)
-    for path in identity["paths"]:
+    for path in paths:
         _remove_around(machine, path)
+
+
+def _trees(machine: AgentMachine) -> list[str]:
+    """Where control groups are mounted, whoever can see them: elsewhere a ``cgroup.procs`` says what its writer wanted."""
+    lines = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(errors="replace").splitlines()
+    fields = [line.split(" ") for line in lines]
+    return [_unescape(each[4]) for each in fields if each[each.index("-", 6) + 1] in ("cgroup", "cgroup2")]
 
 
 def _tree(machine: AgentMachine, path: str) -> list[str]:

@@ -11,17 +11,29 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
 
+from dbtoll import identities
 from dbtoll.channel.client import Channel
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, dockerd
+from dbtoll.environments import cgroups, dockerd, enclose
 from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.environments.docker_api import Api, AttachedStream, answers
-from dbtoll.environments.docker_container import Engine, Wish, container, furnish, plain_errors, remove_container
+from dbtoll.environments.docker_container import (
+    LABEL,
+    Engine,
+    Wish,
+    container,
+    furnish,
+    plain_errors,
+    remove_container,
+)
 from dbtoll.environments.docker_image import Imported, import_image, imported, tag_of
-from dbtoll.environments.enclose import RUN, open_files
+from dbtoll.environments.enclose import RUN, STAGES, open_files
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
+
+NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
+"""How containers may be called (Docker's own rule)."""
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 
@@ -103,7 +115,7 @@ class Environment:
             name=f"dbtoll-{mark}",
             run_id=mark,
             arm="docker",
-            image=Artifact(mark, f"/tmp/dbtoll-{mark}"),
+            image=Artifact(mark, f"{STAGES}/{mark}-image"),
             provisions=(),
             resources=Resources(memory_bytes=256 << 20),
             cpuset=cgroups.own_cpus(parent),
@@ -163,7 +175,7 @@ class Environment:
         image = place.image
         assert image is not None
         with plain_errors(place.name), ExitStack() as undo:
-            undo.callback(_removed, parent, image.path, journal.create("directory", path=image.path))
+            undo.callback(_removed, parent, image.path, journal.create("stage", path=image.path))
             parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
             engine = undo.enter_context(_engine(parent, place, journal, place.options))
@@ -270,8 +282,7 @@ def _told(wish: Wish) -> Json:
 
 
 def _removed(parent: AgentMachine, path: str, entry: Entry) -> None:
-    if dockerd.exists(parent, path):
-        parent.remove(path, recursive=True)
+    enclose.remove(parent, {"path": path})
     entry.done()
 
 
@@ -320,14 +331,19 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """
     import docker
 
-    if not answers(machine, identity["socket"]):
+    socket = identities.path(identity, "socket", "/")
+    name = identities.word(identity, "name", NAMED)
+    if not answers(machine, socket):
         return
-    with plain_errors(identity["name"]), Api(machine, identity["socket"]) as api:
+    with plain_errors(name), Api(machine, socket) as api:
         try:
-            pid = api.client.inspect_container(identity["name"])["State"]["Pid"]
+            container = api.client.inspect_container(name)
         except docker.errors.NotFound:
             return
+        if LABEL not in (container["Config"].get("Labels") or {}):
+            raise DbtollError(f"the container {name} is none of dbtoll's; nothing was done")
+        pid = container["State"]["Pid"]
         if pid:  # what is frozen does not die
             layout = cgroups.find_layout(machine)
             cgroups.freezer_of(machine, layout, cgroups.path_of_process(machine, layout, pid, "freezer")).thaw()
-        remove_container(api.client, identity["name"])
+        remove_container(api.client, name)

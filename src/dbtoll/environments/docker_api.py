@@ -47,9 +47,13 @@ class Api:
         self._open: list[socket.socket] = []
         # The socket has no name any more when the SDK connects to it: nobody else can, and a killed run leaves no file.
         with tempfile.TemporaryDirectory(prefix="dbtoll-") as directory:
-            name = f"{directory}/socket"
-            self._listener.bind(name)
-            self._handle: int | None = os.open(name, os.O_PATH)
+            held = os.open(directory, os.O_PATH)
+            try:
+                name = f"/proc/self/fd/{held}/socket"  # the path itself may have more than unix(7)'s 107 bytes
+                self._listener.bind(name)
+                self._handle: int | None = os.open(name, os.O_PATH)
+            finally:
+                os.close(held)
         try:
             self._listener.listen()
             threading.Thread(target=self._accept, name=f"{machine.name}: {path}", daemon=True).start()

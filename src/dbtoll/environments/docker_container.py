@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 COPY_TIMEOUT_S = 3600.0
 REMOVAL_S = 10.0
 
+LABEL = "dbtoll"
+"""Of every container: whose it is, with the run that it belongs to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -87,7 +90,7 @@ def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[
             name=name,
             stdin_open=True,
             host_config=host_config,
-            labels={"dbtoll": wish.place.run_id},
+            labels={LABEL: wish.place.run_id},
         )
         yield made["Id"]
 

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine, AgentProcess, Confinement
 from dbtoll.environments import cgroups
 from dbtoll.environments.cgroups import Limits
@@ -276,7 +277,8 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
 
     Containers and volumes that it still holds in ``identity["data_root"]`` are removed by one that is started for that.
     """
-    root, paths = identity["data_root"], identity.get("paths", [])
+    root = identities.path(identity, "data_root", "/")
+    paths = identity.get("paths", [])
     cgroups.remove(machine, {"paths": paths})
     if paths and _living(machine, root) is None and _holds_containers(machine, root):
         run_id = posixpath.basename(
@@ -314,8 +316,9 @@ def _living(machine: AgentMachine, root: str) -> int | None:
 
 
 def remove_litter(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
-    """Remove the directory ``identity["path"]`` if it is there and empty."""
-    machine.run(["rmdir", "--ignore-fail-on-non-empty", identity["path"]], check=False)
+    """Remove the directory ``identity["path"]``, one of LITTER, if it is there and empty."""
+    path = identities.word(identity, "path", "|".join(LITTER))
+    machine.run(["rmdir", "--ignore-fail-on-non-empty", path], check=False)
 
 
 def find_program(machine: AgentMachine, name: str) -> str | None:

@@ -5,8 +5,11 @@ The mounts live in a private mount namespace and vanish with the arm's last proc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
+from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import Unavailable
@@ -113,10 +116,11 @@ def _stage(machine: AgentMachine, place: Place, journal: Journal, on_close: Exit
     return stage, directories
 
 
-def remove(machine: AgentMachine, identity: Json) -> None:
-    """Remove a stage: ``identity["path"]``. Never crosses a mount point."""
-    if _is_there(machine, identity["path"]):
-        machine.remove(identity["path"], recursive=True)
+def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Remove a stage: ``identity["path"]``. Never crosses a mount point. No error if it is gone."""
+    path = identities.path(identity, "path", STAGES)
+    if _is_there(machine, path):
+        machine.remove(path, recursive=True)
 
 
 def _system_mounts(root: str, place: Place, *, sys_writable: bool) -> list[Json]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from itertools import pairwise
+from typing import Any
 
+from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
-from dbtoll.model import Json, Lack, Place
+from dbtoll.model import Lack, Place
 
 NETWORKS = IPv4Network("198.18.0.0/15")
 """For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""
@@ -23,6 +26,9 @@ PREFIX = 30
 
 KIND = "network"
 """Of the journal's entries: ``interface``."""
+
+NAMED = "dbtoll[0-9a-f]{8}"
+"""How interfaces are called that are made for arms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,9 @@ def _free_network(parent: AgentMachine) -> IPv4Network:
             return chosen
 
 
-def remove(machine: AgentMachine, identity: Json) -> None:
+def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Remove the interface ``identity["interface"]``, if it is there: a tap, or the bridge that a killed daemon left."""
-    if exists(machine, f"/sys/class/net/{identity['interface']}"):
+    name = identities.word(identity, "interface", NAMED)
+    if exists(machine, f"/sys/class/net/{name}"):
         _demand_program(machine)
-        machine.run(["ip", "link", "delete", identity["interface"]])
+        machine.run(["ip", "link", "delete", name])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from dbtoll.interfaces import Journal, Machine
 
@@ -21,13 +20,12 @@ def in_memory(machine: Machine, journal: Journal, path: str, size_bytes: int) ->
         machine.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "dbtoll", path])
         yield path
     finally:
-        remove(machine, {"path": path})
+        remove(machine, path)
         entry.done()
 
 
-def remove(machine: Machine, identity: Mapping[str, Any]) -> None:
+def remove(machine: Machine, path: str) -> None:
     """No error if it is gone."""
-    path = str(identity["path"])
     if machine.run(["mountpoint", "--quiet", path], check=False).exit_code == 0:
         machine.run(["umount", path])
     machine.run(["rmdir", "--ignore-fail-on-non-empty", path], check=False)

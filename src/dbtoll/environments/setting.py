@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine
-from dbtoll.errors import AgentFailure, Unavailable
+from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import Entry, Journal
 
 KIND = "setting"
 """Of the journal's entries: ``path``, ``former`` (what is to be restored), ``value`` (what was asked for), ``boot``."""
+
+TOPS = ("/proc/sys", "/sys")
+"""Where settings lie."""
+
+NO_SETTINGS = ("/sys/fs/", "/sys/kernel/debug/", "/sys/kernel/tracing/")
+"""Other file systems, mounted there."""
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """A new one with every start of the kernel, proc(5): a kernel that has started anew has forgotten every setting."""
@@ -81,14 +88,18 @@ def restore(machine: AgentMachine, identity: Mapping[str, Any]) -> str | None:
 
     Nothing is done where the kernel has started anew since: it has forgotten the change, and may have another default.
     """
-    if identity["boot"] != _boot(machine):
+    path = identities.path(identity, "path", *TOPS)
+    if path.startswith(NO_SETTINGS):
+        raise DbtollError(f"{path} is no setting; nothing was done")
+    former, value = (identities.word(identity, key, ".*") for key in ("former", "value"))
+    if identity.get("boot") != _boot(machine):
         return "the machine has started anew since: its settings are its own"
-    present = read(machine, identity["path"])
-    if present != identity["former"]:
-        _write(machine, identity["path"], identity["former"])
-    if present in (identity["former"], identity["value"]):
+    present = read(machine, path)
+    if present != former:
+        _write(machine, path, former)
+    if present in (former, value):
         return None
-    return f"it was {present}, not {identity['value']} as this run had asked for; {identity['former']} is restored"
+    return f"it was {present}, not {value} as this run had asked for; {former} is restored"
 
 
 def _end(machine: AgentMachine, journal: Journal, path: str, change: _Change, say: Callable[[str], None]) -> None:

@@ -99,6 +99,11 @@ def default_root(*, chosen: bool = True) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dbtoll"
 
 
+def scratch() -> Path:
+    """What runs need for a while, on the cache's disk: copies of data, temporary files. Each run's in a directory of its own."""
+    return default_root() / "scratch"
+
+
 def key_of(kind: str, recipe: Json) -> str:
     """The address of a recipe: 32 hexadecimal digits of SHA-256 over its canonical JSON."""
     canonical = json.dumps([kind, recipe], sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable
 from pathlib import Path
 
-from dbtoll.errors import ProgramFailed
+from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
 from dbtoll.interfaces import Engine, Machine, Resuming, Workload
 from dbtoll.model import Artifact, Json, Provision, Resources
@@ -132,8 +132,12 @@ def read_in(machine: Machine, directory: str = DATA) -> None:
 
 
 def remove_copy(machine: Machine, target: str) -> None:
-    """Removes a copy, or what there is of it; nothing there is no error."""
-    machine.run(["rm", "-rf", "--one-file-system", "--", target], timeout_s=COPY_DEADLINE_S)
+    """Removes a copy, or what there is of it, across no mount; nothing there is no error."""
+    try:
+        machine.remove(target, recursive=True)
+    except AgentFailure as failure:
+        if failure.code != "not_found":
+            raise
 
 
 def tree_bytes(machine: Machine, directory: str) -> int:

@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from dbtoll import registry
+from dbtoll import identities, registry
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import AgentFailure
@@ -184,10 +185,10 @@ def _traced(host: AgentMachine, journal: Journal, instance: str, work: Callable[
     return seen
 
 
-def end_tracing(host: Machine, identity: Mapping[str, str]) -> None:
+def end_tracing(host: Machine, identity: Mapping[str, Any]) -> None:
     """Remove what a killed run left of it (journal kind `TRACING`)."""
     try:
-        host.call("trace_end", {"instance": identity["instance"]})
+        host.call("trace_end", {"instance": identities.word(identity, "instance", "dbtoll-[A-Za-z0-9-]+")})
     except AgentFailure as failure:
         if failure.code != "not_found":
             raise

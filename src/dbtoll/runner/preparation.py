@@ -20,7 +20,7 @@ from dbtoll.channel.local import open_local
 from dbtoll.durable import write_durably
 from dbtoll.errors import EngineError, Unavailable, UsageError
 from dbtoll.images import dataset, disk, kernel, system
-from dbtoll.images.cache import Cache
+from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces import (
     Booting,
     Durable,
@@ -36,6 +36,7 @@ from dbtoll.interfaces import (
 )
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
+from dbtoll.runner import processors
 from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
 from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
@@ -75,8 +76,11 @@ class Prepared:
 
 
 @contextmanager
-def host_machine(experiment: Experiment) -> Iterator[tuple[Machine, tuple[int, ...]]]:
-    """The local host, its agent and this process kept off the arms' processors; and those processors.
+def host_machine(
+    experiment: Experiment, say: Callable[[str], None] = lambda text: None
+) -> Iterator[tuple[Machine, tuple[int, ...]]]:
+    """The local host, its agent and this process kept off the arms' processors; and those processors, reserved unless all
+    is simulated.
 
     BIAS: with as many arms' processors as the host has, the rig's own work runs beside the arm; the counters of CPU spent
     outside the arms show how much.
@@ -89,12 +93,14 @@ def host_machine(experiment: Experiment) -> Iterator[tuple[Machine, tuple[int, .
             f"cpus = {len(mine)} under [resources]",
         )
     arms, rest = tuple(mine[-wanted:]), mine[:-wanted] or mine
-    os.sched_setaffinity(0, rest)
-    try:
-        with open_local(cpus=rest) as host:
-            yield host, arms
-    finally:
-        os.sched_setaffinity(0, mine)
+    measured = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
+    with processors.reserved(arms if measured else (), say):
+        os.sched_setaffinity(0, rest)
+        try:
+            with open_local(cpus=rest) as host:
+                yield host, arms
+        finally:
+            os.sched_setaffinity(0, mine)
 
 
 def simulated(step: Step) -> bool:
@@ -209,7 +215,7 @@ def prepare(
     if engine.answers and not isinstance(workload, Transacting):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
-    fresh = _Copies(cache.root / "scratch" / folder.name, masters, ground, journal) if masters else None
+    fresh = _Copies(scratch() / folder.name, masters, ground, journal) if masters else None
     inputs = Inputs(
         experiment=experiment,
         engine=engine,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dbtoll import identities
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments import cgroups, docker, dockerd, enclose, links, mounted, setting
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
-from dbtoll.images.cache import BUILDING, Cache, remove_tree
+from dbtoll.images.cache import BUILDING, Cache, scratch
 from dbtoll.interfaces import Machine
 from dbtoll.model import Json
-from dbtoll.runner import gates
-from dbtoll.runner.journal import FILE, Journal, Remover, StillAlive, leftovers
+from dbtoll.runner import gates, journal
+from dbtoll.runner.journal import FILE, Foreign, Journal, Remover, StillAlive, leftovers
 
 END_DEADLINE_S = 10.0
 """A process that was sent SIGKILL ends within milliseconds, unless it waits for a disk."""
@@ -27,18 +27,19 @@ END_DEADLINE_S = 10.0
 
 @contextmanager
 def removers() -> Iterator[Mapping[str, Remover]]:
-    """The removers, acting on the local host while the context lasts."""
+    """The removers, acting on the local host while the context lasts. Each takes only what its own kind can have made."""
+    own = str(scratch())
     with open_local() as host:
         yield {
             "agent": lambda identity: end_agent(host, identity),
             "cgroup": lambda identity: cgroups.remove(host, identity),
             "container": lambda identity: docker.remove(host, identity),
             "process": lambda identity: dockerd.remove(host, identity),
-            links.KIND: lambda identity: links.remove(host, dict(identity)),
+            links.KIND: lambda identity: links.remove(host, identity),
             "litter": lambda identity: dockerd.remove_litter(host, identity),
-            "stage": lambda identity: enclose.remove(host, dict(identity)),
-            "directory": lambda identity: dataset.remove_copy(host, str(identity["path"])),
-            mounted.KIND: lambda identity: mounted.remove(host, identity),
+            "stage": lambda identity: enclose.remove(host, identity),
+            "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
+            mounted.KIND: lambda identity: mounted.remove(host, identities.path(identity, "path", own)),
             setting.KIND: lambda identity: setting.restore(host, identity),
             gates.TRACING: lambda identity: gates.end_tracing(host, identity),
         }
@@ -49,43 +50,57 @@ def removers() -> Iterator[Mapping[str, Remover]]:
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a clean did, as sentences. ``alive``: folders of runs that are going on, which were left alone."""
+    """What a clean did, as sentences. ``alive``: runs that are going on. ``left``: what others have to clean, and why."""
 
     removed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     alive: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
 
 
 def clean_all(runs_dir: Path) -> Cleaned:
-    """Remove what the runs in ``runs_dir``, the selfbenches and doctor's trials of this user left when they were killed."""
+    """Remove what runs, selfbenches and trials of this user left on this machine when they were killed.
+
+    ``runs_dir``: where run folders of an earlier dbtoll are looked for, whose journals are not obeyed but named.
+    """
     cleaned = Cleaned()
     cache = Cache()
+    names: list[str] = []
+    try:
+        names = journal.names()
+    except (DbtollError, OSError) as error:
+        cleaned.failed.append(error.message if isinstance(error, DbtollError) else str(error))
+    for name in names:
+        clean_one(journal.journals(), cleaned, name)
     for file in sorted(runs_dir.glob(f"*/{FILE}")):
-        clean_one(file.parent, cleaned)
-    passing = [*(cache.root / "scratch").glob(f"*/{FILE}"), *Path(tempfile.gettempdir()).glob(f"dbtoll-*/{FILE}")]
-    for file in sorted(passing):
-        if clean_one(file.parent, cleaned):
-            remove_tree(file.parent)  # nobody reads the journal of what was no run
-            cleaned.removed.append(f"directory path={file.parent}")
+        if count := journal.of_earlier_version(file.parent):
+            cleaned.left.append(
+                f"{file} is of an earlier dbtoll, whose journals are not obeyed: {count} entries are open in it; clean with "
+                "that version, or look at them, and remove the file"
+            )
     halves = set(cache.root.glob(f"*/*{BUILDING}"))
     cache.sweep(everything=True)
     cleaned.removed += [f"half of a build, path={path}" for path in sorted(halves) if not path.exists()]
     return cleaned
 
 
-def clean_one(folder: Path, cleaned: Cleaned) -> bool:
-    """Remove what the run in ``folder`` left. Whether nothing of it is left and nobody works on it."""
+def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE) -> bool:
+    """Remove what one journal names, and then the journal. Whether nothing of it is left and nobody works on it."""
     left = True
     try:
-        left = bool(leftovers(folder))
-        with Journal(folder) as held:
+        left = bool(leftovers(folder, name))
+        with Journal(folder, name) as held:
             # Only now it is certain that nobody works on it, and so that these are leftovers.
-            if not leftovers(folder):
+            if held.forget():
                 return True
             with removers() as by_kind:
                 removed, failed = held.sweep(by_kind)
+            held.forget()
     except StillAlive:
-        cleaned.alive.append(str(folder))
+        cleaned.alive.append(str(folder / name))
+        return False
+    except Foreign as error:
+        cleaned.left.append(f"{error.message}; {error.mend}")
         return False
     except DbtollError as error:
         if left:  # else it is one that may not be written to, and need not
@@ -111,8 +126,8 @@ def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     They die with it (launch.rs), but a copy that is being made must not go on while it is being removed. Those in a control
     group of dbtoll are that group's to end: they may be frozen.
     """
-    pid = identity["pid"]
-    if identity["boot"] != _boot(machine) or _started(machine, pid) != identity["started"]:
+    pid, started = identities.number(identity, "pid"), identities.number(identity, "started")
+    if identity.get("boot") != _boot(machine) or _started(machine, pid) != started or not _is_agent(machine, pid):
         return
     programs = [each for each in _children(machine, pid) if f"/{cgroups.TOP}/" not in _groups(machine, each)]
     machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
@@ -121,6 +136,13 @@ def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         if time.monotonic() > deadline:
             raise DbtollError(f"processes {running} do not end", "look what they wait for: /proc/PID/stack")
         time.sleep(0.01)
+
+
+def _is_agent(machine: AgentMachine, pid: int) -> bool:
+    try:
+        return machine.get(f"/proc/{pid}/cmdline").split(b"\0")[1:2] == [b"serve"]
+    except AgentFailure:
+        return False
 
 
 def _children(machine: AgentMachine, parent: int) -> list[int]:

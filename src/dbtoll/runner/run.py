@@ -20,7 +20,7 @@ from dbtoll.errors import ChannelError, Invalid, RunFolderError
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
-from dbtoll.runner.journal import Journal, resuming
+from dbtoll.runner.journal import of_run, resuming
 from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
 from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
@@ -57,7 +57,8 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise RunFolderError(f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room") from error
-    return resume(folder, watch)
+    resume(folder, watch)
+    return folder
 
 
 def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Run:
@@ -74,6 +75,7 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     A new run is one that was stopped before anything was done. ``precision``: instead of the run's own, so that one that ended
     can go on with a larger budget; what was planned stays.
     """
+    folder = folder.resolve()  # its name is the run's
     before = _begun(folder)
     experiment = experiment_of(folder)
     if precision is not None:
@@ -171,10 +173,10 @@ def ready(
     stop = stop or Stop()
     with (
         _room(folder),
-        Journal(folder) as journal,
+        of_run(folder) as journal,
         stop.heard(),
         swept(journal, stop, watch),
-        host_of(experiment, journal) as (host, cpuset),
+        host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
     ):
         preparation.demand_all(host, experiment, journal)
         prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)

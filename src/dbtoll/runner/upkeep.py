@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from dbtoll.channel.local import open_local
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
-from dbtoll.images.cache import Cache
+from dbtoll.images.cache import scratch
 from dbtoll.interfaces import Entry, Machine
 from dbtoll.model import Experiment
 from dbtoll.runner import preparation, removal
-from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.runner.journal import Journal, passing
 from dbtoll.runner.rounds import Watch
 from dbtoll.runner.stop import Stop
 
@@ -30,7 +32,7 @@ def swept(journal: Journal, stop: Stop, watch: Watch) -> Iterator[None]:
 
 def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
     """By an agent of its own: the line to the run's may be what broke."""
-    if not leftovers(journal.folder):
+    if not journal.leftovers():
         return
     with stop.held(), removal.removers() as by_kind:
         removed, failed = journal.sweep(by_kind)
@@ -41,34 +43,49 @@ def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
 
 
 @contextmanager
-def host_of(experiment: Experiment, journal: Journal) -> Iterator[tuple[Machine, tuple[int, ...]]]:
-    """The host and the arms' processors (`preparation.host_machine`); its agent and the run's directories are noted."""
-    with ExitStack() as after, preparation.host_machine(experiment) as (host, cpuset):
+def host_of(
+    experiment: Experiment, run_id: str, journal: Journal, say: Callable[[str], None]
+) -> Iterator[tuple[Machine, tuple[int, ...]]]:
+    """The host and the arms' processors (`preparation.host_machine`); its agent and the run's directory are noted."""
+    with ExitStack() as after, preparation.host_machine(experiment, say) as (host, cpuset):
         # The one resource that is noted after it was made: only then has it a number. Until then it ends by itself with the
         # line to us.
         entry = journal.create("agent", **removal.identity_of_agent(host))
         after.callback(entry.done)
-        with _directories(host, journal):
+        with _directory_of(host, scratch() / run_id, journal):
             yield host, cpuset
 
 
 @contextmanager
-def _directories(host: Machine, journal: Journal) -> Iterator[None]:
-    """One for the arms' data, one for all temporary files of this process; removed with whatever is in them."""
-    run_id = journal.folder.name
-    temporary = Path(tempfile.gettempdir()) / f"dbtoll-{run_id}"
-
-    def remove(path: Path, entry: Entry) -> None:
-        with suppress(DbtollError):  # with the line to the host broken, the sweep does it
-            dataset.remove_copy(host, str(path))
-            entry.done()
-
+def _directory_of(host: Machine, path: Path, journal: Journal) -> Iterator[None]:
+    """For the arms' data and, in ``tmp``, all temporary files of this process; removed with whatever is in it."""
     with ExitStack() as after:
-        for path in (Cache().root / "scratch" / run_id, temporary):
-            after.callback(remove, path, journal.create("directory", path=str(path)))
-        temporary.mkdir(mode=0o700)
+        after.callback(_removed, host, path, journal.create("directory", path=str(path)))
+        temporary = path / "tmp"
+        with suppress(FileExistsError):  # of a run that was killed, and whose removal failed
+            temporary.mkdir(mode=0o700, parents=True)
         former, tempfile.tempdir = tempfile.tempdir, str(temporary)
         try:
             yield
         finally:
             tempfile.tempdir = former
+
+
+def _removed(host: Machine, path: Path, entry: Entry) -> None:
+    with suppress(DbtollError):  # with the line to the host broken, the sweep does it
+        dataset.remove_copy(host, str(path))
+        entry.done()
+
+
+@contextmanager
+def workspace(name: str) -> Iterator[tuple[Path, Journal]]:
+    """An empty directory on the cache's disk, and a journal, for a trial or a selfbench; nothing of either is left."""
+    with passing() as journal:
+        path = scratch() / f"{name}-{secrets.token_hex(4)}"
+        entry = journal.create("directory", path=str(path))
+        try:
+            path.mkdir(mode=0o700, parents=True)
+            yield path, journal
+        finally:
+            with open_local() as host:
+                _removed(host, path, entry)

@@ -20,7 +20,7 @@ from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Stamped
 from dbtoll.model import Experiment, Json, Option
 from dbtoll.runner.arms import Ground, open_stack
-from dbtoll.runner.journal import Journal
+from dbtoll.runner.journal import passing
 from dbtoll.selfbench import Bound, Certificate, Say
 
 ABOUT = "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
@@ -117,7 +117,7 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
     """Round trip and throughput of the agent in a freshly opened arm."""
     experiment = bare_experiment(stack)
     image, _ = system.obtain_image(Cache(), progress=say)
-    with Journal(folder) as journal, ExitStack() as closing:
+    with passing() as journal, ExitStack() as closing:
         ground = Ground(host, image, (0,), journal, "selfbench")
         machine = open_stack(ground, experiment, experiment.arms[0], None, closing)
         assert isinstance(machine, AgentMachine)

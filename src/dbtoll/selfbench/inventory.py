@@ -11,13 +11,14 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dbtoll.environments.cgroups import TOP
 from dbtoll.environments.enclose import STAGES
-from dbtoll.images.cache import default_root
+from dbtoll.images.cache import scratch
+from dbtoll.runner.journal import FILE, journals
 
 WATCHED = (
     "/proc/sys/vm/nr_hugepages",
@@ -53,10 +54,17 @@ Process = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """By what a run's things are known. ``descendants``: of its process, at the moments when it was killed."""
+    """By what a run's things are known. ``descendants``: of its process, at the moments when it was killed.
+
+    ``noted``: everything that it ever noted, read now: its folder may be deleted later.
+    """
 
     run: Path
     descendants: frozenset[Process] = frozenset()
+    noted: tuple[Mapping[str, Any], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noted", tuple(_noted_in(self.run)))
 
     def words(self) -> tuple[str, ...]:
         """The run's id, and what the trials of its agents (``doctor-PID``) are called."""
@@ -69,18 +77,17 @@ class Marks:
 
 def carried(marks: Marks) -> dict[str, list[str]]:
     """By kind, what is there of this run; kinds of which there is nothing are left out."""
-    journal = _journal(marks.run)
     found = {
         "processes": _processes(marks),
         "mounts": [line for line in _lines("/proc/self/mountinfo") if marks.in_text(line)],
         "loop devices": [f"{device}: {file}" for device, file in _loops() if marks.in_text(file)],
         "control groups": [path for path in _groups() if marks.in_text(path)],
-        "containers": [held for root in _data_roots(journal) for held in _containers(root, marks)],
+        "containers": [held for root in _data_roots(marks.noted) for held in _containers(root, marks)],
         "sockets": [line for line in _lines("/proc/net/unix") if marks.in_text(line)],
-        "interfaces": [name for name in _interfaces(journal) if Path("/sys/class/net", name).exists()],
+        "interfaces": [name for name in _interfaces(marks.noted) if Path("/sys/class/net", name).exists()],
         "traces": [str(path) for top in TRACES for path in _inside(Path(top)) if marks.in_text(path.name)],
         "files": [str(path) for path in _places() if marks.in_text(path.name)],
-        "noted paths": [path for path in _noted(journal) if Path(path).exists()],
+        "noted paths": [path for path in _paths(marks.noted) if Path(path).exists()],
     }
     return {kind: things for kind, things in found.items() if things}
 
@@ -155,21 +162,22 @@ def _containers(data_root: str, marks: Marks) -> Iterator[str]:
 
 
 def _places() -> Iterator[Path]:
-    """Where runs put files."""
-    for place in (default_root() / "scratch", Path(tempfile.gettempdir()), Path(STAGES), Path("/dev/shm")):
+    """Where runs put files, and where their journals lie."""
+    for place in (scratch(), journals(), Path(tempfile.gettempdir()), Path(STAGES), Path("/dev/shm")):
         yield from _inside(place)
 
 
 # --- the run's journal -----------------------------------------------------------------------------------------------------
 
 
-def _journal(run: Path) -> list[dict[str, Any]]:
-    """Everything that it ever noted; the last line may be cut."""
-    lines = _text(str(run / "journal.ndjson")).split("\n")[:-1]
-    return [noted for line in lines if "kind" in (noted := json.loads(line))]
+def _noted_in(run: Path) -> Iterator[dict[str, Any]]:
+    """Of the copy in the run folder; its last line may be cut."""
+    for line in _text(str(run / FILE)).split("\n")[:-1]:
+        if "kind" in (noted := json.loads(line)):
+            yield noted
 
 
-def _noted(journal: Collection[Mapping[str, Any]]) -> set[str]:
+def _paths(journal: Collection[Mapping[str, Any]]) -> set[str]:
     """Paths that are gone when the run is. ``litter`` is not among them: others may have made it since."""
     gone = [noted for noted in journal if noted["kind"] not in ("litter", "setting")]
     return {path for noted in gone for path in [*noted.get("paths", []), *([noted["path"]] if "path" in noted else [])]}

@@ -3,6 +3,9 @@
 Each life of a run (its beginning, and every time that it is resumed) is killed at a moment drawn uniformly over its
 preparation and its next two rounds, until a life gets through first; then the next run is begun. Every kill is followed by
 `dbtoll clean` and by a comparison of what the machine carries.
+
+Three more runs are about their folders: while one goes on, copies of its folder and journal are cleaned; one's folder is deleted
+after it was killed; one's journal comes to be of another machine.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,15 +28,16 @@ from typing import Any
 from dbtoll import facts, registry, spec
 from dbtoll.channel.local import open_local
 from dbtoll.errors import DbtollError, RunFolderError
-from dbtoll.images.cache import default_root
-from dbtoll.model import Arm, Option
+from dbtoll.images.cache import Cache, default_root, scratch
+from dbtoll.model import Arm, Json, Option
 from dbtoll.runner import preparation
+from dbtoll.runner.journal import SUFFIX, journals
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.inventory import Marks, Process, carried, descendants, settings
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 
-ABOUT = "a run that is killed (SIGKILL) at random moments: kills, resumed, lost_rounds, left_behind"
+ABOUT = "a run that is killed (SIGKILL) at random moments, copied, deleted: kills, folders, resumed, lost_rounds, left_behind"
 
 STACKS = ("native", "docker", "uml", "qemu")
 OPTIONS = {
@@ -44,6 +50,9 @@ OPTIONS = {
 
 WAYS = ("the process", "its process group", "the process and its agent")
 """What is killed at once. With the agent gone too, nobody is left who would tidy up."""
+
+FOLDERS = 3
+"""A copied, a deleted and a foreign one."""
 
 SETTLED_S = 5.0
 """How long after `clean` a process may take to vanish that it has sent SIGKILL to."""
@@ -79,6 +88,7 @@ class Tally:
     """What was seen; ``left`` and ``lost`` as sentences."""
 
     kills: int = 0
+    folders: int = 0
     resumed: int = 0
     left: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -100,14 +110,19 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         say(f"{', '.join(stacks)}: a run that nobody kills takes {length.whole_s:.0f} s")
         while tally.kills < options["kills"]:
             bench.one_run(length, options["kills"])
+        bench.copied()
+        bench.deleted()
+        bench.foreign()
     figures = {
         "kills": tally.kills,
+        "folders": tally.folders,
         "resumed": tally.resumed,
         "lost_rounds": len(tally.lost),
         "left_behind": len(tally.left),
     }
     bounds = {
         "kills": Bound(least=options["kills"]),
+        "folders": Bound(least=FOLDERS),
         "resumed": Bound(least=tally.kills),
         "lost_rounds": Bound(most=0),
         "left_behind": Bound(most=0),
@@ -190,7 +205,7 @@ class State:
 class Life:
     """One process of dbtoll, from its start to its end, whichever that is."""
 
-    def __init__(self, words: Sequence[str], folder: Path) -> None:
+    def __init__(self, words: Sequence[str], folder: Path, cache: Path | None = None) -> None:
         temporary = folder / "tmp"  # of its own, so that every file that stays in there is this run's
         temporary.mkdir(exist_ok=True)
         self._log = (folder / "log.txt").open("ab")
@@ -199,7 +214,7 @@ class Life:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(temporary)},
+            env=os.environ | {"TMPDIR": str(temporary)} | ({} if cache is None else {"DBTOLL_CACHE": str(cache)}),
             start_new_session=True,
         )
         self.began = time.monotonic()
@@ -258,7 +273,7 @@ class Bench:
             if code != 0:
                 raise DbtollError(f"a run that nobody killed did not get through: {self._last_words()}")
             run = read_run(run_in(runs) or runs)
-            self._compare(run.folder, set(), "a run that nobody killed")
+            self._compare(Marks(run.folder), "a run that nobody killed")
             if _made() == made:
                 break
         ended = [attempt.end.elapsed_s - attempt.begin.elapsed_s for attempt in run.counted if attempt.end]
@@ -284,21 +299,79 @@ class Bench:
             tally.moments_s.append(moment_s)
             run = run_in(runs)
             self._say(f"kill {tally.kills}: {way}, after {moment_s:.1f} s, {len(state.complete)} rounds done before")
-            self._clean(runs, run, family)
+            self._clean(Marks(run or runs, frozenset(family)), f"kill {tally.kills}")
             state = self._kept(state, run)
             words = ["run", str(self._spec), "--runs-dir", str(runs)] if run is None else ["run", str(run), "--resume"]
             life = self._life(*words)
-        self._ended(code, self._kept(state, run_in(runs)), runs, killed)
+        if self._whole(code, self._kept(state, run_in(runs)), runs):
+            tally.resumed += killed
 
-    def _clean(self, runs: Path, run: Path | None, family: set[Process]) -> None:
-        cleaning = self._life("clean", "--runs-dir", str(runs))
+    def copied(self) -> None:
+        """While a run goes on, a copy of its folder is cleaned, and a cache with a copy of its journal: it must not notice."""
+        life, run = self._in_a_round()
+        copies, cache = self._folder / "copies", self._folder / "copied-cache"
+        with suppress(shutil.Error):  # files come and go
+            shutil.copytree(run, copies / run.name)
+        (Cache(cache).root / journals().name).mkdir(mode=0o700)
+        shutil.copy(journal_of(run), cache / journals().name)
+        for each in (None, cache):
+            self._cleaned(copies, each)
+        self._say("copies of a living run's folder and journal were cleaned")
+        code = life.ends_within(PATIENCE_S)
+        if code is None or not self._whole(code, self._kept(State(), run), run.parent):
+            self._tally.lost.append("a run did not get through whose copy was cleaned")
+        self._tally.folders += 1
+
+    def deleted(self) -> None:
+        """A run is killed together with its agent, and its folder deleted: what it left is found all the same."""
+        life, run = self._in_a_round()
+        marks = Marks(run, frozenset(life.kill(WAYS[2])))
+        shutil.rmtree(run)
+        self._say("a killed run's folder was deleted")
+        self._clean(marks, "a run whose folder was deleted")
+        self._tally.folders += 1
+
+    def foreign(self) -> None:
+        """A killed run's journal is another machine's for a while: what it names is left alone meanwhile, and removed later."""
+        life, run = self._in_a_round()
+        marks = Marks(run, frozenset(life.kill(WAYS[2])))
+        state = self._kept(State(), run)
+        own = begun_on(journal_of(run), {"machine": "0" * 32, "boot": "another"})
+        before = lasting(marks)
+        self._cleaned(run.parent)
+        if not before or (gone := before - lasting(marks)):
+            self._tally.lost.append(
+                f"another machine's journal was obeyed: {', '.join(sorted(gone if before else []))}"
+            )
+        begun_on(journal_of(run), own)
+        self._say("a killed run's journal was another machine's for a while")
+        self._clean(marks, "a run whose journal was another machine's")
+        code = self._life("run", str(run), "--resume").ends_within(PATIENCE_S)
+        if code is None or not self._whole(code, self._kept(state, run), run.parent):
+            self._tally.lost.append("a run did not get through whose journal was another machine's")
+        self._tally.folders += 1
+
+    def _in_a_round(self) -> tuple[Life, Path]:
+        """A new run that is measuring its first round, and its folder."""
+        runs = self._next_folder()
+        life = self._life("run", str(self._spec), "--runs-dir", str(runs))
+        while life.ends_within(time.monotonic() - life.began + 0.05) is None:
+            run = run_in(runs)
+            if run is not None and b'"record":"round_begin"' in text_of(run / schema.HISTORY_FILE):
+                return life, run
+        raise DbtollError(f"a run ended before its first round: {self._last_words()}")
+
+    def _cleaned(self, runs: Path, cache: Path | None = None) -> None:
+        cleaning = Life(("clean", "--runs-dir", str(runs)), self._folder, cache)
         if cleaning.ends_within(PATIENCE_S) != 0:
             self._tally.left.append(f"`clean` failed: {self._last_words()}")
-        self._compare(run or runs, family, f"kill {self._tally.kills}")
 
-    def _compare(self, run: Path, family: set[Process], when: str) -> None:
+    def _clean(self, marks: Marks, when: str) -> None:
+        self._cleaned(marks.run.parent)
+        self._compare(marks, when)
+
+    def _compare(self, marks: Marks, when: str) -> None:
         """What is left of the run, given a moment to vanish; and every setting that is not as at the beginning."""
-        marks = Marks(run, frozenset(family))
         until = time.monotonic() + SETTLED_S
         while (left := carried(marks)) and time.monotonic() < until:
             time.sleep(0.1)
@@ -326,17 +399,17 @@ class Bench:
         self._tally.lost += [f"kill {self._tally.kills}: {sentence}" for sentence in before.lost(state)]
         return state
 
-    def _ended(self, code: int, state: State, runs: Path, killed: int) -> None:
-        """After a life that nobody cut short: the run must be whole, each of its rounds measured to its end once."""
+    def _whole(self, code: int, state: State, runs: Path) -> bool:
+        """After a life that nobody cut short: whether the run is whole, each of its rounds measured to its end once."""
         run = run_in(runs)
         wanted = tuple(range(self._rounds))
         if code != 0 or run is None or state.complete != wanted:
             self._say(f"not resumed: exit code {code}, rounds {state.complete}: {self._last_words()}")
-            return
+            return False
         attempts = [attempt.round for attempt in read_run(run).attempts if attempt.complete]
         self._tally.lost += [f"round {index} was repeated" for index in wanted if attempts.count(index) != 1]
-        self._tally.resumed += killed
-        self._compare(run, set(), "a run that got through")
+        self._compare(Marks(run), "a run that got through")
+        return True
 
     def _life(self, *words: str) -> Life:
         return Life(words, self._folder)
@@ -355,9 +428,39 @@ def run_in(runs: Path) -> Path | None:
     return next(runs.iterdir(), None) if runs.exists() else None
 
 
+def journal_of(run: Path) -> Path:
+    """In the cache."""
+    return journals() / f"{run.name}{SUFFIX}"
+
+
+def begun_on(journal: Path, fields: Json) -> Json:
+    """Make its first line say that it was begun on that machine; what it said before."""
+    first, _, rest = journal.read_text(encoding="utf-8").partition("\n")
+    line = json.loads(first)
+    with journal.open("r+", encoding="utf-8") as file:  # the same file: another would be a copy
+        file.write(json.dumps(line | fields) + "\n" + rest)
+        file.truncate()
+    return {key: line[key] for key in fields}
+
+
+def lasting(marks: Marks) -> set[str]:
+    """What is there of a killed run and does not go by itself."""
+    found = carried(marks)
+    return {thing for kind in ("control groups", "noted paths") for thing in found.get(kind, [])}
+
+
+def text_of(file: Path) -> bytes:
+    """b"" for what is not there."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def _made() -> int:
     """How many things the cache holds."""
-    return sum(path.parent.name != "scratch" for path in default_root().glob("*/*"))
+    passing = (scratch(), journals())
+    return sum(path.parent not in passing for path in default_root().glob("*/*"))
 
 
 def agents_of(pid: int) -> list[int]:

@@ -93,7 +93,7 @@ def one(arm: AgentMachine, engine: Engine, workload: Workload, settings: Mapping
         whole_ns = now_ns(arm) - begin_ns
     finally:
         engine.stop(arm, server)
-        arm.run(["rm", "-rf", data])
+        arm.remove(data, recursive=True)
     return {"whole_ns": whole_ns, **told}
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from dbtoll import registry, spec
 from dbtoll.channel.local import open_local
@@ -15,7 +14,7 @@ from dbtoll.images import system
 from dbtoll.images.cache import Cache
 from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
 from dbtoll.runner.arms import DATA
-from dbtoll.runner.journal import Journal
+from dbtoll.runner.upkeep import workspace
 from dbtoll.selfbench import Say
 
 
@@ -24,10 +23,8 @@ def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tu
     """(host, arm, the arm's data directory on the host): an arm with all processors, its data on the cache's disk."""
     cache = Cache()
     image, _ = system.obtain_image(cache, progress=say)
-    scratch = cache.root / "scratch"
-    scratch.mkdir(exist_ok=True)
-    with TemporaryDirectory(prefix="selfbench-", dir=scratch) as folder, open_local() as host:
-        data = Path(folder) / "data"
+    with workspace("selfbench") as (folder, journal), open_local() as host:
+        data = folder / "data"
         data.mkdir()
         native = registry.find("environments", "native")()
         place = Place(
@@ -39,7 +36,7 @@ def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tu
             resources=resources,
             cpuset=tuple(sorted(os.sched_getaffinity(0))),
         )
-        with Journal(Path(folder)) as journal, native.open(host, place, journal) as arm:
+        with native.open(host, place, journal) as arm:
             yield host, arm, data
 
 
