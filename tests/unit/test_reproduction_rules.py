@@ -182,6 +182,20 @@ def test_every_verdict_has_a_rule_and_an_interval(tmp_path: Path) -> None:
     assert outcomes(found["M13"]) == ("reproduced", "reproduced")
 
 
+def test_what_the_caches_hold_is_in_the_interval(tmp_path: Path) -> None:
+    """A call that is ten times as dear out of the caches leaves the size of its slowdown open."""
+    native = {"native": 100.0, "native (A/A)": 100.0}
+    known = {"system_call": native | {DOCKER: 971.0}}
+    doubtful = known | {"system_call_cold": native | {DOCKER: 3000.0}}
+    figures = {}
+    for name, costs in {"known": known, "doubtful": doubtful}.items():
+        warm = part(tmp_path, name, connections=BOTH, query_effects=same(0.3), counts=counted(), costs_ns=costs)
+        judged = CLAIMS["M03"](Parts(warm))
+        assert judged.direction and judged.direction.outcome == "reproduced" and judged.size
+        figures[name] = judged.size
+    assert figures["known"].outcome == "reproduced" and figures["doubtful"].outcome == "cannot tell"
+
+
 def test_reads_that_differ_by_more_than_the_margin_are_not_the_same(tmp_path: Path) -> None:
     reads = cold(tmp_path, query_effects=same(0.1), counts=counted(read=1.1))
     judged = CLAIMS["M13"](Parts(reads, reads))

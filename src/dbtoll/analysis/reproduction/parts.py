@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from dbtoll.analysis import compare, stats
 from dbtoll.analysis.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
+from dbtoll.analysis.ledger import Ledger
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.result import Result, analyze_run
 from dbtoll.analysis.samples import METRICS, collect
@@ -19,6 +21,7 @@ from dbtoll.store.reader import Run
 
 OWN, ONE = "per_statement", "one"
 """Levels of the factor connection: the paper's Tables 1 and 5, and its Table 4."""
+Cost = Literal["ns", "hot_ns", "cold_ns"]
 CALLS = tuple(kind.name for kind in (OTHER_CALLS, *KINDS_OF_CALLS) if kind != PROCESSES)
 """Items of the ledger that are system calls."""
 
@@ -134,31 +137,27 @@ class Part:
         return Counted(*(_mean([getattr(each, name) for each in rounds]) for name in Counted.__slots__))
 
     @cached_property
-    def _in_calls(self) -> dict[str, dict[int, tuple[float, float]]]:
+    def _ledgers(self) -> dict[str, Ledger]:
         levels = self.levels(OWN)
-        found = {}
-        for each in self.book.ledgers(self.arm, levels) if levels else ():
-            booked = [item for item in each.items if item.name in CALLS]
-            sides = [
-                [(item.baseline_count, item.baseline_cost) for item in booked],
-                [(item.count, item.cost) for item in booked],
-            ]
-            base, own = (sum((count * cost.ns for count, cost in side), np.zeros(len(each.rounds))) for side in sides)
-            found[each.query] = dict(zip(each.rounds, zip(base.tolist(), own.tolist(), strict=True), strict=True))
-        return found
+        return {each.query: each for each in (self.book.ledgers(self.arm, levels) if levels else ())}
 
-    def calls_by_round(self, query: str) -> dict[int, tuple[float, float]]:
-        """What the system calls of one execution cost in the baseline and in the arm, ns: counts times probed costs."""
-        return self._in_calls.get(query, {})
+    def calls_by_round(self, query: str, cost: Cost = "ns") -> dict[int, tuple[float, float]]:
+        """What the system calls of one execution cost in the baseline and in the arm, ns: counts times probed costs, on average, or
+        as if all found their things in the caches (``hot_ns``) or none did (``cold_ns``)."""
+        ledger = self._ledgers.get(query)
+        if ledger is None:
+            return {}
+        base = own = np.zeros(len(ledger.rounds))
+        for item in ledger.items:
+            if item.name in CALLS:
+                base = base + item.baseline_count * getattr(item.baseline_cost, cost)
+                own = own + item.count * getattr(item.cost, cost)
+        return dict(zip(ledger.rounds, zip(base.tolist(), own.tolist(), strict=True), strict=True))
 
     def calls_ns(self, query: str) -> tuple[float, float] | None:
         """The means over rounds."""
-        rounds = list(self.calls_by_round(query).values())
-        return (
-            (sum(base for base, _ in rounds) / len(rounds), sum(own for _, own in rounds) / len(rounds))
-            if rounds
-            else None
-        )
+        base, own = np.array(list(self.calls_by_round(query).values())).reshape(-1, 2).T
+        return (float(base.mean()), float(own.mean())) if len(base) else None
 
     def fault_rate(self, query: str) -> float | None:
         """Page faults of the arm in a second of its run time."""

@@ -13,7 +13,7 @@ from scipy import stats as distributions
 
 from dbtoll.analysis import compare, published, stats
 from dbtoll.analysis.published import Row, column, percent_geomean, table
-from dbtoll.analysis.reproduction.parts import ONE, OWN, Counted, Part, Parts
+from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, Counted, Part, Parts
 from dbtoll.analysis.shape import Comparison, Contrast, fractions
 from dbtoll.model import Verdict
 
@@ -200,6 +200,15 @@ def _ratios(
     return _over_rounds(part, name, "overhead", logs, math.expm1, of_many)
 
 
+def _whatever_is_cached(figure: Callable[[Cost], Figure | None]) -> Figure | None:
+    """Nobody knows how many of the calls find their things in the caches: the interval holds if all do, or none."""
+    known = _every(figure(cost) for cost in ("ns", "hot_ns", "cold_ns"))
+    if known is None:
+        return None
+    lows, highs = ([getattr(each, bound) for each in known] for bound in ("low", "high"))
+    return replace(known[0], low=None if None in lows else min(lows), high=None if None in highs else max(highs))
+
+
 def _every(figures: Iterable[Figure | None]) -> list[Figure] | None:
     """None where one of them is missing."""
     found = list(figures)
@@ -299,7 +308,11 @@ def _system_calls_are_slower(parts: Parts) -> Judged:
     rule = "the time in system calls (counts times probed costs) is longer in every query but Q13, by intervals that hold together"
     size = f"{SIZE}, of the query whose calls slow down most"
     warm, queries = parts.warm, parts.warm.run.plan.queries
-    figures = _every(_ratios(warm, query, warm.calls_by_round(query).values(), len(queries)) for query in queries)
+
+    def slowdown(query: str, cost: Cost) -> Figure | None:
+        return _ratios(warm, query, warm.calls_by_round(query, cost).values(), len(queries))
+
+    figures = _every(_whatever_is_cached(partial(slowdown, query)) for query in queries)
     if figures is None:
         return _unknown(rule, size, NOT_COUNTED)
     but_q13 = [figure for figure in figures if figure.name != "Q13"]
@@ -312,15 +325,20 @@ def _system_calls_are_slower(parts: Parts) -> Judged:
 def _system_calls_are_minor(parts: Parts) -> Judged:
     size = f"minor: below {MINOR:.0%} of system time in every query on both sides, by intervals that hold together"
     warm, queries = parts.warm, parts.warm.run.plan.queries
-    figures = []
-    for index, arm in enumerate((warm.baseline, warm.arm)):
-        for query in queries:
-            calls, counted = warm.calls_by_round(query), warm.by_round(arm, OWN, query)
-            shares = [
-                calls[number][index] / system_ns if (system_ns := counted[number].system_ns) else math.nan
-                for number in sorted(set(calls) & set(counted))
-            ]
-            figures.append(_over_rounds(warm, f"{query} in {arm}", "share", shares, float, 2 * len(queries)))
+
+    def share(index: int, arm: str, query: str, cost: Cost) -> Figure | None:
+        calls, counted = warm.calls_by_round(query, cost), warm.by_round(arm, OWN, query)
+        shares = [
+            calls[number][index] / system_ns if (system_ns := counted[number].system_ns) else math.nan
+            for number in sorted(set(calls) & set(counted))
+        ]
+        return _over_rounds(warm, f"{query} in {arm}", "share", shares, float, 2 * len(queries))
+
+    figures = [
+        _whatever_is_cached(partial(share, index, arm, query))
+        for index, arm in enumerate((warm.baseline, warm.arm))
+        for query in queries
+    ]
     known = _every(figures)
     if known is None:
         return _unknown(None, size, f"{NOT_COUNTED}, or a query had no tick of system time in a round")
