@@ -123,7 +123,7 @@ def test_a_run_whose_budget_ended_goes_on_with_a_larger_one(tmp_path: Path) -> N
     before = (folder / "plan.json").read_bytes()
     assert rounds_of(result_of(folder), "slow") < 3
     done = dbtoll("run", str(folder), "--resume", "--budget", "20s", "--max-overhead", "5%")
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert rounds_of(result_of(folder), "slow") == 3
     assert (folder / "plan.json").read_bytes() == before
 

@@ -25,14 +25,14 @@ FEWEST_DRAWS = 5
 LOOK_PENALTY = 3.0
 """See `look_factor`; found by simulation (METHOD, "Optional stopping")."""
 
-
 PERSISTENCE, UNLIKELY = 0.9, 0.3
-"""How starts may depend on each other, and how much less likely than the likeliest dependence one is that is left aside (natural
-logarithm); chosen by simulation before the run that judges them (METHOD, "Starts that depend on each other"; ADR 0018)."""
+"""How starts may depend on each other; how much less likely than the likeliest (natural logarithm) is left aside.
+
+Chosen by simulation before the run that judges them (METHOD, "Starts that depend on each other"; ADR 0018).
+"""
 
 DEPENDENT = 2.0
-"""By how much (natural logarithm) some dependence is likelier than none where it is said; so are one or two independent series in a
-hundred."""
+"""By how much (natural logarithm) dependence is likelier than none where it is said; 1 to 2 in 100 independent series are so."""
 
 _SHARES = np.linspace(0, 1, 41) ** 2
 """Of the variance, that are tried: the smaller ones closer, as many rounds tell them apart."""
@@ -67,9 +67,10 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def p_beyond(self, low: float, high: float) -> float:
-        """Of "it is ``low`` or less, or ``high`` or more": twice the larger p of two one-sided tests (Schuirmann 1987), so that
-        it is at
-        most alpha where the interval at 1 - alpha lies between them."""
+        """Of "it is ``low`` or less, or ``high`` or more": twice the larger p of two one-sided tests (Schuirmann 1987).
+
+        So it is at most alpha where the interval at level 1 - alpha lies between the two.
+        """
         if low >= self.estimate or self.estimate >= high:
             return 1.0
         if not self.error:
@@ -145,7 +146,7 @@ def _dependence(rounds: int) -> tuple[Floats, Floats]:
     """Variances of ([share, frequency] cosine transforms, [share] the mean) of a series with variance 1, by share.
 
     A ``share`` of the variance is of an AR(1) with coefficient PERSISTENCE: its spectrum, and the exact variance of its mean
-    (Bayley and Hammersley 1946, equation 2.3).
+    (Bayley and Hammersley 1946).
     """
     carried = PERSISTENCE
     frequencies = np.pi * np.arange(1, rounds) / rounds
@@ -203,8 +204,10 @@ def usually_lengthened(rounds: int) -> float:
 
 
 def equivalence_power(error: float, degrees: int, margin: float, alpha: float) -> float:
-    """Chance that two one-sided tests at ``alpha`` show that what is 0 lies within ±``margin``; for a known ``error`` (Phillips
-    1990)."""
+    """Chance that two one-sided tests at ``alpha`` show that what is 0 lies within ±``margin`` (Phillips 1990).
+
+    ``error``: the standard error of the estimate, taken for the true one.
+    """
     if not error:
         return 1.0
     return max(0.0, 2 * float(stdtr(degrees, margin / error - t_quantile(1 - alpha, degrees))) - 1)

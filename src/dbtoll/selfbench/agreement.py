@@ -32,8 +32,7 @@ PAIRS = (("one_neighbour", "four_neighbours"), ("short_dwell", "long_dwell"))
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """``figures``: of each variant its overhead with its interval, of each pair the `difference`; ``agree``; ``facts``: effects
-    by round."""
+    """``figures``: each variant's overhead with its interval, each pair's `difference`, ``agree``; ``facts``: effects by round."""
 
     figures: dict[str, Any]
     facts: Json

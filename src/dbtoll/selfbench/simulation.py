@@ -1,5 +1,4 @@
-"""Do the intervals cover, and are verdicts seldom wrong? Planted effects in simulated worlds, at fixed rounds and by the
-stopping rule.
+"""Do intervals cover, are verdicts seldom wrong? Planted effects in simulated worlds, at fixed rounds and by the stopping rule.
 
 The numbers of a run arise as in one: starts are drawn, visits follow in the order of a plan, and what happens to the machine hits
 neighbouring visits alike. Round effects, standard errors, levels and verdicts are those of the analysis (`compare`, `stats`); all
@@ -235,9 +234,10 @@ def _now_and_then(share: float, slower: float) -> Starts:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What happens to the machine and how starts arise. ``kind``: whether starts are ``independent``, ``dependent``, or of a
-    kind that no
-    interval over a few of them can cover (``rare``)."""
+    """What happens to the machine and how starts arise.
+
+    ``kind``: whether starts are ``independent``, ``dependent``, or such that no interval over a few of them covers (``rare``).
+    """
 
     kind: str
     about: str
@@ -351,8 +351,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Round effects of all experiments: ``queries`` and A/A's ``copies`` [experiment, round, query], ``totals`` [experiment,
-    round]."""
+    """Round effects of all experiments.
+
+    ``queries`` and A/A's ``copies``: [experiment, round, query]; ``totals``: [experiment, round].
+    """
 
     effect: float
     queries: Floats
@@ -416,17 +418,21 @@ class Measured:
 
 def _standard_errors(values: Floats) -> Floats:
     """[…]: of effects […, round], with the allowance for looks."""
-    factor = math.sqrt(stats.look_factor(values.shape[-1], PRECISION.rounds_min))
-    return np.asarray(stats.errors(values).standard * factor)
+    return np.asarray(stats.errors(values).standard * _for_looks(values.shape[-1]))
+
+
+def _for_looks(rounds: int) -> float:
+    return math.sqrt(stats.look_factor(rounds, PRECISION.rounds_min))
 
 
 def intervals(values: Floats) -> list[Interval]:
     """Of each experiment's effects [experiment, round] what `stats.interval` says."""
     rounds = values.shape[-1]
-    means, standard, lengthened = values.mean(axis=-1), _standard_errors(values), stats.errors(values).lengthened
+    found = stats.errors(values)
+    columns = (values.mean(axis=-1), found.standard * _for_looks(rounds), found.lengthened)
     return [
         stats.around(mean, error, rounds, ALPHA, times)
-        for mean, error, times in zip(means.tolist(), standard.tolist(), lengthened.tolist(), strict=True)
+        for mean, error, times in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
