@@ -98,16 +98,16 @@ def test_what_is_simulated_is_what_is_analysed(world: str, effect: float) -> Non
         )
         effects = compare(times, None, simulation.ARMS[0], simulation.ARMS[1:2], precision, per_query=True)
         own = {each.estimand: each for each in effects if not each.is_aa}
-        shown = own[GEOMEAN].shown
-        assert shown is not None
-        assert (shown.low, shown.high) == pytest.approx((found.shown.low, found.shown.high))
+        for name in ("shown", "decisive"):
+            interval, expected = getattr(own[GEOMEAN], name), getattr(found, name)
+            assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
         assert own[GEOMEAN].verdict == found.verdict
         assert (found.alarm > 0) == (own[GEOMEAN].widened_by > 0)
         logs = simulation.planted_logs(effect)
         queries = [own[f"query:{name}"] for name in simulation.QUERIES]
         wrong = any(simulation._contradicts(each.verdict, log) for each, log in zip(queries, logs, strict=True))
         assert found.family_wrong == wrong
-        total = own[RATIO_OF_TOTALS].shown
+        total = own[RATIO_OF_TOTALS].decisive
         assert total is not None
         truth = math.log(float((simulation.BASE_NS * np.exp(logs)).sum() / simulation.BASE_NS.sum()))
         assert found.totals_covered == (total.low <= truth <= total.high)
@@ -132,7 +132,7 @@ def test_without_its_two_guards_the_rule_would_cover_too_little(monkeypatch: pyt
         chance = np.random.default_rng(4)
         measured = simulation.Measured.of(simulation.simulate(2000, 0.05, WORLDS["none"], chance), 0.05)
         alone = simulation.Measured(0.05, measured.queries, measured.queries, measured.totals)
-        covered = [each.covers(each.plain) for each in alone.seen(None)]
+        covered = [each.covers(each.shown) for each in alone.seen(None)]
         assert np.mean(covered) < 0.94
     finally:
         stats._dependence.cache_clear()

@@ -218,7 +218,7 @@ def test_too_few_rounds_say_so() -> None:
 
 def test_an_alarm_of_the_copies_widens_everything_but_itself() -> None:
     quiet, alarmed = effects(times(noisy(0.07))), effects(times(noisy(0.07, copy=0.05)))
-    floor = alarmed[COPY, "geomean"].shown
+    floor = alarmed[COPY, "geomean"].decisive
     assert floor is not None and floor.low > 0
     assert quiet[DOCKER, "geomean"].widened_by == 0
     assert alarmed[COPY, "geomean"].widened_by == 0
@@ -227,18 +227,18 @@ def test_an_alarm_of_the_copies_widens_everything_but_itself() -> None:
     # Half of the copy's offset is in the baseline's mean; the interval holds the truth none the less.
     assert effect.shown is not None and effect.shown.low < math.log1p(0.07) < effect.shown.high
     query = alarmed[DOCKER, "query:Q1"]
-    assert query.holm is not None and query.shown is not None
-    assert query.holm.half_width > floor.high
+    assert query.decisive is not None and query.shown is not None
+    assert query.decisive.half_width > floor.high
 
 
-def test_holm_intervals_are_drawn_where_holm_tests() -> None:
+def test_what_decides_is_drawn_where_holm_tests() -> None:
     found = effects(times(noisy(0.02, sd=0.02)))
     queries = [found[DOCKER, f"query:Q{n}"] for n in (1, 2, 3)]
     assert any(effect.p_holm != effect.shown.p for effect in queries if effect.shown)
     for effect in queries:
-        assert effect.holm is not None and effect.p_holm is not None and effect.shown is not None
-        assert effect.holm.excludes_zero == (effect.p_holm < 0.05)
-        assert effect.holm.half_width >= effect.shown.half_width - 1e-12
+        assert effect.decisive is not None and effect.p_holm is not None and effect.shown is not None
+        assert effect.decisive.excludes_zero == (effect.p_holm < 0.05)
+        assert effect.decisive.half_width >= effect.shown.half_width - 1e-12
 
 
 def test_first_touch_is_apart() -> None:

@@ -140,7 +140,7 @@ def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, r
 def test_an_arm_without_figures_has_one_sentence(result: Result, run: Run) -> None:
     lost = "docker has no round that counts"
     without = [
-        replace(c, estimate=None, low=None, high=None, low_holm=None, high_holm=None, verdict=Verdict.CANNOT_TELL,
+        replace(c, estimate=None, low=None, high=None, low_decisive=None, high_decisive=None, verdict=Verdict.CANNOT_TELL,
                 rounds=0, reason=lost) if c.arm == DOCKER else c
         for c in result.comparisons
     ]  # fmt: skip
@@ -371,7 +371,8 @@ def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> N
     text = page.render(result, run)
     drawn = [c for c in result.comparisons if c.estimate is not None and c.metric == "run_time"]
     assert text.count('<circle class="round"') == sum(len(c.by_round) for c in drawn) > 6 * 40
-    assert "times as long as if starts were known to be independent" in text
+    assert "allow for starts that depend on the ones before them" in text
+    assert text.count('<line class="decisive"') > 6 * 8
 
 
 def test_a_round_that_lies_far_out_does_not_squeeze_the_axis(result: Result) -> None:

@@ -244,6 +244,22 @@ def tmp_path_with_refusals(tmp_path: Path) -> Path:
     return changed_run(source, tmp_path / "refused", change)
 
 
+def test_what_decides_is_longer_than_what_is_shown(tmp_path: Path) -> None:
+    """Eight rounds that lie 3 % above 0 cannot tell whether starts depend on each other: the verdict waits, and both are said."""
+    folder = make_run(
+        tmp_path / "run", docker_effect=0.03, q9_effect=0.03, start_sd=0.02, visit_sd=0.004, interrupted=False
+    )
+    result = results.analyze(folder)
+    found = over_all(result)
+    assert found.low is not None and found.low_decisive is not None and found.high_decisive is not None
+    assert found.low_decisive < 0 < found.low
+    assert found.verdict is Verdict.CANNOT_TELL
+    sentence = next(h.sentence for h in words.headlines(result) if h.arm == DOCKER)
+    assert "if starts depend on each other; more rounds would be needed" in sentence
+    assert max_overhead.judge(result, 0.001)[0] == CANNOT_TELL
+    assert "starts that depend on each other allowed for" in max_overhead.judge(result, 0.001)[1]
+
+
 # --- one rule for all that decides ------------------------------------------------------------------------------------
 
 

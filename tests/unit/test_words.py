@@ -17,7 +17,7 @@ def comparison(arm: str = "docker", estimate: float | None = 0.003, **changes: o
     made = Comparison(
         arm=arm, baseline="native", is_aa=False, levels={"temperature": "warm"}, metric="run_time", estimand="geomean",
         estimate=estimate, low=None if estimate is None else estimate - half,
-        high=None if estimate is None else estimate + half, p=0.5, p_holm=None, low_holm=None, high_holm=None,
+        high=None if estimate is None else estimate + half, p=0.5, p_holm=None, low_decisive=None, high_decisive=None,
         verdict=Verdict.NO_DIFFERENCE, rounds=8, first_touch=None, reason=None, left_out=(),
         components=ComponentsResult(None, None), widened_by=0.0,
     )  # fmt: skip

@@ -188,15 +188,16 @@ class Book:
 
     def _overhead(self, arm: str, ledgers: Sequence[Ledger]) -> Effect:
         """What the ledgers shall explain, as an effect like all others."""
-        overhead = span(np.sum([each.overhead_ns for each in ledgers], axis=0), 1 - self._precision.confidence)
+        overhead_ns = np.sum([each.overhead_ns for each in ledgers], axis=0)
+        found = stats.interval(overhead_ns, 1 - self._precision.confidence, self._precision.rounds_min)
         native_ns = sum(float(np.mean(each.baseline_ns)) for each in ledgers)
-        shown = None
-        if overhead.low is not None and overhead.high is not None:
-            factors = (1 + ns / native_ns for ns in (overhead.estimate, overhead.low, overhead.high))
+        decisive = None
+        if found is not None:
+            factors = (1 + ns / native_ns for ns in (found.estimate, found.low, found.high))
             estimate, low, high = (math.log(max(factor, LEAST_FACTOR)) for factor in factors)
-            shown = stats.Interval(estimate, low, high, p=math.nan)
+            decisive = stats.Interval(estimate, low, high, p=math.nan)
         is_aa = arm in self.measured.copies
-        return Effect(arm, self.baseline, is_aa, RATIO_OF_TOTALS, len(ledgers[0].overhead_ns), shown=shown)
+        return Effect(arm, self.baseline, is_aa, RATIO_OF_TOTALS, len(ledgers[0].overhead_ns), decisive=decisive)
 
     def _result(
         self, arm: str, levels: Levels, ledgers: Sequence[Ledger], overhead: Effect, alarm: float
@@ -206,7 +207,7 @@ class Book:
         foretold = self.predicted(arm, levels)
         sums = totals(ledgers, alpha)
         lacking = self._lacking(arm, levels, ledgers)
-        shown = overhead.shown.widened(0.0 if overhead.is_aa else alarm) if overhead.shown else None
+        decisive = overhead.decisive.widened(0.0 if overhead.is_aa else alarm) if overhead.decisive else None
         return LedgerResult(
             arm=arm,
             baseline=self.baseline,
@@ -220,7 +221,7 @@ class Book:
             accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
             assumed=tuple(self._assumed(arm, levels, lacking)),
             queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
-            verdict=guarded(stats.verdict(shown, overhead.rounds, self._precision), lacking),
+            verdict=guarded(stats.verdict(decisive, overhead.rounds, self._precision), lacking),
             unbooked=tuple(self._unbooked(arm, levels, foretold)),
         )
 

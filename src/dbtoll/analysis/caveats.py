@@ -74,7 +74,7 @@ def _of_starts(comparison: Comparison) -> Iterator[str]:
     if comparison.dependence:
         yield (
             f"{where}: starts depend on the ones before them, or drift (autocorrelation about {comparison.dependence:.1f}); "
-            f"the interval is {comparison.lengthened:.1f} times as long for it"
+            f"its verdict rests on an interval that is {comparison.lengthened:.1f} times as long for it"
         )
 
 
@@ -122,7 +122,9 @@ def _plain(levels: Levels) -> str:
 def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:
     """What two copies of the same thing show: A/A's geomean per levels and metric."""
     return [
-        NoiseFloor(c.levels, c.metric, c.estimate, c.low, c.high, c.low > 0 or c.high < 0)
+        NoiseFloor(
+            c.levels, c.metric, c.estimate, c.low, c.high, (c.low_decisive or 0) > 0 or (c.high_decisive or 0) < 0
+        )
         for c in comparisons
         if c.is_aa and c.estimand == GEOMEAN and c.estimate is not None and c.low is not None and c.high is not None
     ]

@@ -74,10 +74,13 @@ def _mean_of_present(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One estimand of one arm. Log scale; `shown` and `holm` are already widened by ``widened_by``.
+    """One estimand of one arm. Log scale; `shown` and `decisive` are already widened by ``widened_by``.
+
+    ``decisive``: what the verdict rests on; longer than ``shown`` for starts that may depend on each other, and of queries
+    for their number.
 
     ``rounds``: in how many the effect has a value. ``reason``: why there is no interval, or none with an upper bound.
-    ``left_out``: queries that an aggregate had to do without, each with why. ``holm``: only for queries. ``first_touch``: the same
+    ``left_out``: queries that an aggregate had to do without, each with why. ``first_touch``: the same
     effect for first runs after a start, of its own interval. ``by_round``: each round with its effect, none of a bound;
     ``dependence``: see `stats.dependence`.
     """
@@ -88,7 +91,7 @@ class Effect:
     estimand: str
     rounds: int
     shown: Interval | None = None
-    holm: Interval | None = None
+    decisive: Interval | None = None
     p_holm: float | None = None
     verdict: Verdict = Verdict.CANNOT_TELL
     reason: str | None = None
@@ -152,7 +155,9 @@ def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> 
     common = sorted(set(values[0]) & set(values[1]))
     differences = np.array([values[0][number] - values[1][number] for number in common])
     found = stats.interval(differences, 1 - precision.confidence, precision.rounds_min)
-    return replace(blank, rounds=len(common), shown=found, reason=None if found else _too_few(len(common)))
+    if found is None:
+        return replace(blank, rounds=len(common), reason=_too_few(len(common)))
+    return replace(blank, rounds=len(common), shown=found.shown, decisive=found)
 
 
 def missing(effect: Effect) -> tuple[str, ...]:
@@ -223,18 +228,18 @@ def reach(effects: Sequence[Effect]) -> float:
     far bound, not the length: a precise A/A that lies far from 0 is the worse news.
     """
     reaches = [
-        max(abs(effect.shown.low), abs(effect.shown.high))
+        max(abs(effect.decisive.low), abs(effect.decisive.high))
         for effect in effects
-        if effect.is_aa and effect.shown and effect.shown.excludes_zero and not effect.shown.is_bound
+        if effect.is_aa and effect.decisive and effect.decisive.excludes_zero and not effect.decisive.is_bound
     ]
     return max(reaches, default=0.0)
 
 
 def _judged(effect: Effect, alarm: float, precision: Precision) -> Effect:
     shown = effect.shown.widened(alarm) if effect.shown else None
-    holm = effect.holm.widened(alarm) if effect.holm else None
-    said = guarded(stats.verdict(holm or shown, effect.rounds, precision), missing(effect))
-    return replace(effect, shown=shown, holm=holm, verdict=said, widened_by=alarm if shown else 0.0)
+    decisive = effect.decisive.widened(alarm) if effect.decisive else None
+    said = guarded(stats.verdict(decisive, effect.rounds, precision), missing(effect))
+    return replace(effect, shown=shown, decisive=decisive, verdict=said, widened_by=alarm if shown else 0.0)
 
 
 def _effects(
@@ -265,9 +270,10 @@ def _effects(
             blank,
             estimand=estimand,
             rounds=len(values),
-            shown=found.at_least() if found and bound else found,
+            shown=(found.shown.at_least() if bound else found.shown) if found else None,
+            decisive=found.at_least() if found and bound else found,
             reason=bound if found else _too_few(len(values)),
-            first_touch=touch,
+            first_touch=touch.shown if touch else None,
             components=stats.components(blocks),
             by_round=() if bound else tuple(zip(rounds.tolist(), values.tolist(), strict=True)),
             dependence=None if bound else stats.dependence(values),
@@ -346,9 +352,10 @@ def _query_effects(
     for index, item in enumerate(found):
         if item.shown:
             p_holm, alpha = next(adjusted)
-            holm = stats.interval(measured.query_effects(index), alpha, precision.rounds_min)
-            assert holm is not None
-            result.append(replace(item, p_holm=p_holm, holm=holm.at_least() if item.shown.is_bound else holm))
+            decisive = stats.interval(measured.query_effects(index), alpha, precision.rounds_min)
+            assert decisive is not None
+            decisive = decisive.at_least() if item.shown.is_bound else decisive
+            result.append(replace(item, p_holm=p_holm, decisive=decisive))
         else:
             result.append(item)
     return result

@@ -62,11 +62,11 @@ def _contrast(
     """
     precision = measured.run.plan.experiment.precision
     widened_by = max(between, sum(math.log1p(c.widened_by) for c in beside))
-    found = effect.shown.widened(widened_by) if effect.shown else None
-    shown = Bounds.of(found)
+    shown, found = (Bounds.of(each.widened(widened_by) if each else None) for each in (effect.shown, effect.decisive))
+    decisive = effect.decisive.widened(widened_by) if effect.decisive else None
     invalid = measured.invalid(effect.arm) or measured.invalid(effect.baseline)
     failures = measured.failures.get(effect.arm, ())
-    verdict = guarded(stats.verdict(found, effect.rounds, precision), [*effect.left_out, *failures])
+    verdict = guarded(stats.verdict(decisive, effect.rounds, precision), [*effect.left_out, *failures])
     why = (
         effect.reason or invalid or stats.too_few(effect.rounds, precision) or "; ".join([*failures, *effect.left_out])
     )
@@ -86,5 +86,7 @@ def _contrast(
         rounds=effect.rounds,
         reason=why or None,
         left_out=effect.left_out,
-        widened_by=math.expm1(widened_by) if found else 0.0,
+        widened_by=math.expm1(widened_by) if decisive else 0.0,
+        low_decisive=found.low,
+        high_decisive=found.high,
     )

@@ -11,8 +11,8 @@ WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
 
 
 def judge(result: Result, limit: float) -> tuple[int, str]:
-    """By the intervals over all statements, at all levels: exceeded where a lower bound lies above ``limit`` (a fraction),
-    within where all upper bounds lie below.
+    """By the decisive intervals over all statements, at all levels: exceeded where a lower bound lies above ``limit`` (a
+    fraction), within where all upper bounds lie below.
 
     Nothing is decided by fewer rounds than a verdict needs; an arm of which anything failed is never within.
     """
@@ -20,10 +20,10 @@ def judge(result: Result, limit: float) -> tuple[int, str]:
     rows = [c for c in result.comparisons if c.estimand == GEOMEAN and c.metric == result.main_metric and not c.is_aa]
     over, unclear = [], {}
     for c in rows:
-        if _decided(c, arms[c.arm], result) and c.low is not None and c.low > limit:
+        if _decided(c, arms[c.arm], result) and c.low_decisive is not None and c.low_decisive > limit:
             over.append(c.arm)
-        elif c.high is None or c.high > limit or not _decided(c, arms[c.arm], result):
-            unclear[c.arm] = c.reason
+        elif c.high_decisive is None or c.high_decisive > limit or not _decided(c, arms[c.arm], result):
+            unclear[c.arm] = c.reason or _interval(c)
     unclear |= {arm.name: arm.reason for arm in result.arms if arm.outcome != Outcome.OK}
     names = sorted(set(over))
     if names:
@@ -41,6 +41,12 @@ def _bounded(metric: str, limit: float, how: str, arms: int) -> str:
     if metric == TIME_PER_TRANSACTION:
         return f"{'does' if arms == 1 else 'do'} {how} {limit / (1 + limit) * 100:.3g} % less"
     return f"{'takes' if arms == 1 else 'take'} {how} {limit * 100:g} % longer"
+
+
+def _interval(c: Comparison) -> str | None:
+    """Of the metric, as the limit is."""
+    bounds = [f"{bound * 100:+.3g}" for bound in (c.low_decisive, c.high_decisive) if bound is not None]
+    return f"{' … '.join(bounds)} %, starts that depend on each other allowed for" if bounds else None
 
 
 def _decided(comparison: Comparison, arm: ArmResult, result: Result) -> bool:

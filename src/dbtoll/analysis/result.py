@@ -105,7 +105,7 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
 
 
 def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
-    shown, holm = Bounds.of(effect.shown), Bounds.of(effect.holm)
+    shown, decisive = Bounds.of(effect.shown), Bounds.of(effect.decisive)
     aggregate = not effect.estimand.startswith("query:")
     invalid = (measured.invalid(effect.arm) or measured.invalid(effect.baseline)) if aggregate else None
     failures = (measured.failures if aggregate else measured.failed_starts).get(effect.arm, ())
@@ -125,8 +125,8 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         high=shown.high,
         p=effect.shown.p if effect.shown else None,
         p_holm=effect.p_holm,
-        low_holm=holm.low,
-        high_holm=holm.high,
+        low_decisive=decisive.low,
+        high_decisive=decisive.high,
         verdict=verdict,
         rounds=effect.rounds,
         first_touch=fractions(effect.first_touch),
@@ -135,7 +135,7 @@ def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str)
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
         by_round=_by_round(effect),
-        lengthened=effect.shown.lengthened if effect.shown else None,
+        lengthened=effect.decisive.lengthened if effect.decisive else None,
         dependence=effect.dependence,
         throughput_drop=drop(effect.shown) if metric == TIME_PER_TRANSACTION else None,
     )

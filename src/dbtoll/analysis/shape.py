@@ -125,8 +125,11 @@ class Comparison:
     high: Fraction | None
     p: Annotated[float | None, Meta(description="of: there is no effect; before any widening")]
     p_holm: Annotated[float | None, Meta(description="adjusted over all queries of the arm; null for aggregates")]
-    low_holm: Fraction | None
-    high_holm: Fraction | None
+    low_decisive: Annotated[
+        Fraction | None,
+        Meta(description="of what the verdict rests on: starts may depend on each other, and queries are many"),
+    ]
+    high_decisive: Fraction | None
     verdict: Verdict
     rounds: int
     first_touch: Annotated[EffectResult | None, Meta(description="the same effect in first runs after a start")]
@@ -146,7 +149,9 @@ class Comparison:
     ] = ()
     lengthened: Annotated[
         float | None,
-        Meta(description="how many times as long the interval is as if starts were known to be independent"),
+        Meta(
+            description="how many times as long as low … high what decides is, for starts that may depend on each other"
+        ),
     ] = None
     dependence: Annotated[
         float | None, Meta(description="autocorrelation of neighbouring rounds, where some is much likelier than none")
@@ -177,6 +182,8 @@ class Contrast:
     reason: Annotated[str | None, Meta(description="why there is no estimate or no verdict")] = None
     left_out: tuple[str, ...] = ()
     widened_by: Fraction = 0.0
+    low_decisive: Fraction | None = None
+    high_decisive: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)

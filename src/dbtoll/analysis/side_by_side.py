@@ -102,9 +102,9 @@ def _within(levels: Levels, asked: Levels) -> bool:
 
 
 def _adjusted(comparison: Comparison) -> EffectResult | None:
-    if comparison.estimate is None or comparison.low_holm is None or comparison.high_holm is None:
+    if comparison.estimate is None or comparison.low_decisive is None or comparison.high_decisive is None:
         return None
-    return EffectResult(comparison.estimate, comparison.low_holm, comparison.high_holm)
+    return EffectResult(comparison.estimate, comparison.low_decisive, comparison.high_decisive)
 
 
 # --- Figure 5 of muehlbauer2015 ----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ _MANY = 500
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its confidence bounds and the p-value of "it is 0"; log scale.
+    """A mean with the bounds that decide and the p-value of "it is 0"; log scale.
 
     ``error``: its standard error, with ``degrees`` of freedom. ``lengthened``: how many times as long it is as if the starts were
     known to be independent.
@@ -55,6 +55,12 @@ class Interval:
     error: float = 0.0
     degrees: int = 1
     lengthened: float = 1.0
+
+    @property
+    def shown(self) -> Interval:
+        """The one that people see beside it: Student's t, as if the starts were known to be independent."""
+        reach = self.half_width / self.lengthened
+        return replace(self, low=self.estimate - reach, high=self.estimate + reach)
 
     @property
     def half_width(self) -> float:
@@ -297,20 +303,20 @@ def family_alphas(found: Sequence[Interval], alpha: float, low: float, high: flo
     ]
 
 
-def verdict(shown: Interval | None, rounds: int, precision: Precision) -> Verdict:
-    """What the interval that is shown allows to say.
+def verdict(decisive: Interval | None, rounds: int, precision: Precision) -> Verdict:
+    """What the interval that decides allows to say.
 
     Two one-sided tests (Schuirmann 1987) by inclusion of the interval in the margin, which comes first: who set the
     margin said that less does not matter, also where it can be told from 0. An interval without an upper bound (inf) can
     only tell that something is lost.
     """
-    if shown is None or too_few(rounds, precision):
+    if decisive is None or too_few(rounds, precision):
         return Verdict.CANNOT_TELL
-    if shown.low > math.log1p(-precision.margin) and shown.high < math.log1p(precision.margin):
+    if decisive.low > math.log1p(-precision.margin) and decisive.high < math.log1p(precision.margin):
         return Verdict.NO_DIFFERENCE
-    if shown.low > 0:
+    if decisive.low > 0:
         return Verdict.LOSES
-    if shown.high < 0:
+    if decisive.high < 0:
         return Verdict.GAINS
     return Verdict.CANNOT_TELL
 

@@ -133,6 +133,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     intervals = {
         name: effect
         for name, values in found
-        if (effect := fractions(stats.interval(values, 1 - precision.confidence, precision.rounds_min)))
+        if (interval := stats.interval(values, 1 - precision.confidence, precision.rounds_min))
+        and (effect := fractions(interval.shown))
     }
     return Look(decide(must, elapsed_s, next_round_s, precision, len(run.counted)), metric, intervals)

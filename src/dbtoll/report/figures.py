@@ -152,7 +152,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ForestRow:
-    """One comparison: its interval (thick), its adjusted one (thin), A/A's behind both, and each round's effect (dots)."""
+    """One comparison: its interval (thick), what its verdict rests on (thin), A/A's behind both, and each round's effect (dots)."""
 
     label: str
     group: str
@@ -162,7 +162,7 @@ class ForestRow:
     kind: str
     point: float | None
     span: Span | None
-    adjusted: Span | None
+    decisive: Span | None
     noise: Span | None
     rounds: list[float]
 
@@ -176,7 +176,7 @@ class Forest:
     zero: float
     margin: Span
     rows: list[ForestRow]
-    has_adjusted: bool
+    has_decisive: bool
     has_noise: bool
 
     @property
@@ -197,7 +197,7 @@ Entry = tuple[str, str, "Comparison"]
 def changes_of(entries: Iterable[Entry]) -> list[float]:
     """What an axis has to hold: the estimates, their own intervals and rounds.
 
-    Adjusted whiskers may run off its edge, and rounds that lie far out are drawn there.
+    What decides may run off its edge, and rounds that lie far out are drawn there.
     """
     found = []
     for *_, c in entries:
@@ -226,7 +226,7 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
                 kind="noise" if c.is_aa else kind_of(c.verdict),
                 point=None if effect.change.estimate is None else axis.place(effect.change.estimate),
                 span=_span(axis, effect),
-                adjusted=_span(axis, words.Effect(c.metric, None, c.low_holm, c.high_holm)),
+                decisive=_span(axis, words.decisive(c)),
                 noise=_span(axis, words.effect(aa)) if aa else None,
                 rounds=[axis.place(v) for each in c.by_round if (v := _change(c, each.effect)) is not None],
             )
@@ -237,7 +237,7 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
         zero=axis.place(0.0),
         margin=Span(axis.place(-result.margin), axis.place(result.margin)),
         rows=rows,
-        has_adjusted=any(r.adjusted for r in rows),
+        has_decisive=any(r.decisive for r in rows),
         has_noise=any(r.noise for r in rows),
     )
 

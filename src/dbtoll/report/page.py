@@ -128,7 +128,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals.update(
-        adjusted=lambda c: words.Effect(c.metric, c.estimate, c.low_holm, c.high_holm).bounds or words.NOTHING,
+        decides=lambda c: words.decisive(c).bounds or words.NOTHING,
         causes=words.causes,
         count=words.count,
         css=_css,

@@ -189,6 +189,11 @@ def effect(found: Comparison) -> Effect:
     return Effect(found.metric, found.estimate, found.low, found.high)
 
 
+def decisive(found: Comparison) -> Effect:
+    """What its verdict rests on."""
+    return Effect(found.metric, found.estimate, found.low_decisive, found.high_decisive)
+
+
 def _verb(metric: str) -> str:
     if is_throughput(metric):
         return "does"
@@ -515,8 +520,10 @@ def meaning(metric: str, baseline: str) -> str:
     return f"+10{THIN}% means that {what} takes 10{THIN}% longer than in {baseline}."
 
 
-def verdict_phrase(verdict: str, found: Effect, margin_fraction: float, reason: str | None) -> Phrase:
-    """The verdict with its figures."""
+def verdict_phrase(
+    verdict: str, found: Effect, margin_fraction: float, reason: str | None, decisive: Effect | None = None
+) -> Phrase:
+    """The verdict with its figures. ``decisive``: what it rests on, said where ``found`` alone would have told."""
     if found.is_bound and verdict == Verdict.LOSES:
         return Phrase(found.said, f": {reason or _NO_REASON}")
     if found.estimate is None and not found.is_bound:
@@ -527,7 +534,16 @@ def verdict_phrase(verdict: str, found: Effect, margin_fraction: float, reason: 
         case Verdict.NO_DIFFERENCE:
             return Phrase(f"no difference within {margin(margin_fraction)}", f" {found.inside}")
         case _:
-            return Phrase("cannot tell", f" {found.inside}: {reason or 'more rounds would be needed'}")
+            reason = reason or "more rounds would be needed"
+            if decisive and decisive.bounds and _would_tell(found, margin_fraction):
+                reason = f"{decisive.bounds} if starts depend on each other; {reason}"
+            return Phrase("cannot tell", f" {found.inside}: {reason}")
+
+
+def _would_tell(found: Effect, margin_fraction: float) -> bool:
+    if found.low is None or found.high is None:
+        return False
+    return found.low > 0 or found.high < 0 or (found.low > -margin_fraction and found.high < margin_fraction)
 
 
 NOISE_FLOOR = "Noise floor"
@@ -586,7 +602,9 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
     if arm.outcome == Outcome.FAILED and comparison.verdict == Verdict.CANNOT_TELL:
         comparison = replace(comparison, reason="this is what worked, alone")
-    phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, comparison.reason)
+    phrase = verdict_phrase(
+        comparison.verdict, effect(comparison), result.margin, comparison.reason, decisive(comparison)
+    )
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
     return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
@@ -656,7 +674,7 @@ def headlines(result: Result) -> list[Headline]:
 
 
 def allowance(result: Result) -> str:
-    """What the intervals allow for, and what that costs; empty where there is none."""
+    """What the verdicts allow for, and what that costs; empty where there is no interval."""
     lengths = [
         c.lengthened for c in result.comparisons if c.estimand == "geomean" and c.lengthened is not None and not c.is_aa
     ]
@@ -665,8 +683,8 @@ def allowance(result: Result) -> str:
     least, most = (f"{each:.1f}" for each in (min(lengths), max(lengths)))
     times = least if least == most else f"{least} to {most}"
     return (
-        "Intervals allow for starts that depend on the ones before them, as far as the rounds do not exclude it: they are "
-        f"{times} times as long as if starts were known to be independent; more rounds exclude more"
+        "Verdicts (and the thin lines) allow for starts that depend on the ones before them, as far as the rounds do not exclude "
+        f"it: they rest on intervals {times} times as long; more rounds exclude more"
     )
 
 
@@ -681,9 +699,10 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     others = levels_text(each.levels, varied)
     level, against = (_LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
     found = Effect(result.main_metric, each.estimate, each.low, each.high)
+    rests_on = Effect(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
     return (
         f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
-        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, each.reason)}"
+        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, each.reason, rests_on)}"
     )
 
 

@@ -53,7 +53,7 @@ VISIT_SD = np.array([0.02, 0.03, 0.04, 0.05])
 class Cell:
     """What was seen in one world at one setting; shares of the experiments, over EFFECTS where nothing else is said.
 
-    ``coverage``: of the geomean's interval; ``coverage_if_independent``: of Student's t as if starts were independent;
+    ``coverage``: of the geomean's decisive interval; ``coverage_if_independent``: of the one that is shown;
     ``coverage_of_totals``, ``coverage_of_queries``: of single intervals. ``false_verdicts``: verdicts that the truth
     contradicts, of any kind, at the worst effect; ``false_no_difference``: where the true effect is the margin.
     ``families_wrong``: experiments in which any query has a false verdict, at the worst effect. ``loss_found``: `loses` where
@@ -329,15 +329,15 @@ def _ranks(shape: tuple[int, ...], axis: int, chance: Generator) -> NDArray[np.i
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a report would say of one experiment with ``effect``; ``plain``: the interval as if starts were independent.
+    """What a report would say of one experiment with ``effect``; ``decisive``: what the verdict rests on.
 
     ``queries_covered``: a share; ``family_wrong``: whether any query has a verdict that the truth contradicts.
     """
 
     effect: float
     rounds: int
+    decisive: Interval
     shown: Interval
-    plain: Interval
     verdict: Verdict
     totals_covered: bool
     queries_covered: float
@@ -401,14 +401,14 @@ class Measured:
             strict=True,
         ):
             alarm = max(abs(copy.low), abs(copy.high)) if copy.excludes_zero else 0.0
-            shown, totals = arm.widened(alarm), total.widened(alarm)
+            decisive, totals = arm.widened(alarm), total.widened(alarm)
             widened = [(each.widened(alarm), log) for each, log in zip(own, logs, strict=True)]
             yield Seen(
                 effect=self.effect,
                 rounds=rounds,
-                shown=shown,
-                plain=arm.widened(arm.half_width / arm.lengthened - arm.half_width),
-                verdict=stats.verdict(shown, rounds, PRECISION),
+                decisive=decisive,
+                shown=arm.shown.widened(alarm),
+                verdict=stats.verdict(decisive, rounds, PRECISION),
                 totals_covered=totals.low <= true_total <= totals.high,
                 queries_covered=float(np.mean([each.low <= log <= each.high for each, log in widened])),
                 family_wrong=any(map(_contradicts, judged(own, rounds, alarm), logs)),
@@ -470,8 +470,8 @@ def _cell(seen: Sequence[Sequence[Seen]]) -> Cell:
         return share(each.verdict == verdict for each in experiments)
 
     return Cell(
-        coverage=share(each.covers(each.shown) for each in everything),
-        coverage_if_independent=share(each.covers(each.plain) for each in everything),
+        coverage=share(each.covers(each.decisive) for each in everything),
+        coverage_if_independent=share(each.covers(each.shown) for each in everything),
         coverage_of_totals=share(each.totals_covered for each in everything),
         coverage_of_queries=share(each.queries_covered for each in everything),
         false_verdicts=max(
@@ -480,11 +480,11 @@ def _cell(seen: Sequence[Sequence[Seen]]) -> Cell:
         false_no_difference=said(at_margin, Verdict.NO_DIFFERENCE),
         families_wrong=max(share(each.family_wrong for each in experiments) for experiments in seen),
         loss_found=said(loss, Verdict.LOSES),
-        loss_found_if_independent=share(each.plain.low > 0 for each in loss),
+        loss_found_if_independent=share(each.shown.low > 0 for each in loss),
         sameness_found=said(nothing, Verdict.NO_DIFFERENCE),
         aa_alarms=share(each.alarm > 0 for each in everything),
-        half_width=math.expm1(float(np.median([each.shown.half_width for each in everything]))),
-        lengthened=float(np.median([each.shown.lengthened for each in everything])),
+        half_width=math.expm1(float(np.median([each.decisive.half_width for each in everything]))),
+        lengthened=float(np.median([each.decisive.lengthened for each in everything])),
         rounds=share(each.rounds for each in everything),
     )
 

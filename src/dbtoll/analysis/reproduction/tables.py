@@ -69,7 +69,11 @@ def _run_times(name: str, title: str, source: str, part: Part, connection: str) 
     rows = []
     for query in part.run.plan.queries:
         found = part.comparison(connection, f"query:{query}")
-        effect = [None] * 4 if found is None else [found.estimate, found.low_holm, found.high_holm, found.verdict.value]
+        effect = (
+            [None] * 4
+            if found is None
+            else [found.estimate, found.low_decisive, found.high_decisive, found.verdict.value]
+        )
         rows.append(
             (
                 query,

@@ -145,29 +145,26 @@ def _over_rounds(
     return Figure(name, unit, estimate, low, high, why=why)
 
 
-def _compared(part: Part, name: str, found: Comparison | Contrast | None, *, adjusted: bool = False) -> Figure | None:
-    """``adjusted``: with the interval that holds together with those of all queries."""
+def _compared(part: Part, name: str, found: Comparison | Contrast | None) -> Figure | None:
+    """With the interval that decides; of queries these hold together."""
     if found is None or found.estimate is None:
         return None
-    low, high = found.low, found.high
-    if adjusted and isinstance(found, Comparison):
-        low, high = found.low_holm, found.high_holm
     why = part.too_few(found.rounds) or found.reason or ""
-    return Figure(name, "overhead", found.estimate, low, high, why=why)
+    return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, why=why)
 
 
 def _effect(part: Part, name: str, found: compare.Effect | None) -> Figure | None:
-    shown = fractions(found.shown) if found else None
-    if found is None or shown is None:
+    decisive = fractions(found.decisive) if found else None
+    if found is None or decisive is None:
         return None
     why = found.reason or part.too_few(found.rounds) or "; ".join(found.left_out)
-    return Figure(name, "overhead", shown.estimate, shown.low, shown.high, why=why)
+    return Figure(name, "overhead", decisive.estimate, decisive.low, decisive.high, why=why)
 
 
 def _queries(part: Part, connection: str = OWN) -> list[Figure] | None:
     """Of all queries, with intervals that hold together; None where one has no figure."""
     found = part.queries(connection)
-    figures = [_compared(part, part.name_of(each), each, adjusted=True) for each in found]
+    figures = [_compared(part, part.name_of(each), each) for each in found]
     if not found or len(found) < len(part.run.plan.queries) or None in figures:
         return None
     return [figure for figure in figures if figure is not None]
