@@ -396,4 +396,4 @@ def _plain(error: Exception) -> str:
         return error.message
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error)
+    return str(error) or type(error).__name__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from dbtoll.text import printable
+
 SAID_MAX = 2000
 """Characters of what others said that an error quotes."""
 
@@ -58,8 +60,4 @@ class Head:
 
 def said(text: str) -> str:
     """What another machine said, as part of an error: no longer than SAID_MAX, and without what a terminal would obey."""
-    plain = "".join(
-        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
-        for letter in text[:SAID_MAX]
-    )
-    return plain if len(text) <= SAID_MAX and len(plain) <= SAID_MAX else plain[: SAID_MAX - 1] + "…"
+    return printable(text if len(text) <= SAID_MAX else text[: SAID_MAX - 1] + "…", lines=True)
