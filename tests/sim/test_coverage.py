@@ -132,7 +132,7 @@ def test_without_its_two_guards_the_rule_would_cover_too_little(monkeypatch: pyt
         chance = np.random.default_rng(4)
         measured = simulation.Measured.of(simulation.simulate(2000, 0.05, WORLDS["none"], chance), 0.05)
         alone = simulation.Measured(0.05, measured.queries, measured.queries, measured.totals)
-        covered = [each.covers(each.shown) for each in alone.seen(None)]
+        covered = [each.covers(each.shown.widened(-each.alarm)) for each in alone.seen(None)]
         assert np.mean(covered) < 0.94
     finally:
         stats._dependence.cache_clear()
