@@ -5,16 +5,21 @@ A message is one sentence that says what is wrong and where; ``mend`` is one tha
 
 from __future__ import annotations
 
+from dbtoll.text import printable
+
 
 class DbtollError(Exception):
-    """The root: ``message`` (what and where), ``mend`` (what to do), ``exit_code``."""
+    """The root: ``message`` (what and where), ``mend`` (what to do), ``exit_code``.
+
+    A message may quote what an arm, a file or its name says: it is made printable, for it ends in a terminal.
+    """
 
     exit_code = 70  # EX_SOFTWARE
 
     def __init__(self, message: str, mend: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.mend = mend
+        self.message = printable(message, lines=True)
+        self.mend = printable(mend, lines=True)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  mend: {self.mend}" if self.mend else self.message

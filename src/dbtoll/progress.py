@@ -16,6 +16,7 @@ from dbtoll.analysis import stopping
 from dbtoll.model import Experiment
 from dbtoll.report import words
 from dbtoll.store.reader import Run
+from dbtoll.text import printable
 
 
 class Terminal(Console):
@@ -57,7 +58,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         with suppress(OSError):
-            self._console.print(Text(text))
+            self._console.print(Text(printable(text, lines=True)))
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         if self._live is None or time.monotonic() - self._drawn < self.INTERVAL_S:
