@@ -359,6 +359,8 @@ class _Reader:
             exclusive=self.take("", "exclusive", _flag, False),
             explain=explain,
         )
+        if not -(2**63) <= experiment.seed < 2**63:
+            raise self.error("", "seed", "a seed has 64 bits", "seed = 1")
         self.check_cells(experiment)
         return experiment
 
@@ -484,6 +486,8 @@ class _Reader:
             raise self.error("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
         if made.memory_bytes < 256 << 20:
             raise self.error("resources", "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
+        if made.open_files < 1:
+            raise self.error("resources", "open_files", "a server opens files", "open_files = 65536")
         return made
 
     def precision(self) -> Precision:

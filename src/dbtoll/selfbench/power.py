@@ -107,7 +107,7 @@ class Disk:
         disk.place.mkdir()
         with disk._file.open("wb") as file:
             file.truncate(DISK_BYTES)
-        _run("mkfs.ext4", "-q", str(disk._file))
+        _run("mke2fs", "-q", "-t", "ext4", str(disk._file))
         disk._mount()
         try:
             yield disk

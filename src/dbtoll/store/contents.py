@@ -34,7 +34,7 @@ DEPTH_MAX = 16
 """Of what is in one another; facts have four."""
 
 MANY = 1_000_000
-"""Rounds, blocks, sets of parameters: no run has a thousandth of it."""
+"""Blocks, sets of parameters: no run has a thousandth of it."""
 
 
 # --- open parts, as far as something rests on them ----------------------------------------------------------------
@@ -234,14 +234,13 @@ def demand_plan(plan: PlanFile) -> None:
         (set(plan.slow) <= set(names), "an arm that is slow is not in the experiment"),
         (1 <= plan.blocks <= MANY, f"{plan.blocks} blocks"),
         (1 <= experiment.parameter_sets <= MANY, f"{experiment.parameter_sets} sets of parameters"),
-        (abs(experiment.seed) < 2**63, "the seed has more than 64 bits"),
-        (0 <= precision.budget_s <= 1e9, f"a budget of {precision.budget_s} s"),
-        (0 < precision.target <= 1e3, f"a target of {precision.target}"),
+        (precision.budget_s >= 0, f"a budget of {precision.budget_s} s"),
+        (0 <= precision.target <= 1e3, f"a target of {precision.target}"),
         (0 < precision.margin < 1, f"a margin of {precision.margin}"),
         (0.5 <= precision.confidence < 1, f"a confidence of {precision.confidence}"),
-        (2 <= precision.rounds_min <= precision.rounds_max <= MANY, f"{precision.rounds_min} to {precision.rounds_max} rounds"),
+        (2 <= precision.rounds_min <= precision.rounds_max, f"{precision.rounds_min} to {precision.rounds_max} rounds"),
         (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),
-        (1 <= resources.cpus <= MANY, f"{resources.cpus} processors"),
+        (resources.cpus >= 1, f"{resources.cpus} processors"),
         (min(resources.memory_bytes, resources.shm_bytes, resources.open_files) >= 0, "resources below 0"),
         (min(pace.lead_in_ns, pace.dwell_ns, pace.statement_timeout_ns) >= 0, "a pace below 0"),
     ):  # fmt: skip

@@ -1,0 +1,47 @@
+"""What a specification may ask for, a run folder may hold: else a run would be measured that nobody can read."""
+
+from __future__ import annotations
+
+import pytest
+
+from dbtoll import spec
+from dbtoll.errors import SpecError
+from dbtoll.store.contents import demand_plan
+from dbtoll.store.schema import PlanFile
+
+ARM = '[[arm]]\nname = "native"\nstack = "native"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'explain = true\n[factors]\ntemperature = ["warm", "cold"]\n',
+        'max_overhead = "0%"\n',
+        'max_overhead = "-5%"\n',
+        "seed = 0\n",
+        f"seed = {-(2**63)}\n",
+        f"seed = {2**70}\n",
+        "parameter_sets = 0\n",
+        "parameter_sets = -1\n",
+        f"parameter_sets = {10**9}\n",
+        '[precision]\ntarget = "0%"\n',
+        '[precision]\ntarget = "-1%"\n',
+        '[precision]\ntarget = "1000%"\n',
+        '[precision]\nbudget = "1000000h"\n',
+        f"[precision]\nrounds_max = {10**9}\n",
+        '[precision]\nmargin = "99.9%"\n',
+        '[pace]\ndwell = "0s"\nlead_in = "0s"\n',
+        '[resources]\nshm = "0 B"\n',
+        "[resources]\nopen_files = -1\n",
+        "[resources]\nopen_files = 0\n",
+        f"[resources]\ncpus = {10**9}\n",
+    ],
+)
+def test_what_is_accepted_can_be_read_again(text: str) -> None:
+    try:
+        experiment = spec.parse(text + ARM, "spec.toml")
+    except SpecError as error:
+        assert error.message.startswith("spec.toml:")
+        return
+    demand_plan(PlanFile(experiment=experiment, queries=("Q1",), blocks=1))
