@@ -136,7 +136,7 @@ def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
     assert done.returncode == (0 if found["can_measure"] else Unavailable.exit_code), done.stderr
     assert list(found["environments"]) == registry.names("environments")
     assert list(found["engines"]) == registry.names("engines")
-    assert list(found["machine"]) == [*host.PROBES, "images"]
+    assert list(found["machine"]) == [*host.PROBES, "images", "cache"]
     assert found["noise"] is None
     assert found["host"]["meaning"].keys() == {"native", "cold"}
     states = {"ready", "lacks", "hangs", "not probed"}
