@@ -387,5 +387,5 @@ def test_a_round_that_lies_far_out_does_not_squeeze_the_axis(result: Result) -> 
 
 def test_the_terminal_says_what_intervals_allow_for_and_how_rare_a_start_is_missed(result: Result) -> None:
     text = plain(printed(result, 400))
-    assert "as long as if starts were known to be independent" in text
+    assert "Verdicts (and the thin lines) allow for starts that depend on the ones before them" in text
     assert "one that is slow one time in ten has been missed with a chance of 53% (6 rounds)" in text

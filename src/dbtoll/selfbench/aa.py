@@ -86,7 +86,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 def figures(found: Sequence[Floats]) -> dict[str, Any]:
     """What the comparisons say; ``found``: of each its effects by round, log scale.
 
-    ``false_alarms``: the interval that is shown excludes 0; ``…_if_independent``: Student's t does, whose rate is LEVEL if
+    ``false_alarms``: the interval that decides excludes 0; ``…_if_independent``: Student's t does, whose rate is LEVEL if
     starts are independent, and ``uniformity_p`` is of its p-values. ``bias``: mean of all comparisons with the 90 % interval of
     two one-sided tests, fractions; ``bias_at_most``: its far end. Powers: `most_alarms` is exceeded if the rate is WORSE_RATE;
     the test of uniformity fails (at 1 %) if standard errors are too small by WORSE_ERROR; the bias is shown to lie within

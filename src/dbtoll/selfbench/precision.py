@@ -110,9 +110,10 @@ def told(found: Mapping[str, Sequence[Interval]]) -> dict[str, dict[str, Any]]:
     """Of each protocol's experiments between two copies of one thing; half-widths as fractions.
 
     ``half_width``: that covers the truth in 95 % of experiments, by the spread of the estimates about 0, which is the truth;
-    ``printed``: median of what the protocol's own data say, ``coverage``: how often that covers. Of the papers that is Student's t
-    over the runs within one server life, which none of them claims to be more. ``half_width_ratio``: dbtoll's ``half_width`` over
-    the protocol's, with its 95 % interval; ``printed_ratio``: of dbtoll's ``printed`` over the protocol's ``half_width``.
+    ``printed``: median of what the protocol's own data say, ``coverage``: how often that covers. Of dbtoll that is what
+    decides, of the papers Student's t over the runs within one server life, which none of them claims to be more.
+    ``half_width_ratio``: dbtoll's ``half_width`` over the protocol's, with its 95 % interval; ``printed_ratio``: of dbtoll's
+    ``printed`` over the protocol's ``half_width``.
     """
     spreads = {name: math.sqrt(float(np.mean([each.estimate**2 for each in own]))) for name, own in found.items()}
     printed = {name: float(np.median([each.half_width for each in own])) for name, own in found.items()}
