@@ -113,7 +113,7 @@ def test_whatever_is_changed_it_is_analysed_or_named(
         ("transactions", "visit", ("window", "interval_ns"), 0),
         ("transactions", "visit", ("window", "length_ns"), -1),
         ("transactions", "visit", ("window", "counted"), "nothing"),
-        ("transactions", FACTS_FILE, ("driver", "null_per_s", "statement"), 0),
+        ("transactions", FACTS_FILE, ("driver", "null_per_s", "statement"), -1),
     ],
 )
 def test_what_no_run_has_is_named_with_its_line(

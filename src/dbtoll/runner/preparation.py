@@ -43,7 +43,7 @@ from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
-from dbtoll.store.reader import read_file
+from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
 
 ROUNDS_WANTED = 10
 """How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
@@ -388,7 +388,7 @@ def _kept_answers(kept: Path, missing: Sequence[Mapping[str, Statement]]) -> lis
     if not kept.exists():
         return None
     try:
-        answers = msgspec.json.decode(read_file(kept), type=list[dict[str, AnswerReference]])
+        answers = msgspec.json.decode(read_file(kept, HISTORY_BYTES_MAX), type=list[dict[str, AnswerReference]])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return answers if [each.keys() for each in answers] == [each.keys() for each in missing] else None

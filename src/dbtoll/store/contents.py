@@ -180,8 +180,8 @@ class _StartFacts(Struct):
 
 
 class _Driver(Struct):
-    null_us_per_transaction: dict[str, Above0 | None] | None = None
-    null_per_s: dict[str, Above0 | None] | None = None
+    null_us_per_transaction: dict[str, AtLeast0 | None] | None = None
+    null_per_s: dict[str, AtLeast0 | None] | None = None
 
 
 class _Probe(Struct):

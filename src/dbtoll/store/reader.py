@@ -53,13 +53,12 @@ R = TypeVar("R", bound=Record)
 S = TypeVar("S", PlanFile, Json)
 
 FILE_BYTES_MAX = 64 << 20
-"""Of every file but the history: plan, facts and answers have some hundred kB at most."""
+"""Of plan, facts and specification, which have some hundred kB at most."""
 HISTORY_BYTES_MAX = 4 << 30
+"""Of what grows with a run, or with the answers of its statements."""
 
-_UNPRINTABLE = re.compile(
-    rb"\\u(?:00[0189]|00[67]f|00ad|06|180e|2[0-9a-f]{3}|d[89a-f]|e|f)|\\[bfr]|[\x7f-\xff]", re.IGNORECASE
-)
-"""What may be such a character in JSON: escaped, or of several bytes."""
+_UNPRINTABLE = re.compile(rb"\\u|\\[bfr]|[\x7f-\xff]")
+"""Where JSON may hold what is not: escaped, or of several bytes."""
 
 
 @dataclass(frozen=True, slots=True)
