@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -36,8 +37,10 @@ pub struct Server {
 }
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
-    let path = std::env::temp_dir().join(format!("dbtoll-fuzz-{}", std::process::id()));
+    let path = socket_path();
     let _ = std::fs::remove_file(&path);
+    // SAFETY: the function lives as long as the process; it is called once, when the process ends.
+    unsafe { libc::atexit(remove_socket) };
     let listener = UnixListener::bind(&path).expect("a socket in the directory for temporary files");
     let server = Server {
         address: Address::Unix(path.to_string_lossy().into_owned()),
@@ -59,6 +62,14 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     });
     server
 });
+
+fn socket_path() -> PathBuf {
+    std::env::temp_dir().join(format!("dbtoll-fuzz-{}", std::process::id()))
+}
+
+extern "C" fn remove_socket() {
+    let _ = std::fs::remove_file(socket_path());
+}
 
 fn say(mut client: &UnixStream, speech: &[u8]) {
     let _ = client.write_all(speech);
