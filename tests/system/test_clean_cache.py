@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from dbtoll.doctor import probes
 from dbtoll.errors import UsageError
 from dbtoll.images.cache import Cache, key_of
 from dbtoll.model import Json
-from tests.support.program import dbtoll
 
 FORK = multiprocessing.get_context("fork")
 DAY_S = 24 * 3600
@@ -48,6 +49,21 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         used_at = time.time() - 10 * (number + 1) * DAY_S
         os.utime(found[-1] / "manifest.json", (used_at, used_at))
     return found
+
+
+APART = """
+from dbtoll.environments import docker, dockerd
+docker.SYSTEM_SOCKET = dockerd.DATA_ROOT = "/nowhere"
+from dbtoll.cli import main
+main()
+"""
+"""dbtoll, blind to this machine's Docker daemons: their images are not the tests' (test_docker.py has its own)."""
+
+
+def dbtoll(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", APART, *words], capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def cleaned(*words: str) -> dict[str, Any]:
