@@ -251,6 +251,7 @@ def test_a_build_that_lets_others_go_on_is_begun_anew_where_that_is_not_certain(
 ) -> None:
     def interrupted(content: Path) -> Json:
         (content / "half").write_text("half")
+        content.chmod(0o700)  # as PostgreSQL asks for
         let_go_on(content)
         raise KeyboardInterrupt
 
@@ -259,14 +260,14 @@ def test_a_build_that_lets_others_go_on_is_begun_anew_where_that_is_not_certain(
     (said,) = tmp_path.glob("kind/*.building/resumable")
     if left is not None:
         said.write_bytes(left)
-    seen: list[list[str]] = []
+    seen: list[tuple[list[str], int]] = []
 
     def again(content: Path) -> Json:
-        seen.append([path.name for path in content.iterdir()])
+        seen.append(([path.name for path in content.iterdir()], content.stat().st_mode & 0o777))
         return write_thing(content)
 
     Cache(tmp_path).obtain("kind", RECIPE, again, estimate_bytes=0)
-    assert seen == [["half"] if left is None else []]
+    assert seen == [(["half"], 0o700) if left is None else ([], 0o755)]
 
 
 def test_what_cannot_be_gone_on_with_is_begun_anew(tmp_path: Path) -> None:

@@ -464,8 +464,9 @@ def _fill(building: Path, build: Build) -> Json:
     if not can_go_on(building):
         remove_tree(building)
     content = building / CONTENT
-    content.mkdir(parents=True, exist_ok=True)
-    content.chmod(0o755)  # it may become some program's /, whatever the caller's umask is
+    if not content.exists():  # what a build goes on with has the mode that its server asks for
+        content.mkdir(parents=True)
+        content.chmod(0o755)  # it may become some program's /, whatever the caller's umask is
     try:
         return build(content)
     except BaseException as error:
