@@ -57,6 +57,7 @@ class Newcomer:
         return subprocess.Popen(
             ["chroot", self.root, ROOT / "dbtoll", "compare", "--yes"], env=environ, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=_hears_signals,
         )  # fmt: skip
 
     def installing(self, launcher: subprocess.Popen[str]) -> None:
@@ -144,6 +145,12 @@ def test_what_it_installs_starts_no_service_and_later_packages_do(newcomer: Newc
     said, _ = launcher.communicate(timeout=DEADLINE_S)
     assert (newcomer.root / "answered").read_text().split() == [str(DENIED)], said
     assert not newcomer.policy.exists()
+
+
+def _hears_signals() -> None:
+    """The tests themselves may run under nohup, or in a shell's background."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

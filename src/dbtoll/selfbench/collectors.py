@@ -159,24 +159,29 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
     return [float(np.expm1(each)) for each in (interval.low, interval.estimate, interval.high)]
 
 
-READY, GO = "/tmp/ready", "/tmp/go"
-
-
 def beginning(machine: Machine, asked: Json) -> Process:
     """A shell that lives on, so that what its child did can be told of it, and that waits until it is let.
 
     It waits already: what a shell does while it starts (dash asks for its parent's number) would be counted, too.
     """
-    machine.run(["rm", "-f", GO, READY])
-    script = f": > {READY}; while [ ! -e {GO} ]; do sleep 0.02; done; {AGENT} probe '{json.dumps(asked)}'; sleep 600"
+    probing = f"{AGENT} probe '{json.dumps(asked)}'"
+    script = f": > {_ready('$$')}; while [ ! -e {_go('$$')} ]; do sleep 0.02; done; {probing}; sleep 600"
     process = machine.spawn(["sh", "-c", script])
-    machine.run(["sh", "-c", f"while [ ! -e {READY} ]; do sleep 0.02; done"], timeout_s=DEADLINE_S)
+    machine.run(["sh", "-c", f"while [ ! -e {_ready(process.pid)} ]; do sleep 0.02; done"], timeout_s=DEADLINE_S)
     return process
+
+
+def _ready(pid: int | str) -> str:
+    return f"/tmp/ready-{pid}"
+
+
+def _go(pid: int | str) -> str:
+    return f"/tmp/go-{pid}"
 
 
 def let(machine: Machine, process: Process) -> None:
     """Returns when the probe has ended and the shell has waited for it."""
-    machine.put(GO, b"")
+    machine.put(_go(process.pid), b"")
     deadline = time.monotonic() + DEADLINE_S
     while b"\n" not in process.output():
         if time.monotonic() > deadline or not process.running():
