@@ -57,7 +57,7 @@ class Newcomer:
         return subprocess.Popen(
             ["chroot", self.root, ROOT / "dbtoll", "compare", "--yes"], env=environ, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-            preexec_fn=_hears_signals,
+            preexec_fn=_hears_signals,  # noqa: PLW1509
         )  # fmt: skip
 
     def installing(self, launcher: subprocess.Popen[str]) -> None:
