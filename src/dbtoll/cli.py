@@ -17,7 +17,7 @@ import typer
 
 from dbtoll import __version__
 from dbtoll.errors import DbtollError, UsageError
-from dbtoll.images.cache import scratch
+from dbtoll.images.cache import Cache, scratch
 
 app = typer.Typer(
     help="How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?",
@@ -419,7 +419,8 @@ def _somewhere_for_temporary_files() -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
-        with suppress(OSError):
+        with suppress(OSError, DbtollError):
+            Cache()  # its owner's alone, so made before anything in it
             scratch().mkdir(parents=True, exist_ok=True)
             tempfile.tempdir = str(scratch())
 

@@ -119,6 +119,7 @@ def test_the_fraction_is_no_surer_than_what_the_ledger_calls_unexplained() -> No
     assert found.high >= rest.high / whole.estimate > 0.09
     known = [Ledger(each.query, each.overhead_ns, each.items[1:], each.baseline_ns) for each in ledgers]
     without = unexplained_fraction(known, 0.05)
+    assert {type(bound) for bound in (without.estimate, without.low, without.high)} == {float}  # JSON knows no others
     assert without.low is not None and without.high is not None
     assert without.high - without.low < 0.01  # no item that is left has two costs
 

@@ -6,6 +6,7 @@ explained; what is not is said.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -178,6 +179,6 @@ def unexplained_fraction(ledgers: Sequence[Ledger], alpha: float) -> Span:
     error = float(np.sqrt((rounds - 1) / rounds * ((left_out - left_out.mean()) ** 2).sum()))
     lost_ns = float(np.abs(overhead.mean(axis=1)).sum())
     doubt = sum(each.doubt_ns for each in ledgers) / lost_ns
-    noise = float((unexplained.std(axis=1, ddof=1) / np.sqrt(rounds)).sum()) * np.sqrt(2 / np.pi) / lost_ns
+    noise = float((unexplained.std(axis=1, ddof=1) / np.sqrt(rounds)).sum()) * math.sqrt(2 / math.pi) / lost_ns
     reach = stats.t_quantile(1 - alpha / 2, rounds - 1) * error + doubt
     return Span(whole, max(0.0, whole - reach - noise), whole + reach)
