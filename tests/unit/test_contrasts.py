@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,14 @@ def test_each_run_on_a_new_connection_is_a_metric_of_its_own() -> None:
 def test_a_run_that_failed_or_was_cut_is_not_a_time() -> None:
     assert math.isnan(VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="error")) or 0)
     assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], outcome="timeout")) == math.inf
+
+
+def test_a_contrast_says_which_query_ran_into_the_timeout() -> None:
+    cut = times(0.5)
+    ns = cut.ns.copy()
+    ns[2, 0, 1, 2] = math.inf
+    effect = compare.contrast(replace(cut, ns=ns, cut_ns=cut.ns), times(0.2), PAIR, Precision())
+    assert effect.shown is None and effect.reason == "Q2: 1 visit of guest ran into the statement timeout"
 
 
 def test_a_total_is_over_the_blocks_that_both_took_part_in() -> None:

@@ -145,9 +145,9 @@ def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> 
     blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0, left_out=left_out)
     if reason := first.hindered or second.hindered:
         return replace(blank, reason=reason)
-    if (first.bounded | second.bounded)[queries].any():
-        return replace(blank, reason="a query ran into the statement timeout: " + "; ".join(left_out))
     first, second = first.only(queries), second.only(queries)
+    if bound := first.bound or second.bound:
+        return replace(blank, reason=bound)
     values = [
         dict(zip(np.array(each.times.rounds)[each.whole], each.aggregate_effects, strict=True))
         for each in (first, second)
@@ -283,7 +283,7 @@ def _effects(
     hindered = measured.hindered or (touched.hindered if touched else None)
     if hindered is None:
         bound, whole = measured.bound, measured.numbers[measured.whole]
-        told = touched if touched and touched.bound is None and touched.hindered is None else None
+        told = _with_figures(touched)
         first_geomean = told.aggregate_effects if told else None
         result.append(effect(GEOMEAN, whole, measured.aggregate_effects, measured.block_effects, first_geomean, bound))
         if per_query:
@@ -317,12 +317,17 @@ def _same_plans(
     blank = replace(blank, estimand=GEOMEAN_SAME_PLANS, left_out=left_out)
     if few.hindered:
         return replace(blank, reason=few.hindered if few.kept.any() else "no query has a value and the same plan")
-    told = few_first if few_first and few_first.bound is None and few_first.hindered is None else None
+    told = _with_figures(few_first)
     first_values = told.aggregate_effects if told else None
     found = effect(
         GEOMEAN_SAME_PLANS, few.numbers[few.whole], few.aggregate_effects, few.block_effects, first_values, few.bound
     )
     return replace(found, left_out=left_out)
+
+
+def _with_figures(touched: _Measured | None) -> _Measured | None:
+    """First touches, where their aggregates have a figure."""
+    return touched if touched and touched.bound is None and touched.hindered is None else None
 
 
 def _query_effects(
@@ -392,8 +397,8 @@ class _Measured:
         self.kept = np.logical_and([reason is None for reason in self.reasons], self.asked)
         self.left_out = tuple(self._told(self.reasons))
         self.whole = self.finite[:, self.kept].all(axis=1) & self.here if self.kept.any() else self.here & False
-        self.bounded = np.logical_and(self.kept, [bound is not None for bound in self.bounds])
-        self.bound = "; ".join(self._told(self.bounds)) if self.bounded.any() else None
+        bounded = np.logical_and(self.kept, [bound is not None for bound in self.bounds])
+        self.bound = "; ".join(self._told(self.bounds)) if bounded.any() else None
         """Why the aggregates have no upper bound."""
         self.hindered = self.absent or "; ".join(failed) or None
         """Why the aggregates have no figure at all."""
