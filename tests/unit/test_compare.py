@@ -132,7 +132,7 @@ def test_a_censored_query_bounds_its_arm_from_below() -> None:
         assert "24 visits of docker ran into the statement timeout" in (found[DOCKER, estimand].reason or "")
     # As if it had ended there.
     as_cut = effects(times(np.asarray(censored(0.07).cut_ns)))
-    assert found[DOCKER, "geomean"].shown.low == as_cut[DOCKER, "geomean"].shown.low  # type: ignore[union-attr]
+    assert found[DOCKER, "geomean"].shown.low == as_cut[DOCKER, "geomean"].decisive.low  # type: ignore[union-attr]
     assert found[COPY, "geomean"].shown is not None and not found[COPY, "geomean"].shown.is_bound
 
 

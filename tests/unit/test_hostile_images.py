@@ -295,6 +295,19 @@ def test_headers_that_lead_backwards_are_refused(tmp_path: Path, size: str) -> N
         image_digest(tmp_path / "image")
 
 
+WHOLE = layer(file("a"), file("b"))
+
+
+@pytest.mark.parametrize("damaged", [WHOLE[:1024] + b"\1" * 100 + WHOLE[1124:], WHOLE[:1300]])
+def test_a_damaged_header_is_not_the_end_of_an_archive(tmp_path: Path, damaged: bytes) -> None:
+    """`tarfile` ends there in silence, with half an image in place of all of it."""
+    with pytest.raises(ImageError):
+        unpack(tmp_path, damaged)
+    (tmp_path / "image").write_bytes(damaged)
+    with pytest.raises(ImageError):
+        image_digest(tmp_path / "image")
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -162,6 +162,7 @@ def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:
     found = over_all(result)
     assert found.estimate is None and found.high is None and found.low is not None
     assert found.low == pytest.approx(100 ** (1 / 22) - 1, abs=0.01)
+    assert found.low == found.low_decisive  # what is said to be the least is what the verdict rests on
     assert found.verdict is Verdict.LOSES
     assert "16 visits of docker ran into the statement timeout" in (found.reason or "")
     headlines = [h.sentence for h in words.headlines(result) if h.arm == DOCKER]

@@ -265,13 +265,15 @@ def _effects(
         estimand: str, rounds: Floats, values: Floats, blocks: Floats, first_values: Floats | None, bound: str | None
     ) -> Effect:
         found = stats.interval(values, alpha, rounds_min)
+        # "At least" is a claim, with no second line beside it that says more carefully how far it goes.
+        bounded = found.at_least() if found and bound else None
         touch = None if first_values is None else stats.interval(first_values, alpha, rounds_min)
         return replace(
             blank,
             estimand=estimand,
             rounds=len(values),
-            shown=(found.shown.at_least() if bound else found.shown) if found else None,
-            decisive=found.at_least() if found and bound else found,
+            shown=bounded or (found.shown if found else None),
+            decisive=bounded or found,
             reason=bound if found else _too_few(len(values)),
             first_touch=touch.shown if touch else None,
             components=stats.components(blocks),

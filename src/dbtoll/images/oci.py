@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import platform
 import posixpath
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import IO, Annotated, TypeVar
 import msgspec
 
 from dbtoll.errors import ImageError
-from dbtoll.images.unpacking import DAMAGE, Bounds, Metered, members, unpack_layer
+from dbtoll.images.unpacking import DAMAGE, Bounds, Metered, members, opened, unpack_layer
 from dbtoll.images.within import LINKS_MAX, MISTRUST, Root
 
 DOCUMENT_MAX_BYTES = 4 << 20
@@ -214,7 +213,7 @@ def _files(path: Path) -> Iterator[_Files]:
 def _finder(archive: IO[bytes]) -> Callable[[str], IO[bytes] | None]:
     """What finds the files of a tar. Links are followed: older versions of Docker save equal layers so."""
     metered = Metered(archive, Bounds(members=FILES_MAX))
-    tar = tarfile.open(fileobj=metered, mode="r:", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    tar = opened(metered, "r:")
     found = {_plain(member.name): member for member in members(tar, metered)}
 
     def find(name: str) -> IO[bytes] | None:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from tarfile import ReadError
+from typing import IO, Literal, Self
 
 from dbtoll.errors import ImageError
 from dbtoll.images.within import MISTRUST, Place, Root, parts_of, remove_at, shown
@@ -92,7 +93,7 @@ def unpack_layer(source: IO[bytes], directory: Path, bounds: Bounds, *, set_owne
     metered = Metered(source, bounds, digest.update)
     with Root(directory) as root, _told_plainly("the archive"):
         layer = _Layer(root, bounds, set_owner)
-        with tarfile.open(fileobj=metered, mode="r|", encoding="utf-8", errors="surrogateescape") as tar:
+        with opened(metered, "r|") as tar:
             for member in members(tar, metered):
                 with _told_plainly(repr(member.name[:200])):
                     layer.add(tar, member)
@@ -255,6 +256,26 @@ class Metered(io.RawIOBase):
             if self._left < 0:
                 raise ImageError(f"a member has more than {HEADERS_MAX_BYTES} bytes of headers", MISTRUST)
         return data
+
+
+# Attributes in all but their declaration.
+_WRONG_HEADERS = (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError)  # type: ignore[attr-defined]
+
+
+class _Member(tarfile.TarInfo):
+    """`tarfile` takes a header that is wrong for the end of the archive, and what follows for nothing: here it is damage."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except _WRONG_HEADERS as error:
+            raise ReadError(str(error)) from None
+
+
+def opened(metered: Metered, mode: Literal["r|", "r:"]) -> tarfile.TarFile:
+    """An archive, as a stream or to be searched."""
+    return tarfile.open(fileobj=metered, mode=mode, encoding="utf-8", errors="surrogateescape", tarinfo=_Member)
 
 
 def members(tar: tarfile.TarFile, metered: Metered) -> Iterator[tarfile.TarInfo]:

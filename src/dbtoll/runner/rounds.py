@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
 
-from dbtoll.errors import DbtollError
+import dbtoll
+from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
 from dbtoll.interfaces import Collector, Engine, Probing, Transacting, Workload
 from dbtoll.model import (
@@ -30,6 +32,8 @@ from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record
+
+PACKAGE = Path(dbtoll.__file__).parent
 
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
@@ -99,7 +103,7 @@ class RoundRun:
     ground: Ground
     inputs: Inputs
     plan: Round
-    write: Callable[[Record], None]
+    write: Callable[[Record], object]
     watch: Watch
     budget: Budget
     logs: Path | None
@@ -170,22 +174,15 @@ class RoundRun:
         closing = ExitStack()
         running: RunningArm | None = None
         try:
-            data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
-            machine = open_stack(self.ground, experiment, arm, data, closing)
-            placements = experiment.factors.get("placement", ())
-            running = RunningArm(arm, machine, engine, self.inputs.settings, closing, outside="outside" in placements)
-            if data is not None:
-                dataset.read_in(machine, DATA)
-            running.start_server()
-            facts = without_secrets({**machine.facts(), **engine.facts(running.session())})
-            if placements:
-                facts["paths"] = found = paths.measured(running, placements)
-            workload = experiment.workload.name
-            durability = experiment.factors.get("durability", ())
-            commit = gates.commit_reaches_device(
-                self.ground, running, engine, workload, data, self.plan.index, durability
-            )
-            running.sleep()
+            with understood(arm):
+                data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
+                machine = open_stack(self.ground, experiment, arm, data, closing)
+                outside = "outside" in experiment.factors.get("placement", ())
+                running = RunningArm(arm, machine, engine, self.inputs.settings, closing, outside=outside)
+                if data is not None:
+                    dataset.read_in(machine, DATA)
+                self.serve(running, data)
+                running.sleep()
         except BaseException as error:
             with self.held():
                 self.undo(arm, running, closing)
@@ -195,6 +192,19 @@ class RoundRun:
             self.watch.say(f"{arm.name} did not start: {error.message}")
             return
         self.arms[arm.name] = running
+
+    def serve(self, running: RunningArm, data: Artifact | None) -> None:
+        """Starts the server in a machine that runs, and writes down what is found in both."""
+        experiment, engine, arm = self.inputs.experiment, self.inputs.engine, running.arm
+        running.start_server()
+        facts = without_secrets({**running.machine.facts(), **engine.facts(running.session())})
+        placements = experiment.factors.get("placement", ())
+        if placements:
+            facts["paths"] = found = paths.measured(running, placements)
+        durability = experiment.factors.get("durability", ())
+        commit = gates.commit_reaches_device(
+            self.ground, running, engine, experiment.workload.name, data, self.plan.index, durability
+        )
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
         self.write(commit)
@@ -236,7 +246,8 @@ class RoundRun:
         steps.append(lambda: self.inputs.drop_data(arm))
         for step in steps:
             try:
-                step()
+                with understood(arm):
+                    step()
             except (DbtollError, OSError) as error:  # OSError: a full disk where the logs are kept
                 said = error.message if isinstance(error, DbtollError) else str(error)
                 self.watch.say(f"{arm.name} did not end cleanly: {said}")
@@ -319,31 +330,31 @@ class RoundRun:
             raise Cut
         self.progress(f"{arm} {query}")
         first_touch = block.index == WARM_UP
+        self._order += 1
         try:
-            running.wake()
-            driving = self.driving(phase)
-            driving.make_ready(running, phase, first_touch=first_touch)
-            driven = driving.drive(running, phase, block, query, first_touch=first_touch)
-            others_asleep = self.others_asleep(running)
-            running.sleep()
+            with understood(running.arm):
+                running.wake()
+                driving = self.driving(phase)
+                driving.make_ready(running, phase, first_touch=first_touch)
+                driven = driving.drive(running, phase, block, query, first_touch=first_touch)
+                others_asleep = self.others_asleep(running)
+                running.sleep()
+                self.write(
+                    schema.Visit(
+                        round=self.plan.index,
+                        arm=arm,
+                        levels=phase.levels,
+                        block=block.index,
+                        parameter_set=block.parameter_set,
+                        query=query,
+                        order=self._order,
+                        first_touch=first_touch,
+                        asleep_ok=others_asleep,
+                        **{each.name: getattr(driven, each.name) for each in fields(driven)},
+                    )
+                )
         except DbtollError as error:
             self.fail(running, error)
-            return
-        self._order += 1
-        self.write(
-            schema.Visit(
-                round=self.plan.index,
-                arm=arm,
-                levels=phase.levels,
-                block=block.index,
-                parameter_set=block.parameter_set,
-                query=query,
-                order=self._order,
-                first_touch=first_touch,
-                asleep_ok=others_asleep,
-                **{each.name: getattr(driven, each.name) for each in fields(driven)},
-            )
-        )
 
     def verify(self, running: RunningArm, *, initially: bool) -> None:
         """Whether the data are as they must be, before or after all that is done to them."""
@@ -411,14 +422,34 @@ class RoundRun:
         if running.failure is not None:
             return
         try:
-            running.wake()
-            work(running)
-            running.sleep()
+            with understood(running.arm):
+                running.wake()
+                work(running)
+                running.sleep()
         except DbtollError as error:
             self.fail(running, error)
 
     def progress(self, doing: str) -> None:
         self.watch.at(self.plan.index, doing, self._done, self._of, self.budget.left_s())
+
+
+@contextmanager
+def understood(arm: Arm) -> Iterator[None]:
+    """What an arm's server and programs say is data: where it cannot be read, or no history could hold it, the arm failed.
+
+    Raises EngineError, with the place in this program that expected something else.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        if isinstance(error, DbtollError):
+            raise
+        ours = [at for at in traceback.extract_tb(error.__traceback__) if PACKAGE in Path(at.filename).parents]
+        where = f"{Path(ours[-1].filename).relative_to(PACKAGE)}:{ours[-1].lineno}" if ours else "dbtoll"
+        raise EngineError(
+            f"{arm.name}: what it said cannot be read ({where}): {type(error).__name__}: {error}",
+            "run its image without dbtoll, and see whether its server and its programs answer as they should",
+        ) from error
 
 
 def _cpu_ns(running: RunningArm) -> int | None:

@@ -253,10 +253,10 @@ class Measurement:
         self.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
         self.watch.say(f"measured {len(self.so_far.counted)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
 
-    def append(self, record: schema.Record) -> None:
-        """Into the history, whole."""
+    def append(self, record: schema.Record) -> schema.Record:
+        """Into the history, whole; as its readers will have it."""
         with self.stop.held():
-            self.writer.append(record)
+            return self.writer.append(record)
 
     def round(self, index: int) -> str | None:
         """One attempt at one round. Returns why no other can follow, or None."""
@@ -268,8 +268,7 @@ class Measurement:
         records: list[schema.Record] = []
 
         def write(record: schema.Record) -> None:
-            self.append(record)
-            records.append(record)
+            records.append(self.append(record))  # what the stopping rule sees is what the analysis will see
 
         run = RoundRun(
             self.prepared.ground,

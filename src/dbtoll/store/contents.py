@@ -18,8 +18,12 @@ from dbtoll.store.schema import (
     Counters,
     Fingerprint,
     GateRecord,
+    Interrupted,
     PlanFile,
     Record,
+    RoundBegin,
+    RoundEnd,
+    RunEnd,
     Start,
     Visit,
     Whole,
@@ -260,21 +264,25 @@ def demand_facts(facts: Json) -> None:
 
 
 class Expected:
-    """What a run of that plan can have written, record after record."""
+    """What a run of that plan can write, record after record: asked by the writer before, and by the reader again."""
 
     def __init__(self, plan: PlanFile) -> None:
         self._plan: Experiment = plan.experiment
         self._arms = {arm.name for arm in plan.experiment.arms}
         self._queries = {*plan.queries, *plan.experiment.explain}
+        self._round: int | None = None
         self._orders: set[int] = set()
         self._transactions: set[str] | None = None
 
-    def begin_round(self) -> None:
-        """An attempt begins: its visits are counted anew."""
-        self._orders.clear()
-
-    def demand(self, record: Record, number: int | None) -> None:
-        """ValueError where it cannot stand in round ``number`` (None: outside of all) of this run."""
+    def demand(self, record: Record) -> None:
+        """ValueError where it cannot come next in this run."""
+        match record:
+            case RoundBegin():
+                self._round = record.round
+                self._orders.clear()
+            case RoundEnd() | Interrupted() | RunEnd():
+                self._round = None
+        number = self._round
         if not isinstance(record, Start | Fingerprint | Visit | Counters | GateRecord):
             return
         if record.arm not in self._arms:

@@ -42,7 +42,8 @@ from dbtoll.store.schema import (
 )
 from dbtoll.text import printable
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding raises."""
 
 _CHAIN_BEGIN, _CHAIN_END = b',"chain":"', b'"}'
 _CHAIN_BYTES = len(_CHAIN_BEGIN) + len(FIRST_CHAIN) + len(_CHAIN_END)
@@ -208,8 +209,10 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
+_decoder = msgspec.json.Decoder(AnyRecord)
+
+
 def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
-    decode = msgspec.json.Decoder(AnyRecord).decode
     records: list[Record] = []
     chain = FIRST_CHAIN
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
@@ -225,16 +228,22 @@ def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
         if number == 1:
             _check_version(where, line)
         try:
-            records.append(decode(_printable(line)))
-        except _UNREADABLE as error:
+            records.append(record_of(line))
+        except UNREADABLE as error:
             raise RunFolderError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
     return records, chain
+
+
+def record_of(line: bytes) -> Record:
+    """What a line of a history holds, its text printable. `msgspec.DecodeError` or `UnicodeDecodeError` where it is no record."""
+    record: Record = _decoder.decode(_printable(line))
+    return record
 
 
 def _check_version(where: str, line: bytes) -> None:
     try:
         version = msgspec.json.decode(line, type=_Version).schema_version
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise RunFolderError(f"{where}: not the record of a run: {error}", _EDITED) from None
     if version > SCHEMA_VERSION:
         raise RunFolderError(
@@ -262,11 +271,14 @@ def _grouped(
 
     for number, record in enumerate(records, 2):
         where = f"{history}:{number}"
+        try:
+            expected.demand(record)
+        except ValueError as error:
+            raise RunFolderError(f"{where}: no run of this plan has this: {error}", _EDITED) from None
         match record:
             case RoundBegin():
                 close(None)
                 begin = record
-                expected.begin_round()
             case RoundEnd():
                 if begin is None or (record.round, record.attempt) != (begin.round, begin.attempt):
                     raise RunFolderError(f"{where}: round {record.round} ends that did not begin", _EDITED)
@@ -279,10 +291,6 @@ def _grouped(
             case RunBegin():
                 raise RunFolderError(f"{where}: a second run begins here", _EDITED)
             case _:
-                try:
-                    expected.demand(record, None if begin is None else begin.round)
-                except ValueError as error:
-                    raise RunFolderError(f"{where}: no run of this plan has this: {error}", _EDITED) from None
                 (outside if begin is None else inside).append(record)
     close(None)
     return tuple(outside), tuple(attempts), tuple(ends)
@@ -292,7 +300,7 @@ def _checked_json(path: Path, sha256: str, kind: type[S]) -> S:
     data = _check_sum(path, sha256)
     try:
         return msgspec.json.decode(_printable(data), type=kind)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         line = data[: getattr(error, "position", 0)].count(b"\n") + 1
         raise RunFolderError(f"{path}:{line}: not of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
 

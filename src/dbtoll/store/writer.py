@@ -16,7 +16,7 @@ from dbtoll import __version__
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import RunFolderError
 from dbtoll.model import Json
-from dbtoll.store import reader
+from dbtoll.store import contents, reader
 from dbtoll.store.schema import (
     FACTS_FILE,
     FIRST_CHAIN,
@@ -40,9 +40,10 @@ class RunWriter:
     the disk, so that a machine that loses power loses at most one round.
     """
 
-    def __init__(self, history: Path, chain: str) -> None:
+    def __init__(self, history: Path) -> None:
         self._file = history.open("ab", buffering=0)
-        self._chain = chain
+        self._chain = FIRST_CHAIN
+        self._expected: contents.Expected | None = None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,15 +57,16 @@ class RunWriter:
         if history.exists():
             raise RunFolderError(f"{history}: there is a run already", "resume it, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        contents = {
+        files = {
             SPEC_FILE: spec,
             PLAN_FILE: msgspec.json.format(msgspec.json.encode(plan)),
             FACTS_FILE: msgspec.json.format(msgspec.json.encode(facts)),
         }
-        for name, content in contents.items():
+        for name, content in files.items():
             write_durably(folder / name, content)
-        writer = cls(history, FIRST_CHAIN)
-        sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        writer = cls(history)
+        writer._expected = contents.Expected(plan)
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         writer.append(
             RunBegin(
                 run=folder.name,
@@ -88,21 +90,35 @@ class RunWriter:
         history = folder / HISTORY_FILE
         if not history.exists():
             raise RunFolderError(f"{history}: there is no run to resume", "start a new one")
-        writer = cls(history, FIRST_CHAIN)  # first the lock, then the reading: another writer might still be at work
+        writer = cls(history)  # first the lock, then the reading: another writer might still be at work
         try:
             run = reader.read_run(folder)
         except BaseException:
             writer.close()
             raise
         writer._chain = run.chain
+        writer._expected = contents.Expected(run.plan)
+        for attempt in run.attempts:
+            for record in (attempt.begin, *attempt.records, *([attempt.end] if attempt.end else [])):
+                writer._expected.demand(record)
         os.truncate(history, run.verified_bytes)
         if run.open_attempt is not None:
             writer.append(Interrupted(round=run.open_attempt.round, attempt=run.open_attempt.attempt))
         return writer, run
 
-    def append(self, record: Record) -> None:
-        """Write one record whole. OSError where the disk is full: then nothing of it stays."""
-        line, chain = seal(record, self._chain)
+    def append(self, record: Record) -> Record:
+        """Write one record whole; returns it as readers will have it.
+
+        ValueError for one that they would refuse, since part of it is what an arm says; OSError where the disk is full. Then
+        nothing of it stays.
+        """
+        try:
+            line, chain = seal(record, self._chain)
+            read = reader.record_of(line)
+        except (*reader.UNREADABLE, OverflowError) as error:
+            raise ValueError(f"no record of a run: {error}") from None
+        if self._expected is not None:
+            self._expected.demand(read)
         before_bytes = os.fstat(self._file.fileno()).st_size
         try:
             written = self._file.write(line)
@@ -114,6 +130,7 @@ class RunWriter:
         self._chain = chain
         if isinstance(record, RoundEnd):
             self.sync()
+        return read
 
     def sync(self) -> None:
         """Wait until all records are on the disk."""
