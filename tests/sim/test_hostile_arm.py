@@ -13,39 +13,19 @@ from dbtoll.analysis import result as results
 from dbtoll.environments.fake import FakeMachine, FakeSession
 from dbtoll.model import VisitReply
 from dbtoll.runner import run as runs
-from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
+from tests.support.few_rounds import Counting, specification
 
-SPEC = """
-[engine]
-name = "null"
-[workload]
-name = "tpch"
-queries = ["Q1", "Q6"]
-[precision]
-budget = "60s"
-target = "0.001%"
-rounds_min = 2
-rounds_max = 2
-[[arm]]
-name = "base"
-stack = "fake"
-[[arm]]
-name = "good"
-stack = "fake"
-[[arm]]
-name = "hostile"
-stack = "fake"
-"""
+SPEC = specification("base", "good", "hostile")
 
 
-class Analysing(Quiet):
+class Analysing(Counting):
     """Looks after each round at what a stopping rule would look at."""
 
     def decide(self, so_far: Run, elapsed_s: float, next_round_s: float) -> str | None:
         results.analyze_run(so_far)
-        return "rounds_max" if len(so_far.complete_rounds) == 2 else None
+        return super().decide(so_far, elapsed_s, next_round_s)
 
 
 def is_hostile(machine: FakeMachine) -> bool:
@@ -89,7 +69,7 @@ def test_what_cannot_be_read_is_the_failure_of_its_arm(
         return says(machine) if is_hostile(machine) else honest(machine, **asked)
 
     monkeypatch.setattr(FakeMachine, method, answer)
-    folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(lambda _: None))
+    folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     found = results.analyze(folder)
     arms = {arm.name: arm for arm in found.arms}
     assert len(read_run(folder).complete_rounds) == 2
@@ -111,7 +91,7 @@ def test_a_visit_that_no_history_could_hold_fails_its_arm(tmp_path: Path, monkey
         return reply
 
     monkeypatch.setattr(FakeSession, "visit", answer)
-    folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(lambda _: None))
+    folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
     assert "something ends before it begins" in (arms["hostile"].reason or "")

@@ -15,39 +15,14 @@ from dbtoll import facts
 from dbtoll.channel import local as channel_local
 from dbtoll.errors import RunFolderError
 from dbtoll.runner import run as runs
-from dbtoll.selfbench.precision import Quiet
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store import schema
-from dbtoll.store.reader import Run, read_run
+from dbtoll.store.reader import read_run
+from tests.support.few_rounds import Counting, specification
 from tests.support.program import ROOT, dbtoll, is_root
 
-SPEC = """
-[engine]
-name = "null"
-[workload]
-name = "tpch"
-queries = ["Q1", "Q6"]
-[precision]
-budget = "60s"
-target = "0.001%"
-rounds_min = 2
-rounds_max = 2
-[[arm]]
-name = "base"
-stack = "fake"
-"""
+SPEC = specification("base")
 ROUNDS = 3
-
-
-class Counting(Quiet):
-    """A watch that ends a run after so many rounds."""
-
-    def __init__(self, rounds: int) -> None:
-        super().__init__(lambda _: None)
-        self.rounds = rounds
-
-    def decide(self, so_far: Run, elapsed_s: float, next_round_s: float) -> str | None:
-        return "rounds_max" if len(so_far.complete_rounds) >= self.rounds else None
 
 
 def begun(place: Path) -> Path:
