@@ -5,6 +5,7 @@ At rest times are integer nanoseconds and sizes integer bytes; a missing value i
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -145,6 +146,11 @@ class Experiment:
     max_overhead: float | None = None
     exclusive: bool = False
     explain: tuple[str, ...] = ()
+
+    @property
+    def combinations(self) -> list[dict[str, str]]:
+        """Of the factors' levels, in the order in which their phases are planned."""
+        return [dict(zip(self.factors, levels, strict=True)) for levels in itertools.product(*self.factors.values())]
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; KeyError if there is none."""

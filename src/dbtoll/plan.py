@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +28,11 @@ class Plan:
         chance = _Chance(self.experiment.seed, "round", index)
         every_arm = [arm.name for arm in self.experiment.arms]
         arms = [arm.name for arm in self.experiment.arms if arm.clock == "time"]
-        names = list(self.experiment.factors)
-        combinations = itertools.product(*self.experiment.factors.values())
         order = tuple(chance.shuffled(every_arm))
-        every = [dict(zip(names, combination, strict=True)) for combination in combinations]
-        phases = [Phase(levels, tuple(self._timed(chance, every_arm, arms, levels))) for levels in every]
+        phases = [
+            Phase(levels, tuple(self._timed(chance, every_arm, arms, levels)))
+            for levels in self.experiment.combinations
+        ]
         if self.experiment.explain:
             phases += [
                 Phase(

@@ -138,7 +138,7 @@ def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, r
 
 
 def test_an_arm_without_figures_has_one_sentence(result: Result, run: Run) -> None:
-    lost = "docker has no round that counts"
+    lost = "no visit of docker counts"
     without = [
         replace(c, estimate=None, low=None, high=None, low_decisive=None, high_decisive=None, verdict=Verdict.CANNOT_TELL,
                 rounds=0, reason=lost) if c.arm == DOCKER else c

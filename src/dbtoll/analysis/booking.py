@@ -140,7 +140,11 @@ class Book:
         self.measured = measured
         self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
         for visit in measured.run.records(Visit):
-            if visit.counts is not None and not visit.first_touch:
+            if (
+                visit.counts is not None
+                and not visit.first_touch
+                and (visit.arm, visit.round) not in measured.void_rounds
+            ):
                 self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
         self._faults: dict[tuple[str, object, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         """Of one execution, in the timed visits themselves."""
@@ -204,9 +208,10 @@ class Book:
     ) -> LedgerResult:
         """``alarm``: by how much A/A widens what the verdict rests on."""
         alpha = 1 - self._precision.confidence
-        foretold = self.predicted(arm, levels)
+        foretold, _ = self.predicted(arm, levels)
         sums = totals(ledgers, alpha)
         lacking = self._lacking(arm, levels, ledgers)
+        bars = self.measured.bars(arm)
         decisive = overhead.decisive.widened(0.0 if overhead.is_aa else alarm) if overhead.decisive else None
         return LedgerResult(
             arm=arm,
@@ -221,7 +226,7 @@ class Book:
             accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
             assumed=tuple(self._assumed(arm, levels, lacking)),
             queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
-            verdict=guarded(stats.verdict(decisive, overhead.rounds, self._precision), lacking),
+            verdict=bars.allow(guarded(stats.verdict(decisive, overhead.rounds, self._precision), lacking)),
             unbooked=tuple(self._unbooked(arm, levels, foretold)),
         )
 
@@ -251,7 +256,7 @@ class Book:
             return
         for query in times.queries:
             if query in self.measured.other_plans.get(arm, ()) and (
-                timed := _by_round(times, query, arm, self._references(arm))
+                timed := _by_round(times, query, arm, self.measured.references(arm))
             ):
                 arm_ns, native_ns = np.mean(list(timed.values()), axis=0)
                 yield Unbooked(query, foretold.get(query), float(arm_ns / native_ns - 1))
@@ -303,8 +308,16 @@ class Book:
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
         if changed := sorted(self.measured.other_plans.get(arm, ())):
             yield f"{', '.join(changed)} left out, for its server has another plan there"
-        if lacking:
-            yield f"{', '.join(lacking)} left out, for no round has both its time and its counts in both arms"
+        failing = self._failing(arm)
+        for queries, why in (
+            ([query for query in lacking if query in failing], "some visits failed or ran into the timeout"),
+            (
+                [query for query in lacking if query not in failing],
+                "no round has time and counts of both arms",
+            ),
+        ):
+            if queries:
+                yield f"{', '.join(queries)} left out, for {why}"
         memory = [name for name in EXECUTING if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
@@ -314,9 +327,10 @@ class Book:
         times = self._times(levels)
         if times is None or arm not in times.arms or self.baseline not in times.arms:
             return []
-        # What another plan does in user mode is not what the baseline's does.
-        same = [query for query in times.queries if query not in self.measured.other_plans.get(arm, ())]
-        timed = {query: _by_round(times, query, arm, self._references(arm)) for query in same}
+        # What another plan does in user mode is not what the baseline's does; and of what fails, the rest is no sample.
+        other = self._failing(arm) | self.measured.other_plans.get(arm, frozenset())
+        same = [query for query in times.queries if query not in other]
+        timed = {query: _by_round(times, query, arm, self.measured.references(arm)) for query in same}
         counted = {query: self.counts(arm, levels, query) for query in timed}
         own = {query: self.counts(self.baseline, levels, query) for query in timed}
         rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
@@ -335,14 +349,27 @@ class Book:
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns, tuple(rounds)))
         return found
 
-    def predicted(self, arm: str, levels: Levels) -> dict[str, Forecast]:
-        """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs."""
+    def _failing(self, arm: str) -> frozenset[str]:
+        """Queries of which some visit did not work, in the arm or in what it is set against."""
+        failing = self.measured.failing_queries
+        return frozenset[str]().union(*(failing.get(each, ()) for each in (arm, *self.measured.references(arm))))
+
+    def predicted(self, arm: str, levels: Levels) -> tuple[dict[str, Forecast], list[str]]:
+        """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs.
+
+        And the items whose cost is known in the baseline and not in the arm: they are foretold to cost the same, so there are no
+        bounds then. Nothing is foretold where it is not known how fast the arm computes.
+        """
         times = self._times(levels)
-        if times is None or self.baseline not in times.arms:
-            return {}
-        found = {}
+        if times is None or self.baseline not in times.arms or not self._computes(arm):
+            return {}, []
+        found: dict[str, Forecast] = {}
+        unknown: dict[str, None] = {}
+        failing = self._failing(self.baseline)
         for query in times.queries:
-            timed = _by_round(times, query, self.baseline, self._references(self.baseline))
+            if query in failing:
+                continue
+            timed = _by_round(times, query, self.baseline, self.measured.references(self.baseline))
             own = self.counts(self.baseline, levels, query)
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
@@ -354,15 +381,29 @@ class Book:
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
                 alpha = 1 - self._precision.confidence
                 found[query] = foretold_overhead(factors, doubt, alpha)
-        return found
+                unknown |= dict.fromkeys(self._unprobed(arm, events_of))
+        if unknown:
+            found = {query: replace(each, low=None, high=None) for query, each in found.items()}
+        return found, list(unknown)
+
+    def _computes(self, arm: str) -> bool:
+        """Whether it was probed in the arm and in the baseline how long an executor's work takes in user mode."""
+        return any(self.cost_ns(arm, name) and self.cost_ns(self.baseline, name) for name in EXECUTING)
+
+    def _unprobed(self, arm: str, events: Sequence[Events]) -> Iterator[str]:
+        """Items that happen, and whose cost is known in the baseline and not in the arm."""
+        for kind in KERNEL:
+            happens = any(any(each.of(kind.name)[:2]) for each in events)
+            own, native = (
+                any(self.cost_ns(side, name + form) is not None for name in kind.probes for form in ("", COLD))
+                for side in (arm, self.baseline)
+            )
+            if happens and native and not own:
+                yield kind.name
 
     def _times(self, levels: Levels) -> Times | None:
         """Of an execution or, of transactions, of one of those that ended: the inverse of their throughput."""
         return self.measured.times(levels, "run_time", False) or self.measured.times(levels, ended_time, False)
-
-    def _references(self, arm: str) -> list[str]:
-        """What an arm is set against: both copies of the baseline; a copy against the other one alone."""
-        return [self.baseline, *(copy for copy in self.measured.copies if arm not in self.measured.copies)]
 
     def counts(self, arm: str, levels: Levels, query: str) -> Mapping[int, Json]:
         """By round, what each collector told (docs/SCHEMA.md, ``visit.counts``)."""

@@ -9,11 +9,9 @@ from dbtoll.analysis.compare import GEOMEAN
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
 from dbtoll.analysis.stats import FEWEST_DRAWS
+from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
-
-UNSERVED_BOUND = 0.01
-"""Share of the arrivals: as many as come in the last moments of a window are unserved in any open loop."""
 
 
 def warnings(
@@ -46,7 +44,7 @@ def _plain_reason(attempt: Attempt) -> str:
 def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for comparison in comparisons:
         if comparison.estimand == GEOMEAN and comparison.left_out and comparison.low is not None:
-            where = f"{_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')}"
+            where = f"{_plain(comparison.levels)}, {_metric(comparison.metric)}"
             what = {"run_time": "queries", "connect_time": "queries", "event_time": "probes"}.get(
                 comparison.metric, "transactions"
             )
@@ -55,18 +53,19 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
             yield from _of_starts(comparison)
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
+            low, high = sorted((_change(floor.metric, floor.low), _change(floor.metric, floor.high)))
             yield (
-                f"two identical copies differ by more than chance in {floor.metric.replace('_', ' ')} "
-                f"({_plain(floor.levels)}): {floor.low:+.1%} … {floor.high:+.1%}; every interval there is longer by "
-                "the far bound"
+                f"two identical copies differ by more than chance in {_metric(floor.metric)} "
+                f"({_plain(floor.levels)}): {low:+.1%} … {high:+.1%}; every interval there is longer by the far bound"
             )
 
 
 def _of_starts(comparison: Comparison) -> Iterator[str]:
-    where = f"{comparison.arm} ({_plain(comparison.levels)}, {comparison.metric.replace('_', ' ')})"
-    usual = [each.effect for each in comparison.by_round if not each.far_out]
+    metric = comparison.metric
+    where = f"{comparison.arm} ({_plain(comparison.levels)}, {_metric(metric)})"
+    usual = [_change(metric, each.effect) for each in comparison.by_round if not each.far_out]
     if outlying := [each for each in comparison.by_round if each.far_out]:
-        rounds = ", ".join(f"round {each.round}: {each.effect:+.1%}" for each in outlying)
+        rounds = ", ".join(f"round {each.round}: {_change(metric, each.effect):+.1%}" for each in outlying)
         yield (
             f"{where}: starts that lie far out, {rounds}; all others between {min(usual):+.1%} and {max(usual):+.1%}. "
             "They are in the interval: a start that is slow is a start"
@@ -93,12 +92,6 @@ def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[str]:
             yield f"{where}: not steady: throughput {moved}; {each.steadiness.reason}"
         if each.driver.bottleneck:
             yield f"{where}: the driver was the bottleneck: {each.driver.bottleneck}; what the server can do is more"
-        arrived = (each.rate or 0.0) * each.windows * each.length_ns / 1e9
-        if each.unserved > UNSERVED_BOUND * arrived:
-            yield (
-                f"{where}: {each.unserved} arrivals, {each.unserved / arrived:.1%}, were not served when their window ended: the "
-                "rate is more than the arm can do, and its response times grow with the window"
-            )
 
 
 def _moves(each: WindowsResult) -> Iterator[str]:
@@ -113,6 +106,15 @@ def _moves(each: WindowsResult) -> Iterator[str]:
 def _size(effect: EffectResult) -> str:
     low, high = sorted(abs(bound) for bound in (effect.low, effect.high))
     return f"{abs(effect.estimate):.0%} ({low:.0%} … {high:.0%})"
+
+
+def _metric(metric: str) -> str:
+    return "throughput" if metric == TIME_PER_TRANSACTION else metric.replace("_", " ")
+
+
+def _change(metric: str, overhead: float) -> float:
+    """Of the quantity that is named: of throughput, how much more or less is done in the same time."""
+    return -overhead / (1 + overhead) if metric == TIME_PER_TRANSACTION else overhead
 
 
 def _plain(levels: Levels) -> str:
@@ -134,7 +136,9 @@ def not_inside(measured: Measured) -> list[str]:
     """The levels of the hierarchy with fewer than five independent draws (DESIGN §5)."""
     run = measured.run
     found = []
-    rounds = len({visit.round for visit in measured.visits})
+    of_arms = [len({visit.round for visit in measured.visits if visit.arm == arm}) for arm in measured.arms]
+    # Of the arm that has the fewest; one that has none has no interval either.
+    rounds = min((number for number in of_arms if number), default=0)
     if rounds < FEWEST_DRAWS:
         found.append(f"server starts and copies of the dataset: {rounds} drawn, fewer than {FEWEST_DRAWS}")
     for arm in measured.arms:

@@ -204,6 +204,8 @@ def equal_answers(evidence: Evidence) -> Finding | None:
         if bad := sum(timing.outcome == "wrong_answer" for timing in visit.executions):
             wrong[visit.query] += bad
             rounds.add(visit.round)
+    if not executions:
+        return Finding(evidence.arm, Gate("equal_answers", None, "nothing was executed"))
     if not wrong:
         gate = Gate("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
         return Finding(evidence.arm, gate)

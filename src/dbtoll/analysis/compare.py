@@ -23,6 +23,8 @@ GEOMEAN_SAME_PLANS = "geomean_same_plans"
 ANOTHER_PLAN = "another plan"
 """Why such a query is left out."""
 RATIO_OF_TOTALS = "ratio_of_totals"
+QUERY = "query:"
+"""Begins the estimands of single queries."""
 
 Location = Callable[[Floats, int], Floats]
 """Location of an array along one axis."""
@@ -102,6 +104,11 @@ class Effect:
     by_round: tuple[tuple[int, float], ...] = ()
     dependence: float | None = None
 
+    @property
+    def query(self) -> str | None:
+        """The query that it is about; None of an aggregate."""
+        return self.estimand.removeprefix(QUERY) if self.estimand.startswith(QUERY) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -160,9 +167,9 @@ def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> 
     return replace(blank, rounds=len(common), shown=found.shown, decisive=found)
 
 
-def missing(effect: Effect) -> tuple[str, ...]:
+def missing(left_out: Sequence[str]) -> tuple[str, ...]:
     """What an aggregate had to do without, other than what its estimand is to do without."""
-    return tuple(why for why in effect.left_out if not why.endswith(ANOTHER_PLAN))
+    return tuple(why for why in left_out if not why.endswith(ANOTHER_PLAN))
 
 
 def guarded(verdict: Verdict, lacking: Sequence[str]) -> Verdict:
@@ -238,7 +245,7 @@ def reach(effects: Sequence[Effect]) -> float:
 def _judged(effect: Effect, alarm: float, precision: Precision) -> Effect:
     shown = effect.shown.widened(alarm) if effect.shown else None
     decisive = effect.decisive.widened(alarm) if effect.decisive else None
-    said = guarded(stats.verdict(decisive, effect.rounds, precision), missing(effect))
+    said = guarded(stats.verdict(decisive, effect.rounds, precision), missing(effect.left_out))
     return replace(effect, shown=shown, decisive=decisive, verdict=said, widened_by=alarm if shown else 0.0)
 
 
@@ -317,8 +324,8 @@ def _same_plans(
     left_out = tuple(f"{query}: {ANOTHER_PLAN}" for query in measured.times.queries if query in changed)
     left_out += few.left_out
     blank = replace(blank, estimand=GEOMEAN_SAME_PLANS, left_out=left_out)
-    if few.hindered:
-        return replace(blank, reason=few.hindered if few.kept.any() else "no query has a value and the same plan")
+    if hindered := few.hindered or (few_first.hindered if few_first else None):
+        return replace(blank, reason=hindered if few.kept.any() else "no query has a value and the same plan")
     told = _with_figures(few_first)
     first_values = told.aggregate_effects if told else None
     found = effect(
@@ -345,12 +352,12 @@ def _query_effects(
     for index, query in enumerate(measured.times.queries):
         reason = measured.reasons[index] or (touched.failing[index] if touched else None)
         if reason:
-            found.append(replace(blank, estimand=f"query:{query}", reason=reason))
+            found.append(replace(blank, estimand=QUERY + query, reason=reason))
         else:
             values, bound = measured.query_effects(index), measured.bounds[index]
             first_values = touched.query_effects(index) if touched and not touched.bounds[index] else None
             rounds = measured.numbers[measured.finite[:, index]]
-            found.append(effect(f"query:{query}", rounds, values, measured.ratios[:, :, index], first_values, bound))
+            found.append(effect(QUERY + query, rounds, values, measured.ratios[:, :, index], first_values, bound))
     shown = [item.shown for item in found if item.shown]
     low, high = math.log1p(-precision.margin) + alarm, math.log1p(precision.margin) - alarm
     alphas = stats.family_alphas(shown, 1 - precision.confidence, low, high)
@@ -394,7 +401,7 @@ class _Measured:
         self.bounds = [self._censored(index, pair.index) for index in every]
         failed = self._told(self.failing)
         nowhere = not self.here.any() and not failed
-        self.absent = f"{times.arms[pair.index]} has no round that counts" if nowhere else None
+        self.absent = f"no visit of {times.arms[pair.index]} counts" if nowhere else None
         self.reasons = [self.absent or self.failing[index] or self._missing(index) for index in every]
         self.kept = np.logical_and([reason is None for reason in self.reasons], self.asked)
         self.left_out = tuple(self._told(self.reasons))

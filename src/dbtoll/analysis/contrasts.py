@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from dbtoll.analysis import stats
 from dbtoll.analysis.compare import GEOMEAN, Effect, contrast, guarded, pairs, reach
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import main_metric
+from dbtoll.analysis.samples import main_metric, nothing
 from dbtoll.analysis.shape import Bounds, Comparison, Contrast, Levels
-from dbtoll.model import Verdict
 
 
 def find_all(measured: Measured, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:
@@ -28,10 +27,10 @@ def find_all(measured: Measured, comparisons: Sequence[Comparison]) -> Iterator[
             level = levels.get(factor)
             if level is None or level == against:
                 continue
-            high = measured.times(levels, metric, False)
-            low = measured.times({**levels, factor: against}, metric, False)
-            if high is None or low is None:
-                continue
+            empty = nothing(measured.run.plan.queries, measured.arms)
+            high, low = (
+                measured.times(chosen, metric, False) or empty for chosen in (levels, {**levels, factor: against})
+            )
             beside = [c for c in of_main if c.levels in (levels, {**levels, factor: against})]
             others = {name: value for name, value in levels.items() if name != factor}
             found = [
@@ -62,14 +61,16 @@ def _contrast(
     """
     precision = measured.run.plan.experiment.precision
     widened_by = max(between, sum(math.log1p(c.widened_by) for c in beside))
-    shown, found = (Bounds.of(each.widened(widened_by) if each else None) for each in (effect.shown, effect.decisive))
-    decisive = effect.decisive.widened(widened_by) if effect.decisive else None
-    invalid = measured.invalid(effect.arm) or measured.invalid(effect.baseline)
-    failures = measured.failures.get(effect.arm, ())
-    verdict = guarded(stats.verdict(decisive, effect.rounds, precision), [*effect.left_out, *failures])
+    bars = measured.bars(effect.arm)
+    shown, decisive = (each.widened(widened_by) if each else None for each in (effect.shown, effect.decisive))
+    verdict = bars.allow(guarded(stats.verdict(decisive, effect.rounds, precision), effect.left_out))
     why = (
-        effect.reason or invalid or stats.too_few(effect.rounds, precision) or "; ".join([*failures, *effect.left_out])
+        effect.reason
+        or bars.all_of_them
+        or stats.too_few(effect.rounds, precision)
+        or "; ".join([*bars.good_news, *effect.left_out])
     )
+    told, found = Bounds.of(shown), Bounds.of(None if bars.all_of_them else decisive)
     return Contrast(
         arm=effect.arm,
         baseline=effect.baseline,
@@ -78,11 +79,11 @@ def _contrast(
         level=asked.level,
         against=asked.against,
         levels=asked.others,
-        estimate=shown.estimate,
-        low=shown.low,
-        high=shown.high,
+        estimate=told.estimate,
+        low=told.low,
+        high=told.high,
         p=effect.shown.p if effect.shown else None,
-        verdict=Verdict.CANNOT_TELL if invalid else verdict,
+        verdict=verdict,
         rounds=effect.rounds,
         reason=why or None,
         left_out=effect.left_out,

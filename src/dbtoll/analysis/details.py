@@ -58,7 +58,7 @@ def _outcome(
 ) -> tuple[Outcome, str | None]:
     if invalid := measured.invalid(arm):
         return Outcome.INVALID, invalid
-    failures = measured.failures.get(arm)
+    failures = measured.failures(arm)
     if counted:
         return (Outcome.FAILED, "; ".join(failures)) if failures else (Outcome.OK, None)
     for gate in gates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbtoll.analysis.compare import GEOMEAN
+from dbtoll.analysis.compare import GEOMEAN, missing
 from dbtoll.analysis.shape import ArmResult, Comparison, Result
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome
 
@@ -14,15 +14,17 @@ def judge(result: Result, limit: float) -> tuple[int, str]:
     """By the decisive intervals over all statements, at all levels: exceeded where a lower bound lies above ``limit`` (a
     fraction), within where all upper bounds lie below.
 
-    Nothing is decided by fewer rounds than a verdict needs; an arm of which anything failed is never within.
+    Nothing is decided by fewer rounds than a verdict needs, nor where the baseline did not work; an arm of which anything failed,
+    or of which a statement is left out, is never within.
     """
     arms = {arm.name: arm for arm in result.arms}
     rows = [c for c in result.comparisons if c.estimand == GEOMEAN and c.metric == result.main_metric and not c.is_aa]
     over, unclear = [], {}
     for c in rows:
-        if _decided(c, arms[c.arm], result) and c.low_decisive is not None and c.low_decisive > limit:
+        decided = _decided(c, arms[c.arm], result)
+        if decided and c.low_decisive is not None and c.low_decisive > limit:
             over.append(c.arm)
-        elif c.high_decisive is None or c.high_decisive > limit or not _decided(c, arms[c.arm], result):
+        elif not decided or c.high_decisive is None or c.high_decisive > limit or missing(c.left_out):
             unclear[c.arm] = c.reason or _interval(c)
     unclear |= {arm.name: arm.reason for arm in result.arms if arm.outcome != Outcome.OK}
     names = sorted(set(over))

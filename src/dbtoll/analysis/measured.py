@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from dbtoll.analysis import checks
+from dbtoll.analysis.compare import guarded
 from dbtoll.analysis.samples import (
     METRICS,
     Metric,
@@ -19,17 +21,32 @@ from dbtoll.analysis.samples import (
     timed_out,
 )
 from dbtoll.analysis.shape import Levels
-from dbtoll.model import ended_well
+from dbtoll.model import Verdict, ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
 
-RIGHT = frozenset({"equal_answers", "consistent"})
+CONSISTENT = "consistent"
+RIGHT = frozenset({"equal_answers", CONSISTENT})
 """Gates without which no figure of an arm means anything, in whichever round they failed."""
 
 
 FAILED_BOUND = 0.01
-"""Share of an arm's transactions that may fail, be lost or of unknown end for it to count as working: TPC-C has 1 % of its new
-orders rolled back by design (clause 2.4.1.4), which are not among them, so as many again would be another workload."""
+"""Share of an arm's transactions that may fail, be lost, of unknown end or (open loop) unserved for it to count as working: TPC-C
+has 1 % of its new orders rolled back by design (clause 2.4.1.4), which are not among them, so as many again would be another
+workload; and what arrives in the last moments of a window is unserved in any open loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What bars verdicts. ``all_of_them``: why nothing is decided, whatever the interval; ``good_news``: what speaks against saying
+    that nothing is lost, or something gained."""
+
+    all_of_them: str | None
+    good_news: tuple[str, ...]
+
+    def allow(self, verdict: Verdict) -> Verdict:
+        """``verdict``, unless it is barred."""
+        return Verdict.CANNOT_TELL if self.all_of_them else guarded(verdict, self.good_news)
 
 
 class Measured:
@@ -39,7 +56,8 @@ class Measured:
         self.run = run
         experiment = run.plan.experiment
         self.arms = tuple(arm.name for arm in experiment.arms if arm.clock == "time")
-        self.counter = next((arm.name for arm in experiment.arms if arm.clock == "instructions"), None)
+        self.counting = frozenset(arm.name for arm in experiment.arms if arm.clock == "instructions")
+        """Arms whose clock counts instructions."""
         self.copies = tuple(arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline)
         every = list(run.records(Visit))
         self.findings = checks.find_all(run, every)
@@ -55,8 +73,10 @@ class Measured:
             and visit.counts is None  # the times of counting passes mean nothing
         ]
         self.visits = [visit for visit in valid if visit.arm in self.arms]
-        self.instructions = [visit for visit in valid if visit.arm == self.counter]
-        """Visits of the arm whose clock counts them."""
+        self.instructions = [visit for visit in valid if visit.arm in self.counting]
+        """Visits of those arms."""
+        self.void_rounds = frozenset(void_rounds)
+        """Arm and number of each round that does not count for it."""
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
@@ -82,14 +102,21 @@ class Measured:
                 changed[f.arm].add(f.query)
         return {arm: frozenset(queries) for arm, queries in changed.items()}
 
-    @property
+    @cached_property
     def levels(self) -> list[Levels]:
-        """The combinations of levels that were measured, in the order of the plan."""
-        return [dict(key) for key in self._by_levels]
+        """The combinations of levels, in the order of the plan: those that were asked for, also where no visit at them counts, and
+        those of passes beside (probes). None where nothing at all counts."""
+        planned = [levels_key(levels) for levels in self.run.plan.experiment.combinations] if self.visits else []
+        return [dict(key) for key in dict.fromkeys([*planned, *self._by_levels])]
 
     def of(self, levels: Levels) -> list[Visit]:
         """The visits at one combination of levels."""
-        return self._by_levels[levels_key(levels)]
+        return self._by_levels.get(levels_key(levels), [])
+
+    def references(self, arm: str) -> list[str]:
+        """What an arm is set against: all copies of the baseline; a copy against the original alone."""
+        baseline = self.run.plan.experiment.baseline
+        return [baseline, *(() if arm in self.copies else self.copies)]
 
     def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> Times | None:
         """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first touches."""
@@ -108,30 +135,56 @@ class Measured:
                 found[arm] = (f"{len(bad)} of {len({start.round for start in its})} starts failed: {bad[max(bad)]}",)
         return found
 
-    @cached_property
-    def failures(self) -> dict[str, tuple[str, ...]]:
-        """Arm -> what of it did not work in the rounds that are complete: starts, statements, transactions; a sentence each.
+    def failures(self, arm: str, query: str | None = None) -> tuple[str, ...]:
+        """What of an arm did not work in the rounds that are complete: starts, statements, transactions; a sentence each.
 
-        An arm with any of these has no verdict of "no difference" and none of "gains" (METHOD, "What does not work").
+        ``query``: of statements this one alone.
         """
-        visits: dict[str, list[Visit]] = defaultdict(list)
-        for visit in self.visits:
-            visits[visit.arm].append(visit)
+        visits = self._visits_of[arm]
+        return (
+            *self.failed_starts.get(arm, ()),
+            *_failed_statements([visit for visit in visits if query in (None, visit.query)]),
+            *_failed_transactions(visits),
+        )
+
+    @cached_property
+    def failing_queries(self) -> dict[str, frozenset[str]]:
+        """Arm -> queries of which some visit failed or was ended by the timeout: the others are no sample of what it takes."""
         return {
-            arm: (
-                *self.failed_starts.get(arm, ()),
-                *_failed_statements(visits[arm]),
-                *_failed_transactions(visits[arm]),
+            arm: frozenset(
+                visit.query for visit in visits if visit.window is None and (failed(visit) or timed_out(visit))
             )
-            for arm in self.arms
+            for arm, visits in self._visits_of.items()
         }
 
-    def invalid(self, arm: str) -> str | None:
-        """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong."""
+    @cached_property
+    def _visits_of(self) -> Mapping[str, list[Visit]]:
+        found: dict[str, list[Visit]] = defaultdict(list)
+        for visit in (*self.visits, *self.instructions):
+            found[visit.arm].append(visit)
+        return found
+
+    def invalid(self, arm: str, query: str | None = None) -> str | None:
+        """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong, which
+        bars those of single queries (``query``) too."""
         for finding in self.findings:
-            if finding.arm == arm and finding.gate.name in RIGHT and finding.gate.passed is False:
-                return f"{arm}: {finding.gate.finding}"
+            gate = finding.gate
+            if finding.arm == arm and gate.passed is False and gate.name in (RIGHT if query is None else {CONSISTENT}):
+                return gate.finding
         return None
+
+    def bars(self, arm: str, query: str | None = None) -> Bars:
+        """What bars verdicts about an arm over all queries, or about one: in the arm itself, or in what it is set against."""
+        references = self.references(arm)
+        reasons = [self.invalid(arm, query)]
+        for each in references:
+            reasons += [f"{each}: {why}" for why in (self.invalid(each, query), *self._unsound(each, query)) if why]
+        return Bars(next((why for why in reasons if why), None), self.failures(arm, query))
+
+    def _unsound(self, reference: str, query: str | None) -> Sequence[str]:
+        """A copy that did not start in a round leaves that round to the original, which is the same thing."""
+        starts = self.failed_starts.get(reference, ()) if reference in self.copies else ()
+        return [why for why in self.failures(reference, query) if why not in starts]
 
 
 def _failed_statements(visits: Sequence[Visit]) -> Iterator[str]:
@@ -152,6 +205,10 @@ def _failed_transactions(visits: Sequence[Visit]) -> Iterator[str]:
         yield f"{len(idle)} of {len(windows)} windows failed: {why}"
     kinds = [kind for _, window in windows for kind in window["transactions"].values()]
     lost = sum(sum(kind["failed"].values()) + kind["lost"] + kind["unknown"] for kind in kinds)
-    ended = lost + sum(ended_well(window) for _, window in windows)
-    if lost > FAILED_BOUND * ended:
-        yield f"{lost} of {ended} transactions failed"
+    unserved = sum(window["unserved"] for _, window in windows)
+    wanted = lost + unserved + sum(ended_well(window) for _, window in windows)
+    if lost > FAILED_BOUND * wanted:
+        yield f"{lost} of {wanted} transactions failed"
+    if unserved > FAILED_BOUND * wanted:
+        # They are among the response times with what they had waited by then: what is known is only how long it took at least.
+        yield f"{unserved} of {wanted} arrivals were not served when their window ended: the rate is more than it can do"

@@ -28,33 +28,46 @@ from dbtoll.store.reader import Run
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Of one arm at one combination of levels: the overhead of each query, and of their geometric mean. ``rounds``: of the profile
-    or of the probes, the fewer; on fewer than ``rounds_to_decide`` nothing is decided."""
+    or of the probes, the fewer; on fewer than ``rounds_to_decide`` nothing is decided.
+
+    ``left_out``: queries of the profile of which nothing is foretold, for they failed or were not counted. ``unprobed``: items that
+    are foretold to cost what they do in the baseline, for the arm's probes do not tell; then there are no bounds. An arm of which
+    not even that is known how fast it computes has no queries.
+    """
 
     arm: str
     levels: Levels
     rounds: int
     rounds_to_decide: int
-    geomean: Forecast
+    geomean: Forecast | None
     queries: dict[str, Forecast]
+    left_out: tuple[str, ...]
+    unprobed: tuple[str, ...]
 
 
 def find_all(profile: Run, probes: Run, arms: Sequence[str]) -> list[Prediction]:
-    """For each arm that was probed; all of them if ``arms`` is empty. UsageError where the runs do not hold what is needed."""
+    """For each of ``arms``; for all that were probed if it is empty. UsageError where the runs do not hold what is needed."""
     measured, probed = Measured(profile), Measured(probes)
     book = Book(measured, probed)
     chosen = arms or [arm for arm in probed.arms if arm not in (book.baseline, *probed.copies)]
     rounds = min(len(profile.counted), len(probes.counted))
     enough = max(stats.rounds_to_decide(run.plan.experiment.precision) for run in (profile, probes))
-    found = [
-        Prediction(arm, levels, rounds, enough, _geomean(queries), queries)
-        for levels in measured.levels
-        for arm in chosen
-        if (queries := book.predicted(arm, levels))
-    ]
-    if not found:
+    mend = "a profile is a run with --explain; probes are a run of `dbtoll probe`"
+    if bars := measured.invalid(book.baseline) or probed.invalid(book.baseline):
+        raise UsageError(f"what {book.baseline} did cannot be built upon: {bars}", mend)
+    found: list[Prediction] = []
+    for levels in profile.plan.experiment.combinations:
+        for arm in chosen:
+            queries, unprobed = book.predicted(arm, levels)
+            left_out = tuple(query for query in profile.plan.queries if query not in queries)
+            geomean = _geomean(queries) if queries else None
+            found.append(Prediction(arm, levels, rounds, enough, geomean, queries, left_out, tuple(unprobed)))
+    if not any(each.queries for each in found):
+        failed = "; ".join(f"{arm}: {why}" for arm in (book.baseline, *chosen) for why in probed.failures(arm))
         raise UsageError(
-            f"{profile.folder} has no query that was timed and counted in {book.baseline}",
-            "a profile is a run with --explain; probes are a run of `dbtoll probe`",
+            f"{profile.folder} has no query that was timed and counted in {book.baseline}, or {probes.folder} does not tell how "
+            f"fast {' and '.join(chosen) or 'any arm'} computes{f' ({failed})' if failed else ''}",
+            mend,
         )
     return found
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from dbtoll.analysis import caveats, contrasts, details, stats, windows
 from dbtoll.analysis.booking import Book
-from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, guarded, missing
+from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
 from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric
+from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric, nothing
 from dbtoll.analysis.shape import (
     ArmResult,
     Bounds,
@@ -33,7 +33,7 @@ from dbtoll.analysis.shape import (
     json_schema,
     to_json,
 )
-from dbtoll.model import TIME_PER_TRANSACTION, Verdict
+from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
@@ -87,10 +87,13 @@ def analyze_run(run: Run) -> Result:
 
 
 def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Comparison]:
+    experiment = measured.run.plan.experiment
     steady = measured.times(levels, metric, False)
     if steady is None:
-        return []
-    experiment = measured.run.plan.experiment
+        if metric != main_metric(measured.visits, experiment) or levels not in experiment.combinations:
+            return []
+        # Asked for, and nothing at this level counts: said of every arm, for what is not there cannot be seen to be missing.
+        steady = nothing(measured.run.plan.queries, measured.arms)
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
         steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
@@ -98,21 +101,20 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
     )  # fmt: skip
     # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what
     # their events cost is one too.
-    nothing = {RATIO_OF_TOTALS} if metric in QUANTILES or metric == "event_time" else set()
+    no_quantities = {RATIO_OF_TOTALS} if metric in QUANTILES or metric == "event_time" else set()
     if metric == "event_time" and main_metric(measured.visits, experiment) != metric:
-        nothing |= {GEOMEAN, GEOMEAN_SAME_PLANS}
-    return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in nothing]
+        no_quantities |= {GEOMEAN, GEOMEAN_SAME_PLANS}
+    return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in no_quantities]
 
 
 def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
-    shown, decisive = Bounds.of(effect.shown), Bounds.of(effect.decisive)
-    aggregate = not effect.estimand.startswith("query:")
-    invalid = (measured.invalid(effect.arm) or measured.invalid(effect.baseline)) if aggregate else None
-    failures = (measured.failures if aggregate else measured.failed_starts).get(effect.arm, ())
-    verdict = Verdict.CANNOT_TELL if invalid else guarded(effect.verdict, failures)
+    bars = measured.bars(effect.arm, effect.query)
+    shown, decisive = Bounds.of(effect.shown), Bounds.of(None if bars.all_of_them else effect.decisive)
+    verdict = bars.allow(effect.verdict)
     few = stats.too_few(effect.rounds, measured.run.plan.experiment.precision)
-    reasons = [effect.reason or invalid or few, *([] if verdict == effect.verdict or invalid else failures)]
-    reasons += [f"without {'; '.join(lacking)}"] if effect.shown and (lacking := missing(effect)) else []
+    barred = () if verdict == effect.verdict or bars.all_of_them else bars.good_news
+    reasons = [effect.reason or bars.all_of_them or few, *barred]
+    reasons += [f"without {'; '.join(lacking)}"] if effect.shown and (lacking := missing(effect.left_out)) else []
     return Comparison(
         arm=effect.arm,
         baseline=effect.baseline,

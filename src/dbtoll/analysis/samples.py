@@ -251,6 +251,12 @@ def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str]
     return Times(tuple(rounds), tuple(queries), tuple(arms), ns, did_fail, cut_ns)
 
 
+def nothing(queries: Sequence[str], arms: Sequence[str]) -> Times:
+    """The arrays of no visit."""
+    shape = (len(queries), len(arms))
+    return Times((), tuple(queries), tuple(arms), np.empty((0, 0, *shape)), np.zeros(shape))
+
+
 def levels_key(levels: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """Levels in a form that can be a key."""
     return tuple(levels.items())

@@ -52,7 +52,7 @@ def decide(
     known = [count for count in needed if count is not None]
     all_needed = max(known) if known and len(known) == len(needed) else None
     met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
-    if met and min(len(values) for values in effects) >= precision.rounds_min:
+    if met and min(len(values) for values in effects) >= stats.rounds_to_decide(precision):
         return Decision(TARGET_REACHED, all_needed)
     if rounds >= precision.rounds_max:
         return Decision(ROUNDS_MAX, all_needed)
@@ -81,7 +81,7 @@ def rounds_needed(values: Floats, precision: Precision) -> int | None:
         return None
     variance = float(np.var(values, ddof=1))
     target = math.log1p(precision.target)
-    candidates = range(max(precision.rounds_min, 2), _MOST_ROUNDS)
+    candidates = range(stats.rounds_to_decide(precision), _MOST_ROUNDS)
     index = bisect.bisect_left(candidates, True, key=lambda rounds: _half_width(rounds, variance, precision) <= target)
     return candidates[index] if index < len(candidates) else None
 

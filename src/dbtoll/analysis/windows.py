@@ -112,7 +112,7 @@ def _rate(measured: Measured, visits: Sequence[Visit]) -> Rate | None:
     if any(math.isnan(time) for times in by_round.values() for time in times):
         return None  # a window in which nothing was committed has no time per transaction
     found = stats.interval(logs, 1 - precision.confidence, precision.rounds_min)
-    bounds = (found.high, found.low) if found else (None, None)
+    bounds = (found.shown.high, found.shown.low) if found else (None, None)
     low, high = (None if bound is None else SECOND_NS * math.exp(-bound) for bound in bounds)
     return Rate(SECOND_NS * math.exp(-float(logs.mean())), low, high)
 

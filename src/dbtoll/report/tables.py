@@ -244,9 +244,10 @@ def markdown_arms(result: Result) -> str:
 
 def markdown_throughput(result: Result) -> str:
     """Every arm and combination of levels: throughput and its difference, what the driver took, whether it was steady."""
+    not_ok = words.arms_not_ok(result)
     rows = [
         [
-            each.arm,
+            f"{each.arm} ({not_ok[each.arm]})" if each.arm in not_ok else each.arm,
             group.title or words.NOTHING,
             f"{each.throughput} {group.unit}",
             each.difference,
@@ -282,8 +283,10 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
             }
             published.setdefault(words.proper(workload), {}).update(printed)
             own = ", ".join(part for part in (words.proper(engine), group.title, f"run {result.run}") if part)
+            not_ok = words.arms_not_ok(result)
             cells = {
                 head: words.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
+                + (f" ({not_ok[line.arm]})" if line.arm in not_ok else "")
                 for head, line in lines.items()
                 if (found := line.overhead)
             }

@@ -562,6 +562,9 @@ def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
     return Phrase(f"{NOISE_LEAD} {found.value}", rest)
 
 
+_BEYOND_CHANCE = "two identical copies differ by more than chance here, which more rounds need not mend"
+"""Why nothing can be told where A/A's difference was added."""
+
 _NO_REASON = "the run does not say why"
 
 _NOT_OK = {
@@ -569,6 +572,11 @@ _NOT_OK = {
     Outcome.FAILED: "failed",
     Outcome.INVALID: "void, a check failed",
 }
+
+
+def arms_not_ok(result: Result) -> dict[str, str]:
+    """Arm -> ``failed``, for tables in which its figures stand without a verdict."""
+    return {arm.name: _NOT_OK[arm.outcome] for arm in result.arms if arm.outcome != Outcome.OK}
 
 
 def outcome_phrase(outcome: str, reason: str | None) -> Phrase:
@@ -600,11 +608,10 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         same = (c for c in result.comparisons if (c.levels, c.metric) == (comparison.levels, comparison.metric))
         widened = max((c.widened_by for c in same), default=0.0)
         return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
+    reason = comparison.reason or (_BEYOND_CHANCE if comparison.widened_by else None)
     if arm.outcome == Outcome.FAILED and comparison.verdict == Verdict.CANNOT_TELL:
-        comparison = replace(comparison, reason="this is what worked, alone")
-    phrase = verdict_phrase(
-        comparison.verdict, effect(comparison), result.margin, comparison.reason, decisive(comparison)
-    )
+        reason = "this is what worked, alone"
+    phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, reason, decisive(comparison))
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
     return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
@@ -700,9 +707,10 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     level, against = (_LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
     found = Effect(result.main_metric, each.estimate, each.low, each.high)
     rests_on = Effect(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
+    reason = each.reason or (_BEYOND_CHANCE if each.widened_by else None)
     return (
         f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
-        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, each.reason, rests_on)}"
+        f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, reason, rests_on)}"
     )
 
 

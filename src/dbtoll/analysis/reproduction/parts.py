@@ -80,6 +80,12 @@ class Part:
         """Why nothing rests on so many rounds; empty where they are enough."""
         return stats.too_few(rounds, self.run.plan.experiment.precision) or ""
 
+    @cached_property
+    def barred(self) -> str:
+        """Why no claim rests on this part: something of the arm, or of what it is set against, did not work; empty if it did."""
+        bars = self.book.measured.bars(self.arm)
+        return bars.all_of_them or "; ".join(bars.good_news)
+
     def levels(self, connection: str) -> Levels | None:
         return next((each for each in self.book.measured.levels if each.get("connection") == connection), None)
 
@@ -159,10 +165,11 @@ class Part:
         base, own = np.array(list(self.calls_by_round(query).values())).reshape(-1, 2).T
         return (float(base.mean()), float(own.mean())) if len(base) else None
 
-    def fault_rate(self, query: str) -> float | None:
-        """Page faults of the arm in a second of its run time."""
-        faults, seconds = of(self.counted(self.arm, OWN, query), "faults"), self.median_s(self.arm, OWN, query)
-        return None if faults is None or not seconds else faults / seconds
+    def fault_rate(self, query: str) -> tuple[float | None, int]:
+        """Page faults of the arm in a second of its run time, and of how many rounds."""
+        rounds = [each for each in self.by_round(self.arm, OWN, query).values() if each.faults is not None]
+        faults, seconds = _mean([each.faults for each in rounds]), self.median_s(self.arm, OWN, query)
+        return (None if faults is None or not seconds else faults / seconds), len(rounds)
 
 
 def of(counted: Counted | None, name: str) -> float | None:

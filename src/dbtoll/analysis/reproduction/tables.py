@@ -127,7 +127,7 @@ def _page_faults(part: Part) -> Reproduced:
         base, own = (part.counted(arm, OWN, query) for arm in (part.baseline, part.arm))
         effect = part.comparison(OWN, f"query:{query}")
         slowdown = effect.estimate * 100 if effect and effect.estimate is not None else None
-        ours = [of(base, "faults"), of(own, "faults"), part.fault_rate(query), slowdown]
+        ours = [of(base, "faults"), of(own, "faults"), part.fault_rate(query)[0], slowdown]
         rows.append((query, *_printed(printed.get(query), *names), *ours))
     return Reproduced("Table 3", "page faults, warm, a connection per query", columns, tuple(rows))
 

@@ -138,7 +138,7 @@ def _over_rounds(
         return None
     precision = part.run.plan.experiment.precision
     found = stats.interval(known, (1 - precision.confidence) / of_many, precision.rounds_min)
-    why = part.too_few(len(known))
+    why = part.too_few(len(known)) or part.barred
     if found is None:
         return Figure(name, unit, scale(float(known.mean())), None, None, why=why)
     estimate, low, high = (scale(value) for value in (found.estimate, found.low, found.high))
@@ -149,7 +149,7 @@ def _compared(part: Part, name: str, found: Comparison | Contrast | None) -> Fig
     """With the interval that decides; of queries these hold together."""
     if found is None or found.estimate is None:
         return None
-    why = part.too_few(found.rounds) or found.reason or ""
+    why = part.too_few(found.rounds) or found.reason or part.barred
     return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, why=why)
 
 
@@ -157,7 +157,7 @@ def _effect(part: Part, name: str, found: compare.Effect | None) -> Figure | Non
     decisive = fractions(found.decisive) if found else None
     if found is None or decisive is None:
         return None
-    why = found.reason or part.too_few(found.rounds) or "; ".join(found.left_out)
+    why = found.reason or part.too_few(found.rounds) or "; ".join(found.left_out) or part.barred
     return Figure(name, "overhead", decisive.estimate, decisive.low, decisive.high, why=why)
 
 
@@ -346,17 +346,18 @@ def _system_calls_are_minor(parts: Parts) -> Judged:
 def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
     rule = "r over queries is above 0, by Fisher's interval"
     warm = parts.warm
+    rates_of = [(each, *warm.fault_rate(warm.name_of(each))) for each in warm.queries(OWN)]
     known = [
-        (rate, each.estimate, warm.too_few(each.rounds))
-        for each in warm.queries(OWN)
-        if (rate := warm.fault_rate(warm.name_of(each))) is not None and each.estimate is not None
+        (rate, each.estimate, warm.too_few(min(each.rounds, counted)))
+        for each, rate, counted in rates_of
+        if rate is not None and each.estimate is not None
     ]
-    if len(known) < stats.FEWEST_DRAWS:
-        return _unknown(rule, SIZE, NOT_COUNTED)
+    if len(known) < max(stats.FEWEST_DRAWS, len(warm.run.plan.queries)):
+        return _unknown(rule, SIZE, "not every query has a figure" if known else NOT_COUNTED)
     rates, slowdowns = np.array([each[:2] for each in known]).T
     found = distributions.pearsonr(rates, slowdowns)
     bounds = found.confidence_interval(warm.result.confidence)
-    why = next((each[2] for each in known if each[2]), "")
+    why = next((each[2] for each in known if each[2]), warm.barred)
     figure = Figure(
         f"over {len(known)} queries", "r", float(found.statistic), float(bounds.low), float(bounds.high), why=why
     )
