@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import os
@@ -63,6 +64,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be a
 RUNS = Path("runs")
 
 NO_PERMISSION = 77
+NO_OUTPUT = 74
+FORESEEN = {
+    errno.ENOSPC: "make room there, then do this again",
+    errno.EDQUOT: "make room there, then do this again",
+    errno.ENAMETOOLONG: "give a shorter name",
+}
+"""What may be wrong with a file of the user's, and what to do."""
 """EX_NOPERM of sysexits.h."""
 
 
@@ -431,6 +439,7 @@ def main() -> None:
     _somewhere_for_temporary_files()
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except DbtollError as error:
         _told(error.message, error.mend)
         sys.exit(error.exit_code)
@@ -449,13 +458,22 @@ def main() -> None:
         _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
         sys.exit(NO_PERMISSION)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FORESEEN:
+            _nothing_more_to_standard_output()
+            _told(f"{error.filename or 'what is printed'}: {error.strerror}", FORESEEN[error.errno])
+            sys.exit(NO_OUTPUT)
         if isinstance(error, BrokenPipeError) or _hung_up():  # nobody is there any more to whom anything could be said
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _nothing_more_to_standard_output()
             os.dup2(1, 2)
             sys.exit(141)
         _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {_kept(error)}")
         sys.exit(DbtollError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _nothing_more_to_standard_output() -> None:
+    """What could not be written is tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _kept(error: Exception) -> str:
@@ -476,8 +494,8 @@ def _hung_up() -> bool:
     try:
         os.write(1, b"")
         os.write(2, b"")
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in (errno.EIO, errno.EPIPE, errno.EBADF)
     return False
 
 

@@ -18,6 +18,7 @@ from dbtoll.errors import DbtollError, RunFolderError, Unavailable, UsageError
 from dbtoll.model import Arm, Experiment
 from dbtoll.plan import Plan
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
+from dbtoll.text import printable
 
 QUICK = "quick.toml"
 
@@ -387,13 +388,13 @@ def clean(runs_dir: Path, *, as_json: bool) -> int:
         print(json.dumps(asdict(cleaned)))
     else:
         for line in cleaned.removed:
-            print(f"removed {line}")
+            print(printable(f"removed {line}"))
         for line in cleaned.failed:
-            print(f"not removed {line}")
+            print(printable(f"not removed {line}"))
         for line in cleaned.alive:
-            print(f"left alone, it is going on: {line}")
+            print(printable(f"left alone, it is going on: {line}"))
         for line in cleaned.left:
-            print(f"left alone: {line}")
+            print(printable(f"left alone: {line}"))
         if not cleaned.removed and not cleaned.failed:
             print(f"nothing was left behind by runs with this cache, {default_root()}")
     return DbtollError.exit_code if cleaned.failed else 0
@@ -419,7 +420,7 @@ def clean_cache(*, older: float | None, keep: str | None, as_json: bool) -> int:
             ("not removed", shrunk.failed),
         ):
             for line in lines:
-                print(f"{words}: {line}")
+                print(printable(f"{words}: {line}"))
         print(f"the cache and Docker's imported images hold {shrunk.left_bytes / (1 << 30):.1f} GiB")
     return DbtollError.exit_code if shrunk.failed else 0
 

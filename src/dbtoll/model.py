@@ -15,6 +15,23 @@ Json = dict[str, Any]
 AGENT = "/dbtoll/agent"
 """Where every arm finds its agent; the image builder makes this an empty file."""
 
+FACTORS: dict[str, tuple[str, ...]] = {
+    "temperature": ("warm", "cold"),
+    "connection": ("one", "per_visit", "per_statement"),
+    "protocol": ("simple", "extended", "prepared"),
+}
+"""Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
+caches would undo it."""
+
+TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
+    "foreign_keys": ("no", "yes"),
+    "interaction": ("statement", "pipelined", "procedure"),
+    "isolation": ("read_committed", "repeatable_read", "serializable"),
+    "durability": ("device", "system", "server"),
+    "placement": ("inside", "outside"),
+}
+"""The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
+
 EXECUTING = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
 CACHED = "_cached"

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from dbtoll.errors import SpecError
 from dbtoll.model import Json
 
 NAMES = re.compile(
-    "passw|passphrase|secret|token|credential|conninfo|private|(archive|restore|cleanup|recovery_end)_command",
+    "passw|passphrase|secret|token|credential|conninfo|private|api.?key|access.?key|bind.?pw|sst.?auth|init.?connect"
+    "|(archive|restore|cleanup|recovery_end)_command|(^|[._-])(auth|dsn|jwt|pwd|salt)($|[._-])|_(key|url|uri)$",
     re.IGNORECASE,
 )
 """Of settings whose values may let somebody in, or are programs that know how to."""
+WITH_PASSWORD = re.compile("://[^/@\\s]*:[^/@\\s]*@|passw(or)?d\\s*=", re.IGNORECASE)
+"""In a value, whatever its name: an address with a user's password in it (RFC 3986, 3.2.1), a connection string."""
 
 HIDDEN = "(set; not shown)"
 
 
 def without_secrets(facts: Json) -> Json:
     """Facts as they may be kept and shown: where a name may be that of a secret, the name alone."""
-    found: Json = {}
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            found[name] = without_secrets(value)
-        else:
-            found[name] = HIDDEN if isinstance(value, str) and value and NAMES.search(name) else value
-    return found
+    return {name: HIDDEN if value and NAMES.search(name) else _shown(value) for name, value in facts.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return without_secrets(value)
+    if isinstance(value, list | tuple):
+        return [_shown(each) for each in value]
+    return HIDDEN if isinstance(value, str) and WITH_PASSWORD.search(value) else value
 
 
 def demand_none(settings: Iterable[str], mend: str) -> None:

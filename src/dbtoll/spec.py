@@ -19,8 +19,10 @@ from dbtoll.interfaces import Listening, Networked, Probing
 from dbtoll.model import (
     CACHED,
     EXECUTING,
+    FACTORS,
     HUGE_PAGES,
     PARAMETER_SETS,
+    TRANSACTION_FACTORS,
     Arm,
     Choice,
     Experiment,
@@ -30,23 +32,6 @@ from dbtoll.model import (
     Resources,
     Step,
 )
-
-FACTORS: dict[str, tuple[str, ...]] = {
-    "temperature": ("warm", "cold"),
-    "connection": ("one", "per_visit", "per_statement"),
-    "protocol": ("simple", "extended", "prepared"),
-}
-"""Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
-caches would undo it."""
-
-TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
-    "foreign_keys": ("no", "yes"),
-    "interaction": ("statement", "pipelined", "procedure"),
-    "isolation": ("read_committed", "repeatable_read", "serializable"),
-    "durability": ("device", "system", "server"),
-    "placement": ("inside", "outside"),
-}
-"""The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
 EXPLAINING = (
     "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek", "system_call_seek_cold",

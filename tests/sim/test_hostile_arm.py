@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dbtoll import commands
 from dbtoll.analysis import result as results
-from dbtoll.environments.fake import FakeMachine, FakeSession
-from dbtoll.model import VisitReply
+from dbtoll.environments.cgroups import own_cpus
+from dbtoll.environments.fake import FakeMachine, FakeSession, FakeTerminals
+from dbtoll.errors import EngineError
+from dbtoll.images import dataset
+from dbtoll.model import Json, VisitReply, WindowReply
+from dbtoll.runner import preparation
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
@@ -45,6 +52,26 @@ def no_row(machine: FakeMachine) -> Any:
     return {}
 
 
+def no_object(machine: FakeMachine) -> Any:
+    return json.loads("[]").get("batches")
+
+
+def too_deep(machine: FakeMachine) -> Any:
+    return json.loads("[" * 100_000 + "]" * 100_000)
+
+
+def no_such_line(machine: FakeMachine) -> Any:
+    return next(line for line in "Name: x".splitlines() if line.startswith("CapEff:"))
+
+
+def all_processors(machine: FakeMachine) -> Any:
+    class Machine:
+        def get(self, path: str) -> bytes:
+            return b"Cpus_allowed_list:\t0-9999999999\n"
+
+    return {"cpus": own_cpus(Machine())}  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("method", "says"),
     [
@@ -55,6 +82,11 @@ def no_row(machine: FakeMachine) -> Any:
         ("facts", lambda _: {"\ud800": 1}),
         ("facts", no_json),
         ("facts", no_row),
+        ("facts", no_object),
+        ("facts", too_deep),
+        ("facts", no_such_line),
+        ("facts", all_processors),
+        ("counters", no_object),
         ("counters", no_json),
         ("counters", lambda _: {"at_ns": 1, "processes": {"user_ns": nested(40)}, "machine": {}}),
         ("logs", no_json),
@@ -95,3 +127,111 @@ def test_a_visit_that_no_history_could_hold_fails_its_arm(tmp_path: Path, monkey
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
     assert "something ends before it begins" in (arms["hostile"].reason or "")
+
+
+def at_once(reply: VisitReply) -> VisitReply:
+    return replace(reply, executions=tuple(replace(each, end_ns=each.start_ns) for each in reply.executions))
+
+
+def quoting_all(reply: VisitReply) -> VisitReply:
+    wrong = [replace(each, outcome="wrong_answer", difference="x" * (30 << 20)) for each in reply.executions[:1]]
+    return replace(reply, executions=tuple(wrong))
+
+
+@pytest.mark.parametrize(("says", "outcome"), [(at_once, "failed"), (quoting_all, "invalid")])
+def test_what_no_table_could_hold_is_not_written(
+    says: Callable[[VisitReply], VisitReply], outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = FakeSession.visit
+
+    def answer(session: FakeSession, *asked: Any, **how: Any) -> VisitReply:
+        reply = honest(session, *asked, **how)
+        return says(reply) if is_hostile(session._machine) else reply
+
+    monkeypatch.setattr(FakeSession, "visit", answer)
+    folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
+    commands.report(folder, as_json=False)
+    arms = {arm.name: arm for arm in results.analyze(folder).arms}
+    assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", outcome)
+
+
+def transactions(seed: int) -> str:
+    text = specification("base", "good", "hostile").replace("[precision]", 'window = "1s"\nramp_up = "0s"\n[precision]')
+    return f"seed = {seed}\n" + text.replace('name = "tpch"\nqueries = ["Q1", "Q6"]', 'name = "tatp"')
+
+
+def of_all_kinds(counts: Json, **changes: Any) -> None:
+    for kind in counts["transactions"].values():
+        kind.update(changes)
+
+
+def renamed(counts: Json) -> None:
+    counts["transactions"] = {f"other_{name}": kind for name, kind in counts["transactions"].items()}
+
+
+@pytest.mark.parametrize("seed", [1, 2], ids=["it comes first", "it comes later"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        renamed,
+        lambda counts: counts.update(transactions={}),
+        lambda counts: counts.update(interval_ns=2**62, series=[1] * 5),
+        lambda counts: of_all_kinds(counts, committed=2**62),
+        lambda counts: of_all_kinds(counts, response_ns={"buckets": [[5, 2**62]] * 3}),
+        lambda counts: of_all_kinds(counts, failed={f"cause {number}": 1 for number in range(5000)}),
+    ],
+    ids=["other names", "no names", "long intervals", "many", "many in buckets", "many causes"],
+)
+def test_a_window_that_cannot_be_fails_its_arm_alone(
+    says: Callable[[Json], None], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = FakeTerminals.window
+
+    def answer(terminals: FakeTerminals, **asked: Any) -> WindowReply:
+        reply = honest(terminals, **asked)
+        if not is_hostile(terminals._machine):
+            return reply
+        counts = copy.deepcopy(dict(reply.counts))
+        says(counts)
+        return replace(reply, counts=counts)
+
+    monkeypatch.setattr(FakeTerminals, "window", answer)
+    text = transactions(seed)
+    folder = runs.begin(experiment(text), text, tmp_path, Analysing(2))
+    commands.report(folder, as_json=False)
+    arms = {arm.name: arm for arm in results.analyze(folder).arms}
+    assert len(read_run(folder).complete_rounds) == 2
+    assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
+
+
+@pytest.mark.parametrize("said", [b"", b"all of it"])
+def test_before_the_first_round_nonsense_is_one_error_too(
+    said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the server says that loads the data; here its `du`."""
+
+    def build(*asked: Any, **how: Any) -> Any:
+        return int(said.split()[0])
+
+    monkeypatch.setattr(dataset, "build", build)
+    prepared = preparation._dataset
+    with pytest.raises(EngineError, match="the server that loads the data: what it said cannot be read"):
+        prepared(*[_Anything()] * 6)  # type: ignore[arg-type, list-item]
+
+
+class _Anything:
+    """Whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *asked: Any, **how: Any) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def test_rows_of_unlike_width_are_no_answer() -> None:
+    with pytest.raises(ValueError, match="not all of one width"):
+        preparation._reference([["1.5", "2"], ["3.5"]])

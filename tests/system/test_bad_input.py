@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,15 +165,53 @@ def test_what_may_not_be_read_is_one_sentence(run_folder: Path) -> None:
         run_folder.parent.chmod(0o755)
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
+def test_a_file_where_run_folders_should_go_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    folder.mkdir()
-    shutil.rmtree(folder)
     folder.write_text("a file where the run folders should go")
     file = tmp_path / "spec.toml"
     file.write_text(SPEC)
     done = dbtoll("run", str(file), "--runs-dir", str(folder))
     assert done.returncode == 66
     assert "cannot be made" in done.stderr
+
+
+def test_what_cannot_be_printed_is_said(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    program = Path(sys.executable).parent / "dbtoll"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([program, "version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (74, "dbtoll: what is printed: No space left on device")
+
+
+@pytest.mark.parametrize("words", [("analyze",), ("report",), ("run", "--resume")])
+def test_a_name_that_no_file_can_have_is_one_error(words: tuple[str, ...]) -> None:
+    done = dbtoll(words[0], "x" * 300, *words[1:])
+    assert done.returncode not in (0, 70), done.stderr
+    assert "mend: " in done.stderr and "defect" not in done.stderr
+
+
+def test_a_history_that_is_a_pipe_does_not_hold_a_resumed_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "asked.json").write_text("{}")
+    os.mkfifo(tmp_path / "run" / "history.ndjson")
+    done = dbtoll("run", str(tmp_path / "run"), "--resume", timeout_s=60)
+    assert done.returncode == 66 and "it is no file" in done.stderr
+
+
+def test_the_name_of_a_run_folder_is_text(tmp_path: Path) -> None:
+    """Else its journal could not be told to anybody, and so never be cleaned."""
+    done = dbtoll(
+        "compare", "fake", "--engine", "null", "--runs-dir", os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+    )
+    assert done.returncode == 64 and "its name is no UTF-8" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_clean_tells_are_made_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBTOLL_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "runs" / "x\x1b]0;hello\x07"
+    folder.mkdir(parents=True)
+    (folder / "journal.ndjson").write_text('{"entry": 1, "kind": "directory", "path": "/x"}\n')
+    done = dbtoll("clean", "--runs-dir", str(tmp_path / "runs"))
+    assert "of an earlier dbtoll" in done.stdout and "\x1b" not in done.stdout + done.stderr

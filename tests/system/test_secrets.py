@@ -96,3 +96,26 @@ def test_what_is_hidden_is_told_by_its_name() -> None:
     facts = {"settings": {"work_mem": "8MB", "primary_conninfo": "x", "ssl_passphrase_command": ""}, "cpus": 2}
     shown = {"settings": {"work_mem": "8MB", "primary_conninfo": HIDDEN, "ssl_passphrase_command": ""}, "cpus": 2}
     assert without_secrets(facts) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "myapp.api_key", "anon.salt", "app.jwt", "pg_net.auth", "smtp.pwd", "app.db_url", "wsrep-sst-auth", "init-connect",
+        "azure.storage_key", "ldap_bindpw",
+    ],
+)  # fmt: skip
+def test_settings_of_extensions_may_be_secrets_too(name: str) -> None:
+    assert without_secrets({"settings": {name: "hunter2", "list": {name: ["hunter2"]}}}) == {
+        "settings": {name: HIDDEN, "list": {name: HIDDEN}}
+    }
+
+
+def test_a_password_in_an_address_is_not_shown_whatever_its_name() -> None:
+    facts = {"settings": {"app.target": "postgresql://u:hunter2@db/x"}, "seen": ["host=db password=hunter2", "host=db"]}
+    assert without_secrets(facts) == {"settings": {"app.target": HIDDEN}, "seen": [HIDDEN, "host=db"]}
+
+
+def test_what_every_server_has_is_shown() -> None:
+    shown = {"authentication_timeout": "1min", "ssl_key_file": "/k", "wal_sync_method": "fsync", "foreign_keys": "yes"}
+    assert without_secrets(shown) == shown

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.images import cache as cache_module
 from dbtoll.images.cache import Cache, default_root, key_of, let_go_on, remove_tree
 from dbtoll.model import Json
@@ -558,3 +558,27 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert default_root() == tmp_path / "xdg" / "dbtoll"
     monkeypatch.setenv("DBTOLL_CACHE", str(tmp_path / "own"))
     assert default_root() == tmp_path / "own"
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_cache_that_others_could_put_something_in_the_place_of_is_refused(tmp_path: Path, by_link: bool) -> None:
+    public = tmp_path / "public"
+    (public / "mine").mkdir(parents=True)
+    public.chmod(0o777)
+    if by_link:
+        (tmp_path / "link").symlink_to(public / "mine")
+    with pytest.raises(Unavailable, match="others may write to"):
+        Cache((tmp_path / "link" if by_link else public / "mine") / "cache")
+    public.chmod(0o1777)  # as /tmp is: nobody can rename what is another's
+    Cache(public / "mine" / "cache")
+
+
+def test_where_there_is_no_place_for_the_cache_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobodys_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("DBTOLL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nobodys_home)
+    with pytest.raises(UsageError, match="no place for the cache"):
+        default_root()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dbtoll import spec
@@ -45,3 +47,14 @@ def test_what_is_accepted_can_be_read_again(text: str) -> None:
         assert error.message.startswith("spec.toml:")
         return
     demand_plan(PlanFile(experiment=experiment, queries=("Q1",), blocks=1))
+
+
+@pytest.mark.parametrize("name", ["ROUND", "arm", "order", "", '=cmd|"/C calc"!A0'])
+def test_a_factor_is_one_that_specifications_know(name: str) -> None:
+    """It is a column of every table: another would be taken for one of the table's own, or for a formula."""
+    experiment = spec.parse(ARM, "spec.toml")
+    plan = PlanFile(
+        experiment=replace(experiment, factors={**experiment.factors, name: ("a", "b")}), queries=("Q1",), blocks=1
+    )
+    with pytest.raises(ValueError, match="the factors"):
+        demand_plan(plan)

@@ -164,6 +164,10 @@ def online_cpus(machine: AgentMachine) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"^cpu(\d+) ", stat, re.MULTILINE))
 
 
+CPUS_MAX = 1 << 16
+"""More than any kernel can have (CONFIG_NR_CPUS is at most 8192 on x86-64)."""
+
+
 def own_cpus(machine: AgentMachine) -> tuple[int, ...]:
     """The processors that the machine's agent may use, from the list format (``0-2,5``) in proc(5) ``status``."""
     status = machine.get("/proc/self/status").decode()
@@ -171,6 +175,8 @@ def own_cpus(machine: AgentMachine) -> tuple[int, ...]:
     cpus: list[int] = []
     for part in listed.split(","):
         first, _, last = part.partition("-")
+        if int(last or first) > CPUS_MAX:
+            raise ValueError(f"there is no processor {last or first}")
         cpus += range(int(first), int(last or first) + 1)
     return tuple(cpus)
 

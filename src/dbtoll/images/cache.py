@@ -93,10 +93,13 @@ anything."""
 
 def default_root(*, chosen: bool = True) -> Path:
     """``DBTOLL_CACHE`` (unless ``chosen`` is False), else ``dbtoll`` in the user's cache directory (XDG base directory
-    specification)."""
-    if chosen and (path := os.environ.get("DBTOLL_CACHE")):
-        return Path(path).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dbtoll"
+    specification). UsageError where neither can be told."""
+    try:
+        if chosen and (path := os.environ.get("DBTOLL_CACHE")):
+            return Path(path).absolute()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dbtoll"
+    except (RuntimeError, FileNotFoundError) as error:  # nobody's home; a working directory that was removed
+        raise UsageError(f"there is no place for the cache: {error}", "set DBTOLL_CACHE to an absolute path") from None
 
 
 def scratch() -> Path:
@@ -108,6 +111,20 @@ def key_of(kind: str, recipe: Json) -> str:
     """The address of a recipe: 32 hexadecimal digits of SHA-256 over its canonical JSON."""
     canonical = json.dumps([kind, recipe], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def _demand_that_nobody_swaps(place: Path) -> None:
+    """Unavailable if others may put something else in the place of a directory on the way to it (as sshd's StrictModes)."""
+    for parent in place.parents:
+        status = parent.stat()
+        others = status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
+        )
+        if status.st_uid not in (0, os.geteuid()) or (others and not status.st_mode & stat.S_ISVTX):
+            raise Unavailable(
+                f"others may write to {parent}, so they may put something else in the place of the cache {place}",
+                "set DBTOLL_CACHE to a directory below one that nobody else writes to, such as /var/cache/dbtoll",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +166,11 @@ class Cache:
         """Makes the directory, its owner's alone. Unavailable if it cannot be made, or is not."""
         self.root = (root or default_root()).absolute()
         try:
-            self.root.parent.mkdir(parents=True, exist_ok=True)
+            for parent in reversed(self.root.parents):
+                if not parent.exists():
+                    parent.mkdir(mode=0o755, exist_ok=True)  # whatever the caller's umask is
+            for way in (self.root, self.root.resolve()):
+                _demand_that_nobody_swaps(way)
             self._make_ours()
         except OSError as error:
             raise Unavailable(

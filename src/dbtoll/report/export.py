@@ -17,6 +17,7 @@ import msgspec
 from dbtoll.analysis.measured import Measured
 from dbtoll.analysis.windows import merged
 from dbtoll.durable import make_directory, move_durably
+from dbtoll.errors import RunFolderError
 from dbtoll.report import words
 from dbtoll.store.schema import TABLES_FOLDER
 
@@ -390,8 +391,14 @@ def _write(target: Path, name: str, columns: Columns, rows: Iterable[Mapping[str
         with lines.open("wb") as file:
             file.writelines(encoder.encode(row) + b"\n" for row in rows)
         source = f"read_json({_quoted(str(lines))}, format = 'newline_delimited', columns = {{{declared}}})"
-        database.execute(f"COPY (SELECT {cells} FROM {source}) TO {_quoted(str(csv))} (FORMAT csv, HEADER)")
-        database.execute(f"COPY (FROM {source}) TO {_quoted(str(parquet))} (FORMAT parquet, COMPRESSION zstd)")
+        try:
+            database.execute(f"COPY (SELECT {cells} FROM {source}) TO {_quoted(str(csv))} (FORMAT csv, HEADER)")
+            database.execute(f"COPY (FROM {source}) TO {_quoted(str(parquet))} (FORMAT parquet, COMPRESSION zstd)")
+        except duckdb.Error as error:
+            said = str(error).splitlines()[0]
+            raise RunFolderError(
+                f"{target / name}: cannot be written as a table: {said}", "make room there, or see what it says"
+            ) from None
         for one, path in zip((csv, parquet), written, strict=True):
             move_durably(one, path)
     return written

@@ -113,7 +113,7 @@ class Statements:
                 schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)
                 for e in reply.executions
             ),
-            problem=problems[0] if problems else None,
+            problem=problems[0][:PROBLEM_MAX] if problems else None,
             disk_read_bytes=read[counter] if read else None,
             cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
             minor_faults=faults["minor_faults"] if faults else None,
@@ -179,7 +179,7 @@ class Windows:
             host_start_ns=reply.host_start_ns,
             host_end_ns=reply.host_end_ns,
             window={"length_ns": reply.until_ns - reply.from_ns, "counted": self.workload.counted, **reply.counts},
-            problem=f"connections were refused: {refusal}" if refusal else None,
+            problem=f"connections were refused: {refusal}"[:PROBLEM_MAX] if refusal else None,
             cpu=_difference(before, after, "processes", ("user_ns", "system_ns")),
         )
 
@@ -321,6 +321,8 @@ def _looks(running: RunningArm) -> Iterator[Counter[str]]:
 
 
 PROBE_DEADLINE_S = 600.0
+PROBLEM_MAX = 2000
+"""Letters of what a server or a probe says of what went wrong; it may quote a row of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +359,7 @@ class Probes:
             host_start_ns=None,
             host_end_ns=None,
             batches=tuple(batches),
-            problem=told.get("unsupported"),
+            problem=told.get("unsupported") and str(told["unsupported"])[:PROBLEM_MAX],
             samples=told.get("samples"),
         )
 

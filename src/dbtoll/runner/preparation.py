@@ -40,7 +40,7 @@ from dbtoll.runner import processors
 from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
 from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
-from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch
+from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch, understood
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
@@ -311,16 +311,17 @@ def _dataset(
         machine: Machine = native.open(ground.host, place, ground.journal)
         return machine
 
-    entry = dataset.build(
-        cache,
-        open_machine,
-        engine,
-        workload,
-        image=image,
-        resources=experiment.resources,
-        estimate_bytes=workload.estimate_bytes(),
-        progress=watch.say,
-    )
+    with understood("the server that loads the data"):
+        entry = dataset.build(
+            cache,
+            open_machine,
+            engine,
+            workload,
+            image=image,
+            resources=experiment.resources,
+            estimate_bytes=workload.estimate_bytes(),
+            progress=watch.say,
+        )
     facts: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
     masters = {"directory": entry.artifact()}
     if any(boots(step) for arm in experiment.arms for step in arm.stack):
@@ -376,7 +377,8 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
     answers = _kept_answers(kept, missing)
     if answers is None:
         watch.say("answers of the baseline, to check those of all arms against")
-        answers = _asked(prepared, missing)
+        with understood(inputs.experiment.baseline):
+            answers = _asked(prepared, missing)
         write_durably(kept, msgspec.json.encode(answers), mode=0o600)  # they are the user's data
     merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
     digest = hashlib.sha256(msgspec.json.encode(answers)).hexdigest()
@@ -420,6 +422,8 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
                     dwell=False,
                     keep_rows=True,
                 )
+                if not reply.executions:
+                    raise EngineError(f"{query}: the baseline answers nothing", "see whether its server works")
                 execution = reply.executions[0]
                 if execution.outcome != "ok" or execution.result is None:
                     said = (execution.error or {}).get("message", execution.outcome)
@@ -429,8 +433,11 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
 
 
 def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:
-    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter."""
+    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter. ValueError for
+    rows of unlike width."""
     width = len(rows[0]) if rows else 0
+    if any(len(row) != width for row in rows):
+        raise ValueError("its rows are not all of one width")
     columns = tuple("numeric" if _is_fractional(rows, column) else "exact" for column in range(width))
     return AnswerReference(columns, tuple(tuple(row) for row in rows))
 

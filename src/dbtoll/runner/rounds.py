@@ -174,7 +174,7 @@ class RoundRun:
         closing = ExitStack()
         running: RunningArm | None = None
         try:
-            with understood(arm):
+            with understood(arm.name):
                 data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
                 machine = open_stack(self.ground, experiment, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
@@ -246,7 +246,7 @@ class RoundRun:
         steps.append(lambda: self.inputs.drop_data(arm))
         for step in steps:
             try:
-                with understood(arm):
+                with understood(arm.name):
                     step()
             except (DbtollError, OSError) as error:  # OSError: a full disk where the logs are kept
                 said = error.message if isinstance(error, DbtollError) else str(error)
@@ -332,7 +332,7 @@ class RoundRun:
         first_touch = block.index == WARM_UP
         self._order += 1
         try:
-            with understood(running.arm):
+            with understood(running.arm.name):
                 running.wake()
                 driving = self.driving(phase)
                 driving.make_ready(running, phase, first_touch=first_touch)
@@ -422,7 +422,7 @@ class RoundRun:
         if running.failure is not None:
             return
         try:
-            with understood(running.arm):
+            with understood(running.arm.name):
                 running.wake()
                 work(running)
                 running.sleep()
@@ -434,20 +434,21 @@ class RoundRun:
 
 
 @contextmanager
-def understood(arm: Arm) -> Iterator[None]:
+def understood(who: str) -> Iterator[None]:
     """What an arm's server and programs say is data: where it cannot be read, or no history could hold it, the arm failed.
 
-    Raises EngineError, with the place in this program that expected something else.
+    Raises EngineError, with the place in this program that expected something else, for whatever reading it may raise: what is
+    nested too deeply, is no object, or asks for all memory. What this machine's files and disks raise (OSError) passes.
     """
     try:
         yield
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        if isinstance(error, DbtollError):
-            raise
+    except (DbtollError, OSError, Cut):
+        raise
+    except Exception as error:
         ours = [at for at in traceback.extract_tb(error.__traceback__) if PACKAGE in Path(at.filename).parents]
         where = f"{Path(ours[-1].filename).relative_to(PACKAGE)}:{ours[-1].lineno}" if ours else "dbtoll"
         raise EngineError(
-            f"{arm.name}: what it said cannot be read ({where}): {type(error).__name__}: {error}",
+            f"{who}: what it said cannot be read ({where}): {type(error).__name__}: {error}",
             "run its image without dbtoll, and see whether its server and its programs answer as they should",
         ) from error
 

@@ -16,7 +16,8 @@ import msgspec
 
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
-from dbtoll.errors import ChannelError, Invalid, RunFolderError
+from dbtoll.errors import ChannelError, Invalid, RunFolderError, UsageError
+from dbtoll.interfaces import Transacting
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
@@ -25,7 +26,7 @@ from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
 from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
-from dbtoll.store.reader import Attempt, Run, read_file, read_run
+from dbtoll.store.reader import HISTORY_BYTES_MAX, Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
 
 STOPPED = "stopped by the user"
@@ -47,6 +48,10 @@ def new_folder(runs_dir: Path) -> Path:
 
 def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Path:
     """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
+    try:
+        str(runs_dir.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{runs_dir}: its name is no UTF-8", "give a --runs-dir whose name is") from None
     folder = new_folder(runs_dir)
     watch.say(f"run folder: {folder}")
     try:
@@ -126,11 +131,7 @@ def _begun(folder: Path) -> Run | None:
 
 
 def _has_line(history: Path) -> bool:
-    try:
-        with history.open("rb") as file:
-            return file.readline().endswith(b"\n")
-    except FileNotFoundError:
-        return False
+    return history.exists() and b"\n" in read_file(history, HISTORY_BYTES_MAX)
 
 
 def _planned(
@@ -144,7 +145,14 @@ def _planned(
         blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
-        plan_file = schema.PlanFile(experiment=experiment, queries=prepared.queries, blocks=blocks, slow=pilot.slow)
+        workload = prepared.inputs.workload
+        plan_file = schema.PlanFile(
+            experiment=experiment,
+            queries=prepared.queries,
+            blocks=blocks,
+            slow=pilot.slow,
+            transactions=tuple(workload.mix) if isinstance(workload, Transacting) else (),
+        )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = read_file(folder / schema.SPEC_FILE)
     return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from dbtoll.model import Experiment, Json
+from dbtoll.model import FACTORS, TRANSACTION_FACTORS, Experiment, Json
 from dbtoll.store.schema import (
     Count,
     Counters,
@@ -30,12 +30,21 @@ from dbtoll.store.schema import (
 )
 
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Many = Annotated[int, Meta(ge=0, le=2**40)]
+"""Of what happens in a window: a thousand windows of it can be added up, in 64 bits and in a float."""
+Long = Annotated[int, Meta(ge=0, le=2**53)]
+"""Times and sizes in a window, which a float holds whole: 104 days."""
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Above0 = Annotated[float, Meta(gt=0, le=1e300)]
 AtLeast0 = Annotated[float, Meta(ge=0, le=1e300)]
 
 DEPTH_MAX = 16
 """Of what is in one another; facts have four."""
+
+TEXT_MAX = 10_000
+"""Letters of what an arm says of itself. A plan may be longer, and stands in no table."""
+KINDS_MAX = 1_000
+"""Causes for which transactions fail, and intervals of a window times ten."""
 
 MANY = 1_000_000
 """Blocks, sets of parameters: no run has a thousandth of it."""
@@ -47,34 +56,42 @@ MANY = 1_000_000
 class _Histogram(Struct):
     """Highest value of a bucket, and how many are in it."""
 
-    buckets: tuple[tuple[Count, Count], ...]
+    buckets: tuple[tuple[Count, Many], ...]
+
+
+Causes = Annotated[dict[Annotated[str, Meta(max_length=200)], Many], Meta(max_length=KINDS_MAX)]
 
 
 class _Transaction(Struct):
-    committed: Count
-    rolled_back: Count
-    missed: Count
-    lost: Count
-    unknown: Count
-    failed: dict[str, Count]
-    retried: dict[str, Count]
+    committed: Many
+    rolled_back: Many
+    missed: Many
+    lost: Many
+    unknown: Many
+    failed: Causes
+    retried: Causes
     response_ns: _Histogram
 
 
 class _Window(Struct):
-    length_ns: Positive
-    interval_ns: Positive
-    series: tuple[Count, ...]
+    length_ns: Annotated[int, Meta(ge=1, le=2**53)]
+    interval_ns: Annotated[int, Meta(ge=1, le=2**53)]
+    series: Annotated[tuple[Many, ...], Meta(max_length=10 * KINDS_MAX)]
     transactions: dict[str, _Transaction]
     counted: str | None
-    driver_cpu_ns: Count
-    round_trips: Count
-    unserved: Count
-    connections_lost: Count
-    reconnects: Count
-    statements: Count | None = None
-    sent_bytes: Count | None = None
-    received_bytes: Count | None = None
+    driver_cpu_ns: Long
+    round_trips: Many
+    unserved: Many
+    connections_lost: Many
+    reconnects: Many
+    statements: Many | None = None
+    sent_bytes: Long | None = None
+    received_bytes: Long | None = None
+
+    def __post_init__(self) -> None:
+        # The last interval may be cut by the end of the window.
+        if self.interval_ns * (len(self.series) - 1) > self.length_ns:
+            raise ValueError("its intervals are longer than the window")
 
 
 class _Samples(Struct):
@@ -234,6 +251,7 @@ def demand_plan(plan: PlanFile) -> None:
             f"the baseline {experiment.baseline!r} is no arm whose clock is time",
         ),
         (all(experiment.factors.values()), "a factor has no level"),
+        (experiment.factors.keys() <= {*FACTORS, *TRANSACTION_FACTORS}, f"the factors {list(experiment.factors)}"),
         (all(plan.queries) and len(set(plan.queries)) == len(plan.queries) > 0, "the queries have not each a name"),
         (set(plan.slow) <= set(names), "an arm that is slow is not in the experiment"),
         (1 <= plan.blocks <= MANY, f"{plan.blocks} blocks"),
@@ -272,7 +290,8 @@ class Expected:
         self._queries = {*plan.queries, *plan.experiment.explain}
         self._round: int | None = None
         self._orders: set[int] = set()
-        self._transactions: set[str] | None = None
+        self._transactions = set(plan.transactions)
+        """Empty where the plan does not tell: then the first window does."""
 
     def demand(self, record: Record) -> None:
         """ValueError where it cannot come next in this run."""
@@ -295,6 +314,7 @@ class Expected:
             raise ValueError(f"the plan has no query {record.query!r}")
         if isinstance(record, Visit | Counters):
             self._demand_levels(record.levels)
+        _demand_short(record)
         match record:
             case Start():
                 _demand_tree(record.facts)
@@ -348,11 +368,18 @@ class Expected:
     def _demand_window(self, window: Json) -> None:
         _demand(window, _Window, "window")
         names = window["transactions"].keys()
-        self._transactions = self._transactions or set(names)
-        if set(names) != self._transactions:
-            raise ValueError("its window has other transactions than those before it")
         if window["counted"] not in (None, *names):
             raise ValueError(f"its window counts {window['counted']!r}, which it has not")
+        if self._transactions and set(names) != self._transactions:
+            raise ValueError("its window has other transactions than the workload, or than those before it")
+        self._transactions = set(names)
+
+
+def _demand_short(record: Record) -> None:
+    """What an arm says of itself stands in tables and sentences."""
+    for name in ("reason", "finding", "problem"):
+        if len(getattr(record, name, None) or "") > TEXT_MAX:
+            raise ValueError(f"its {name} is too long")
 
 
 def _demand(value: Any, kind: Any, name: str) -> None:

@@ -44,13 +44,15 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``plan.json``. ``blocks`` of each phase; ``slow``: arm -> levels of the phases of which it takes part in one block."""
+    """``plan.json``. ``blocks`` of each phase; ``slow``: arm -> levels of the phases of which it takes part in one block;
+    ``transactions``: that a window has, of a workload that has any (not in plans from before it was kept)."""
 
     schema_version: int = SCHEMA_VERSION
     experiment: Experiment
     queries: tuple[str, ...]
     blocks: int
     slow: dict[str, tuple[dict[str, str], ...]] = {}
+    transactions: tuple[str, ...] = ()
 
 
 class AskedFile(msgspec.Struct, frozen=True, kw_only=True):
