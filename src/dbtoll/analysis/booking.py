@@ -351,8 +351,8 @@ class Book:
 
     def _failing(self, arm: str) -> frozenset[str]:
         """Queries of which some visit did not work, in the arm or in what it is set against."""
-        failing = self.measured.failing_queries
-        return frozenset[str]().union(*(failing.get(each, ()) for each in (arm, *self.measured.references(arm))))
+        arms = (arm, *self.measured.references(arm))
+        return frozenset[str]().union(*(self.measured.failing_queries(each) for each in arms))
 
     def predicted(self, arm: str, levels: Levels) -> tuple[dict[str, Forecast], list[str]]:
         """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs.

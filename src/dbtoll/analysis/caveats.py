@@ -13,6 +13,9 @@ from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
 
+LEAST_COST = 1e-12
+"""Of the baseline's: an overhead of -100 % in floats is infinitely much more."""
+
 
 def warnings(
     run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison], windows: Sequence[WindowsResult] = ()
@@ -114,7 +117,7 @@ def _metric(metric: str) -> str:
 
 def _change(metric: str, overhead: float) -> float:
     """Of the quantity that is named: of throughput, how much more or less is done in the same time."""
-    return -overhead / (1 + overhead) if metric == TIME_PER_TRANSACTION else overhead
+    return 1 / max(1 + overhead, LEAST_COST) - 1 if metric == TIME_PER_TRANSACTION else overhead
 
 
 def _plain(levels: Levels) -> str:

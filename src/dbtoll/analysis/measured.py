@@ -140,29 +140,33 @@ class Measured:
 
         ``query``: of statements this one alone.
         """
-        visits = self._visits_of[arm]
+        statements = [visit for visit in self._troubled[arm] if query in (None, visit.query)]
         return (
             *self.failed_starts.get(arm, ()),
-            *_failed_statements([visit for visit in visits if query in (None, visit.query)]),
-            *_failed_transactions(visits),
+            *_failed_statements(statements),
+            *self._failed_transactions.get(arm, ()),
         )
 
-    @cached_property
-    def failing_queries(self) -> dict[str, frozenset[str]]:
-        """Arm -> queries of which some visit failed or was ended by the timeout: the others are no sample of what it takes."""
-        return {
-            arm: frozenset(
-                visit.query for visit in visits if visit.window is None and (failed(visit) or timed_out(visit))
-            )
-            for arm, visits in self._visits_of.items()
-        }
+    def failing_queries(self, arm: str) -> frozenset[str]:
+        """Those of which some visit failed or was ended by the timeout: the others are no sample of what it takes."""
+        return frozenset(visit.query for visit in self._troubled[arm])
 
     @cached_property
-    def _visits_of(self) -> Mapping[str, list[Visit]]:
+    def _troubled(self) -> Mapping[str, list[Visit]]:
+        """Arm -> visits for statements that failed or were ended by the timeout."""
         found: dict[str, list[Visit]] = defaultdict(list)
         for visit in (*self.visits, *self.instructions):
-            found[visit.arm].append(visit)
+            if visit.window is None and (failed(visit) or timed_out(visit)):
+                found[visit.arm].append(visit)
         return found
+
+    @cached_property
+    def _failed_transactions(self) -> Mapping[str, tuple[str, ...]]:
+        windows: dict[str, list[Visit]] = defaultdict(list)
+        for visit in self.visits:
+            if visit.window is not None:
+                windows[visit.arm].append(visit)
+        return {arm: tuple(_failed_transactions(its)) for arm, its in windows.items()}
 
     def invalid(self, arm: str, query: str | None = None) -> str | None:
         """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong, which
@@ -189,7 +193,7 @@ class Measured:
 
 def _failed_statements(visits: Sequence[Visit]) -> Iterator[str]:
     for what, happened in (("failed", failed), ("ran into the statement timeout", timed_out)):
-        chosen = [visit for visit in visits if visit.window is None and happened(visit)]
+        chosen = [visit for visit in visits if happened(visit)]
         if chosen:
             queries = ", ".join(dict.fromkeys(visit.query for visit in chosen))
             many = "s" if len(chosen) > 1 else ""
