@@ -6,7 +6,9 @@ Where something is missing the test is skipped, and says what and why.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +25,28 @@ from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Machine
 from dbtoll.model import Artifact, Place, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
+from tests.support.program import AGENTS_TESTS, ROOT
+
+_compiling: list[subprocess.Popen[bytes]] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begins to compile the agent's own tests, if they are to run: on a second processor, and after everybody else there."""
+    wanted = any(item.name == "test_the_agents_own_tests_pass" for item in session.items)
+    if wanted and len(session.items) > 1 and shutil.which("cargo"):
+        words = ["nice", "-n", "19", *AGENTS_TESTS, "--no-run"]
+        with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
+            silent = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
+            _compiling.append(subprocess.Popen(words, cwd=ROOT / "agent", start_new_session=True, **silent))
+
+
+def pytest_sessionfinish() -> None:
+    """Nothing goes on after the tests."""
+    for process in _compiling:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)  # its compilers too
+        process.wait()
+
 
 OpenArm = Callable[..., Machine]
 

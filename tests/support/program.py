@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+AGENTS_TESTS = ("cargo", "test", "--locked", "--quiet")
+"""In ROOT/agent."""
 
 
 def dbtoll(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,7 @@
-"""The agent's own tests, so that one command runs everything."""
+"""The agent's own tests, so that one command runs everything.
+
+They are compiled beside the tests before them, which wait more than they compute (``tests/conftest.py``).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import ROOT
+from tests.support.program import AGENTS_TESTS, ROOT
 
 
 @pytest.mark.timeout(1500)
 def test_the_agents_own_tests_pass() -> None:
     if shutil.which("cargo") is None:
         pytest.skip("no cargo here: ./dbtoll setup brings one")
-    done = subprocess.run(
-        ["cargo", "test", "--locked", "--quiet"], cwd=ROOT / "agent", capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(AGENTS_TESTS, cwd=ROOT / "agent", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "test result: ok" in done.stdout
 
