@@ -34,10 +34,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Begins to compile the agent's own tests, if they are to run: on a second processor, and after everybody else there."""
     wanted = any(item.name == "test_the_agents_own_tests_pass" for item in session.items)
     if wanted and len(session.items) > 1 and shutil.which("cargo"):
-        words = ["nice", "-n", "19", *AGENTS_TESTS, "--no-run"]
+        words = [*AGENTS_TESTS, "--no-run"]
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
             silent = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
-            _compiling.append(subprocess.Popen(words, cwd=ROOT / "agent", start_new_session=True, **silent))
+            process = subprocess.Popen(words, cwd=ROOT / "agent", start_new_session=True, **silent)
+        os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+        _compiling.append(process)
 
 
 def pytest_sessionfinish() -> None:

@@ -191,6 +191,20 @@ def test_a_copy_that_did_not_start_bars_nothing(plain: Path, tmp_path: Path) -> 
     assert over_all(result).verdict is Verdict.NO_DIFFERENCE
 
 
+@pytest.mark.parametrize(
+    "fault", [never_starts(COPY, range(100)), rounds_void(COPY, range(100))], ids=["absent", "void"]
+)
+def test_without_a_noise_floor_nothing_is_called_the_same(
+    plain: Path, tmp_path: Path, fault: Callable[[Record], list[Record]]
+) -> None:
+    result = results.analyze(changed_run(plain, tmp_path / "run", fault))
+    found = over_all(result)
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert found.reason == "no second copy of native counts, so the noise floor is not known"
+    slow = make_run(tmp_path / "slow", docker_effect=0.5, q9_effect=0.5, **QUIET)
+    assert over_all(results.analyze(changed_run(slow, tmp_path / "lost", fault))).verdict is Verdict.LOSES
+
+
 # --- what does not work in the arm -----------------------------------------------------------------------------------
 
 

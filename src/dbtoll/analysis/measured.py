@@ -183,7 +183,17 @@ class Measured:
         reasons = [self.invalid(arm, query)]
         for each in references:
             reasons += [f"{each}: {why}" for why in (self.invalid(each, query), *self._unsound(each, query)) if why]
-        return Bars(next((why for why in reasons if why), None), self.failures(arm, query))
+        return Bars(
+            next((why for why in reasons if why), None), (*self.failures(arm, query), *self._without_noise_floor)
+        )
+
+    @cached_property
+    def _without_noise_floor(self) -> tuple[str, ...]:
+        """Where two copies were to show what this machine's noise does, and no second one counts, small differences may be noise."""
+        counted = {visit.arm for visit in self.visits}
+        if not self.copies or counted.intersection(self.copies):
+            return ()
+        return (f"no second copy of {self.run.plan.experiment.baseline} counts, so the noise floor is not known",)
 
     def _unsound(self, reference: str, query: str | None) -> Sequence[str]:
         """A copy that did not start in a round leaves that round to the original, which is the same thing."""
