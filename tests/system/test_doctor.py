@@ -209,7 +209,7 @@ def test_without_the_program_ip_networks_are_mended_by_the_command(
 @needs_root
 def test_without_root_it_says_what_root_adds_and_still_shows_the_noise() -> None:
     with tempfile.TemporaryDirectory(prefix="dbtoll-nobody-") as folder:
-        Path(folder).chmod(0o777)
+        os.chown(folder, 65534, 65534)
         # Somebody else, who may only read this Python wherever it lies.
         read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *read]

@@ -189,7 +189,7 @@ class Measured:
 
     @cached_property
     def _without_noise_floor(self) -> tuple[str, ...]:
-        """Where two copies were to show what this machine's noise does, and no second one counts, small differences may be noise."""
+        """Where two copies were to show what this machine's noise does, and no second one counts, what is small may be noise."""
         counted = {visit.arm for visit in self.visits}
         if not self.copies or counted.intersection(self.copies):
             return ()
