@@ -45,6 +45,34 @@ stack = "fake:effect=0.25"
 """
 
 
+REAL = """
+question = "Does it go all the way?"
+explain = {explain}
+parameter_sets = 2
+[engine]
+name = "postgres"
+[workload]
+{workload}
+[factors]
+{factors}
+[precision]
+budget = "{budget}"
+rounds_min = 2
+rounds_max = 2
+[[arm]]
+name = "native"
+stack = "native"
+{arms}
+"""
+"""Two rounds, however long a busy machine takes for them."""
+TPCH = 'name = "tpch"\nscale = 0.01\nqueries = {queries}'
+
+
+def run_of(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "spec.toml").write_text(text)
+    return dbtoll("run", str(folder / "spec.toml"), "--runs-dir", str(folder / "runs"), "--json", *options)
+
+
 def only_run(runs: Path) -> Path:
     (folder,) = runs.iterdir()
     return folder
@@ -185,11 +213,12 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
 @needs_docker
 def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> None:
     before = carried()
-    done = dbtoll(
-        "compare", "docker", "--scale", "0.01", "--queries", "Q1+Q6+Q13", "--budget", "60s", "--target", "50%",
-        "-f", "connection=one+per_statement", "-f", "protocol=extended",
-        "--runs-dir", str(tmp_path / "runs"), "--json",
+    text = REAL.format(
+        explain="false", workload=TPCH.format(queries='["Q1", "Q6", "Q13"]'), budget="100s",
+        factors='connection = ["one", "per_statement"]\nprotocol = ["extended"]',
+        arms='[[arm]]\nname = "docker"\nstack = "docker"',
     )  # fmt: skip
+    done = run_of(tmp_path, text)
     assert done.returncode == 0, done.stderr
     assert carried() == before
     result = json.loads(done.stdout)
@@ -213,11 +242,11 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
 
 @needs_root
 def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
-    done = dbtoll(
-        "compare", "native", "--baseline", "native", "--scale", "0.01", "--queries", "Q1+Q6", "--budget", "40s",
-        "--factor", "temperature=warm+cold", "--exclusive", "--explain", "--target", "90%",
-        "--runs-dir", str(tmp_path / "runs"), "--json",
+    text = REAL.format(
+        explain="true", workload=TPCH.format(queries='["Q1", "Q6"]'), budget="80s",
+        factors='temperature = ["warm", "cold"]', arms="",
     )  # fmt: skip
+    done = run_of(tmp_path, text, "--exclusive")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
     visits = [r for r in records if r["record"] == "visit" and not r["first_touch"] and r["batches"] is None]
@@ -237,10 +266,8 @@ def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> N
 
 @needs_root
 def test_the_users_own_statements(tmp_path: Path) -> None:
-    done = dbtoll(
-        "compare", "native", "--baseline", "native", "--workload", f"sql:{ROOT / 'examples' / 'sql'}", "--budget", "30s",
-        "--target", "90%", "--runs-dir", str(tmp_path / "runs"), "--json",
-    )  # fmt: skip
+    workload = f'name = "sql"\ndirectory = "{ROOT / "examples" / "sql"}"'
+    done = run_of(tmp_path, REAL.format(explain="false", workload=workload, budget="60s", factors="", arms=""))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     queries = {c["estimand"] for c in result["comparisons"] if c["estimand"].startswith("query:")}

@@ -20,7 +20,7 @@ from dbtoll.errors import UsageError
 from dbtoll.model import EXECUTING, Arm, Outcome, Step, Verdict
 from dbtoll.report import bills, page, predictions, tables, words
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
+from dbtoll.store.schema import Batch, GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run
@@ -481,6 +481,21 @@ def test_tables_without_verdicts_name_arms_that_failed(tmp_path: Path) -> None:
     assert "(failed)" in tables.markdown_figure5([(result, "tpcc", "postgres")])
 
 
+def test_a_batch_that_is_shorter_than_its_clock_tells_is_none_of_the_analysis_business(
+    plain: Path, tmp_path: Path
+) -> None:
+    """Real probes have such."""
+
+    def at_once(visit: Visit) -> Visit:
+        return revised(visit, batches=tuple(Batch(batch.events, 0, 0) for batch in visit.batches or ()))
+
+    hit = visits_changed(at_once, lambda visit: visit.query == "system_call" and visit.batches is not None)
+    folder = changed_run(plain, tmp_path / "run", hit)
+    result = results.analyze(folder)
+    assert over_all(result).verdict is Verdict.NO_DIFFERENCE
+    assert page.render(result, read_run(folder))
+
+
 def test_no_answer_is_no_right_answer(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
         return [] if isinstance(record, Visit) and record.executions and record.arm == DOCKER else [record]
@@ -498,5 +513,5 @@ def test_an_execution_that_takes_no_time_is_damage(plain: Path, tmp_path: Path) 
         return revised(visit, executions=tuple(timings))
 
     hit = visits_changed(at_once, lambda visit: visit.arm == DOCKER and visit.query == "Q1" and steady(visit))
-    with pytest.raises(ValueError, match="takes no time at all"):
+    with pytest.raises(ValueError, match="an execution takes no time at all"):
         changed_run(plain, tmp_path / "run", hit)
