@@ -64,14 +64,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be a
 RUNS = Path("runs")
 
 NO_PERMISSION = 77
+"""EX_NOPERM of sysexits.h."""
 NO_OUTPUT = 74
+"""EX_IOERR."""
 FORESEEN = {
     errno.ENOSPC: "make room there, then do this again",
     errno.EDQUOT: "make room there, then do this again",
     errno.ENAMETOOLONG: "give a shorter name",
 }
 """What may be wrong with a file of the user's, and what to do."""
-"""EX_NOPERM of sysexits.h."""
 
 
 @app.callback(invoke_without_command=True)

@@ -144,7 +144,7 @@ class Measured:
         return (
             *self.failed_starts.get(arm, ()),
             *_failed_statements(statements),
-            *self._failed_transactions.get(arm, ()),
+            *self._failed_windows.get(arm, ()),
         )
 
     def failing_queries(self, arm: str) -> frozenset[str]:
@@ -161,7 +161,7 @@ class Measured:
         return found
 
     @cached_property
-    def _failed_transactions(self) -> Mapping[str, tuple[str, ...]]:
+    def _failed_windows(self) -> Mapping[str, tuple[str, ...]]:
         windows: dict[str, list[Visit]] = defaultdict(list)
         for visit in self.visits:
             if visit.window is not None:

@@ -26,7 +26,7 @@ from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
 from dbtoll.runner.stop import Stop
 from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
-from dbtoll.store.reader import HISTORY_BYTES_MAX, Attempt, Run, read_file, read_run
+from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
 
 STOPPED = "stopped by the user"
@@ -40,6 +40,10 @@ def new_folder(runs_dir: Path) -> Path:
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     folder = runs_dir / f"{stamp}-{secrets.token_hex(3)}"
     try:
+        str(folder.absolute()).encode()  # no journal could hold another, nor any agent be told
+    except UnicodeEncodeError:
+        raise UsageError(f"{runs_dir}: its name is no UTF-8", "give a --runs-dir whose name is") from None
+    try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be made: {error.strerror}", "give a writable --runs-dir") from None
@@ -48,10 +52,6 @@ def new_folder(runs_dir: Path) -> Path:
 
 def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Path:
     """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
-    try:
-        str(runs_dir.absolute()).encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{runs_dir}: its name is no UTF-8", "give a --runs-dir whose name is") from None
     folder = new_folder(runs_dir)
     watch.say(f"run folder: {folder}")
     try:
@@ -131,7 +131,10 @@ def _begun(folder: Path) -> Run | None:
 
 
 def _has_line(history: Path) -> bool:
-    return history.exists() and b"\n" in read_file(history, HISTORY_BYTES_MAX)
+    if not history.is_file():
+        return history.exists()  # whatever else lies there, the reader names it
+    with history.open("rb") as file:
+        return file.readline().endswith(b"\n")
 
 
 def _planned(

@@ -34,6 +34,7 @@ Many = Annotated[int, Meta(ge=0, le=2**40)]
 """Of what happens in a window: a thousand windows of it can be added up, in 64 bits and in a float."""
 Long = Annotated[int, Meta(ge=0, le=2**53)]
 """Times and sizes in a window, which a float holds whole: 104 days."""
+Lasting = Annotated[int, Meta(ge=1, le=2**53)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Above0 = Annotated[float, Meta(gt=0, le=1e300)]
 AtLeast0 = Annotated[float, Meta(ge=0, le=1e300)]
@@ -43,8 +44,10 @@ DEPTH_MAX = 16
 
 TEXT_MAX = 10_000
 """Letters of what an arm says of itself. A plan may be longer, and stands in no table."""
-KINDS_MAX = 1_000
-"""Causes for which transactions fail, and intervals of a window times ten."""
+CAUSES_MAX = 1_000
+"""For which transactions fail."""
+INTERVALS_MAX = 10_000
+"""Of a window, which has a hundred."""
 
 MANY = 1_000_000
 """Blocks, sets of parameters: no run has a thousandth of it."""
@@ -59,7 +62,7 @@ class _Histogram(Struct):
     buckets: tuple[tuple[Count, Many], ...]
 
 
-Causes = Annotated[dict[Annotated[str, Meta(max_length=200)], Many], Meta(max_length=KINDS_MAX)]
+Causes = Annotated[dict[Annotated[str, Meta(max_length=200)], Many], Meta(max_length=CAUSES_MAX)]
 
 
 class _Transaction(Struct):
@@ -74,9 +77,9 @@ class _Transaction(Struct):
 
 
 class _Window(Struct):
-    length_ns: Annotated[int, Meta(ge=1, le=2**53)]
-    interval_ns: Annotated[int, Meta(ge=1, le=2**53)]
-    series: Annotated[tuple[Many, ...], Meta(max_length=10 * KINDS_MAX)]
+    length_ns: Lasting
+    interval_ns: Lasting
+    series: Annotated[tuple[Many, ...], Meta(max_length=INTERVALS_MAX)]
     transactions: dict[str, _Transaction]
     counted: str | None
     driver_cpu_ns: Long

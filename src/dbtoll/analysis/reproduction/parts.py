@@ -99,13 +99,13 @@ class Part:
 
     def queries(self, connection: str) -> list[Comparison]:
         """The comparisons of single queries."""
-        found = (self.comparison(connection, f"query:{name}") for name in self.run.plan.queries)
+        found = (self.comparison(connection, compare.QUERY + name) for name in self.run.plan.queries)
         return [each for each in found if each is not None]
 
     @staticmethod
     def name_of(comparison: Comparison) -> str:
         """The query that it is about."""
-        return comparison.estimand.removeprefix("query:")
+        return comparison.estimand.removeprefix(compare.QUERY)
 
     def geomean(self, connection: str, queries: Collection[str]) -> compare.Effect | None:
         """Over some of the queries alone."""
