@@ -318,6 +318,19 @@ def test_no_target_is_reached_by_fewer_rounds_than_decide(tmp_path: Path, rounds
     assert found.decision.rounds_needed == 5
 
 
+def test_no_target_is_reached_without_an_arm(tmp_path: Path) -> None:
+    """Copies of the baseline that agree are no answer to how much an arm loses."""
+    source = make_run(tmp_path / "source", rounds=5, ended=False, **(QUIET | {"visit_sd": 0.0005, "start_sd": 0.0001}))
+
+    def change(record: Record) -> list[Record]:
+        failing = isinstance(record, Visit) and record.arm == DOCKER and steady(record)
+        return [ending(record, "error", 0) if failing else record]
+
+    run = read_run(changed_run(source, tmp_path / "run", change))
+    found = stopping.look(run, run.plan.experiment.precision, elapsed_s=1.0, next_round_s=1.0)
+    assert found.reason == stopping.NO_INTERVAL
+
+
 # --- ledgers, predictions, claims ------------------------------------------------------------------------------------
 
 

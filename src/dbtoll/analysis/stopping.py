@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from dbtoll.model import Precision
 from dbtoll.store.reader import Run
 
 TARGET_REACHED = "target reached"
+NO_INTERVAL = "no arm has an interval"
+"""The copies of the baseline meet the target, and no arm can be compared with them."""
 BUDGET_ENDED = "budget ended"
 ROUNDS_MAX = "rounds_max"
 
@@ -110,7 +112,8 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the gates void.
 
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
-    does not hold the others up. ``precision``: the run's own, or the one it was resumed with.
+    does not hold the others up; where none has any, the copies of the baseline decide when to stop, and that is the
+    reason. ``precision``: the run's own, or the one it was resumed with.
     """
     experiment = run.plan.experiment
     measured = Measured(run)
@@ -118,6 +121,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
+    lacking = any(arm.name not in (experiment.baseline, *measured.copies) for arm in experiment.arms)
     for levels in measured.levels:
         times = measured.times(levels, metric, False)
         where = ", ".join(level for name, level in levels.items() if name in varied)
@@ -127,13 +131,16 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
             (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
-        must += deciding(
-            [values for pair, values in compared if not pair.is_aa], [values for pair, values in compared if pair.is_aa]
-        )
+        of_arms = [values for pair, values in compared if not pair.is_aa and len(values)]
+        must += deciding(of_arms, [values for pair, values in compared if pair.is_aa])
+        lacking = lacking and not of_arms
     intervals = {
         name: effect
         for name, values in found
         if (interval := stats.interval(values, 1 - precision.confidence, precision.rounds_min))
         and (effect := fractions(interval.shown))
     }
-    return Look(decide(must, elapsed_s, next_round_s, precision, len(run.counted)), metric, intervals)
+    decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted))
+    if lacking and decision.reason == TARGET_REACHED:
+        decision = replace(decision, reason=NO_INTERVAL)
+    return Look(decision, metric, intervals)

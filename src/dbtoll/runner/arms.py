@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -112,9 +113,9 @@ def open_stack(ground: Ground, experiment: Experiment, arm: Arm, data: Artifact 
 
 
 def place_name(run_id: str, arm: str, depth: int) -> str:
-    """``[a-z0-9-]+``, unique for arms whose names differ only in other characters too, short enough for a socket path."""
-    word = re.sub(r"[^a-z0-9]+", "-", arm.lower()).strip("-")[:24]
-    mark = format(sum(ord(c) * (i + 1) for i, c in enumerate(arm)) % 46656, "x")
+    """``[a-z0-9-]+``, another one for every name of an arm, short enough for a socket path."""
+    word = re.sub(r"[^a-z0-9]+", "-", arm.lower()).strip("-")[:20]
+    mark = hashlib.sha256(arm.encode()).hexdigest()[:8]
     return f"{run_id}-{word}-{mark}" + (f"-{depth}" if depth else "")
 
 
