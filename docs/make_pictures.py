@@ -17,16 +17,16 @@ sys.path.insert(0, str(ROOT))
 from tests.support.browser import browser, missing  # noqa: E402
 
 WIDTH = 1100
-LAST_SECTION = "arms"
-"""The first screen ends with the figure over all queries."""
+LAST = "#arms figure"
+"""The picture ends with the first figure over all queries."""
 
 
 def picture(report: Path, target: Path) -> None:
     """Write ``target``; twice as many pixels as it is wide, so that it is sharp on every screen."""
     with browser(WIDTH, 900, sharp=2) as page:
         page.get(report.absolute().as_uri())
-        script = "return document.getElementById(arguments[0]).getBoundingClientRect().bottom + 24"
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": page.execute_script(script, LAST_SECTION), "scale": 1}
+        script = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom + 24"
+        clip = {"x": 0, "y": 0, "width": WIDTH, "height": page.execute_script(script, LAST), "scale": 1}
         shot = page.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(base64.b64decode(shot["data"]))

@@ -1,0 +1,67 @@
+"""What docs/results/ says was measured is what the analysis of today makes of the runs that are kept beside it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dbtoll.analysis.result import analyze, analyze_run
+from tests.support.make_run import make_run
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs/results"
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    """docs/make_tables.py."""
+    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs/make_tables.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MEND = "run docs/make_tables.py, read what changed, and say in CHANGELOG which verdicts did"
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_is_what_its_runs_say(page: Path, maker: ModuleType) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert maker.made_again(text, RESULTS) == text, MEND
+
+
+def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) -> None:
+    for name in maker.REPRODUCTIONS:
+        maker.reproduced(name, RESULTS, tmp_path / name)
+        made = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / name).iterdir()}
+        there = {path.name: path.read_text(encoding="utf-8") for path in (RESULTS / name).iterdir()}
+        assert made == there, MEND
+
+
+def test_every_run_that_is_kept_is_shown(maker: ModuleType) -> None:
+    shown = {name for names in maker.REPRODUCTIONS.values() for name in names}
+    for page in RESULTS.glob("*.md"):
+        for found in maker.MADE.finditer(page.read_text(encoding="utf-8")):
+            shown |= set(found[3].split())
+    assert shown == {path.name.removesuffix(".tar.xz") for path in (RESULTS / maker.RUNS).iterdir()}
+
+
+def test_a_kept_run_is_the_whole_of_it(maker: ModuleType, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", rounds=3)
+    maker.keep(folder, tmp_path / maker.RUNS / "mine.tar.xz")
+    with maker.kept(["mine"], tmp_path) as (run,):
+        assert analyze_run(run) == analyze(folder)
+
+
+def test_what_is_written_by_hand_stays(maker: ModuleType, tmp_path: Path) -> None:
+    maker.keep(make_run(tmp_path / "run", rounds=3), tmp_path / maker.RUNS / "mine.tar.xz")
+    page = "# Mine\n\nBefore.\n\n<!-- answers of mine -->\nold\n<!-- end -->\n\nAfter.\n"
+    made = maker.made_again(page, tmp_path)
+    assert made.startswith("# Mine\n\nBefore.\n\n<!-- answers of mine -->\n\nExpected before the run")
+    assert made.endswith("<!-- end -->\n\nAfter.\n")
+    assert "old" not in made and "| docker |" in made
+    assert maker.made_again(made, tmp_path) == made
