@@ -57,11 +57,10 @@ def test_a_kept_run_is_the_whole_of_it(maker: ModuleType, tmp_path: Path) -> Non
         assert analyze_run(run) == analyze(folder)
 
 
-def test_what_is_written_by_hand_stays(maker: ModuleType, tmp_path: Path) -> None:
-    maker.keep(make_run(tmp_path / "run", rounds=3), tmp_path / maker.RUNS / "mine.tar.xz")
-    page = "# Mine\n\nBefore.\n\n<!-- answers of mine -->\nold\n<!-- end -->\n\nAfter.\n"
-    made = maker.made_again(page, tmp_path)
-    assert made.startswith("# Mine\n\nBefore.\n\n<!-- answers of mine -->\n\nExpected before the run")
+def test_what_is_written_by_hand_stays(maker: ModuleType) -> None:
+    page = "# Mine\n\nBefore.\n\n<!-- answers of minhas2008-docker -->\nOUTDATED\n<!-- end -->\n\nAfter.\n"
+    made = maker.made_again(page, RESULTS)
+    assert made.startswith("# Mine\n\nBefore.\n\n<!-- answers of minhas2008-docker -->\n\nExpected before the run")
     assert made.endswith("<!-- end -->\n\nAfter.\n")
-    assert "old" not in made and "| docker |" in made
-    assert maker.made_again(made, tmp_path) == made
+    assert "OUTDATED" not in made and "| docker |" in made
+    assert maker.made_again(made, RESULTS) == made
