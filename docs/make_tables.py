@@ -3,7 +3,7 @@
     .dbtoll/venv/bin/python docs/make_tables.py             all of it again, after a change of the analysis
     .dbtoll/venv/bin/python docs/make_tables.py RUN NAME    keeps the run folder RUN as NAME, then the same
 
-On a page NAME.md, what stands between `<!-- answers of RUN -->` or `<!-- figure 5 of RUN RUN … -->` and `<!-- end -->` is made here:
+On a page, what stands between `<!-- answers of NAME -->` or `<!-- figure 5 of NAME NAME … -->` and `<!-- end -->` is made here:
 a run's answers with Tables 1, 4 and 5 of minhas2008 beside them, and Figure 5 of muehlbauer2015 for runs of transactions. All
 else is written by hand. A folder of REPRODUCTIONS is what `dbtoll reproduce` writes.
 """

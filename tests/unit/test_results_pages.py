@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -28,18 +30,48 @@ def maker() -> ModuleType:
 MEND = "run docs/make_tables.py, read what changed, and say in CHANGELOG which verdicts did"
 
 
-@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+NOT_KEPT = {"muehlbauer2015-oltp"}
+"""Pages of runs from before runs were kept."""
+
+
+def of_kept_runs() -> list[Path]:
+    return [page for page in sorted(RESULTS.glob("*.md")) if page.stem not in NOT_KEPT]
+
+
+def nearly(value: float) -> object:
+    """Another processor's last digits are other ones."""
+    return pytest.approx(value, rel=1e-9)
+
+
+def cells(path: Path, number: Callable[[float], object]) -> list[list[object]]:
+    """Of a CSV file."""
+
+    def cell(text: str) -> object:
+        try:
+            return number(float(text))
+        except ValueError:
+            return text
+
+    return [[cell(text) for text in row] for row in csv.reader(path.read_text(encoding="utf-8").splitlines())]
+
+
+@pytest.mark.parametrize("page", of_kept_runs(), ids=lambda page: page.stem)
 def test_a_page_is_what_its_runs_say(page: Path, maker: ModuleType) -> None:
     text = page.read_text(encoding="utf-8")
+    assert maker.MADE.search(text), "it shows no run"
     assert maker.made_again(text, RESULTS) == text, MEND
 
 
 def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) -> None:
     for name in maker.REPRODUCTIONS:
         maker.reproduced(name, RESULTS, tmp_path / name)
-        made = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / name).iterdir()}
-        there = {path.name: path.read_text(encoding="utf-8") for path in (RESULTS / name).iterdir()}
-        assert made == there, MEND
+        made, there = sorted((tmp_path / name).iterdir()), sorted((RESULTS / name).iterdir())
+        assert [path.name for path in made] == [path.name for path in there]
+        for ours, published in zip(made, there, strict=True):
+            if ours.suffix == ".csv":
+                assert cells(ours, float) == cells(published, nearly), MEND
+            else:
+                assert ours.read_text(encoding="utf-8") == published.read_text(encoding="utf-8"), MEND
 
 
 def test_every_run_that_is_kept_is_shown(maker: ModuleType) -> None:

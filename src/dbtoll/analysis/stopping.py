@@ -121,7 +121,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
-    lacking = any(arm.name not in (experiment.baseline, *measured.copies) for arm in experiment.arms)
+    judged = False
     for levels in measured.levels:
         times = measured.times(levels, metric, False)
         where = ", ".join(level for name, level in levels.items() if name in varied)
@@ -131,9 +131,9 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
             (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
-        of_arms = [values for pair, values in compared if not pair.is_aa and len(values)]
+        of_arms = [values for pair, values in compared if not pair.is_aa]
         must += deciding(of_arms, [values for pair, values in compared if pair.is_aa])
-        lacking = lacking and not of_arms
+        judged = judged or any(len(values) for values in of_arms)
     intervals = {
         name: effect
         for name, values in found
@@ -141,6 +141,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
         and (effect := fractions(interval.shown))
     }
     decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted))
-    if lacking and decision.reason == TARGET_REACHED:
+    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies}
+    if decision.reason == TARGET_REACHED and to_judge and not judged:
         decision = replace(decision, reason=NO_INTERVAL)
     return Look(decision, metric, intervals)
