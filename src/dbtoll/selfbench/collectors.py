@@ -52,7 +52,7 @@ class Known:
         if not self.every_ns:
             return PRIME, PRIME + self.more
         looks = cpu_ns // self.every_ns
-        return looks - looks // 5, looks + looks // 20 + self.more
+        return looks // 2, looks + looks // 20 + self.more
 
     def missed(self, counted: Counted) -> bool:
         least, most = self.expected(counted.cpu_ns)
@@ -82,7 +82,8 @@ KNOWN: Mapping[str, Known] = {
     "faults": Known("fault_anonymous", lambda told: told["anonymous"], 600, OWN_PAGES),
     "machine": Known("fork", lambda told: told["inside"]["forks"], 1000, "everybody on the machine is counted"),
     "processes": Known("fault_anonymous", lambda told: told["minor_faults"], 600, OWN_PAGES),
-    # A processor that is taken away for a while is not looked at meanwhile.
+    # Looks that come due while the last one is still served, or while the processor is taken away, fall out: one in five on a
+    # busy virtual machine. That is no fault: which instructions are met does not hang on it.
     "samples": Known(
         "primes", lambda told: told["samples"], 2000, "a program starts in user mode too", every_ns=20_000
     ),
