@@ -541,7 +541,8 @@ def remove_tree(tree: Path) -> None:
     """Removes a directory and all below it; a missing one is no error. What is mounted below is unmounted first, never
     emptied: a killed build leaves mounts of the kernel's file systems, or of a directory that is not ours.
 
-    By rm, which follows no link and goes down any depth: Python's own remover ends at its recursion limit.
+    By rm, which follows no link and goes down any depth: Python's own remover ends at its recursion limit. Not by the agent,
+    which removes what a journal names: the cache is where the agent is built.
     """
     tree = tree.parent.resolve() / tree.name
     mounted = [place for place in _mounts() if place.is_relative_to(tree)]
