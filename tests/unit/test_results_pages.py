@@ -30,14 +30,6 @@ def maker() -> ModuleType:
 MEND = "run docs/make_tables.py, read what changed, and say in CHANGELOG which verdicts did"
 
 
-NOT_KEPT = {"muehlbauer2015-oltp"}
-"""Pages of runs from before runs were kept."""
-
-
-def of_kept_runs() -> list[Path]:
-    return [page for page in sorted(RESULTS.glob("*.md")) if page.stem not in NOT_KEPT]
-
-
 def nearly(value: float) -> object:
     """Another processor's last digits are other ones."""
     return pytest.approx(value, rel=1e-9)
@@ -55,7 +47,7 @@ def cells(path: Path, number: Callable[[float], object]) -> list[list[object]]:
     return [[cell(text) for text in row] for row in csv.reader(path.read_text(encoding="utf-8").splitlines())]
 
 
-@pytest.mark.parametrize("page", of_kept_runs(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_page_is_what_its_runs_say(page: Path, maker: ModuleType) -> None:
     text = page.read_text(encoding="utf-8")
     assert maker.MADE.search(text), "it shows no run"
