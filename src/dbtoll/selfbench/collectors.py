@@ -82,8 +82,8 @@ KNOWN: Mapping[str, Known] = {
     "faults": Known("fault_anonymous", lambda told: told["anonymous"], 600, OWN_PAGES),
     "machine": Known("fork", lambda told: told["inside"]["forks"], 1000, "everybody on the machine is counted"),
     "processes": Known("fault_anonymous", lambda told: told["minor_faults"], 600, OWN_PAGES),
-    # Looks that come due while the last one is still served, or while the processor is taken away, fall out: one in five on a
-    # busy virtual machine. That is no fault: which instructions are met does not hang on it.
+    # Looks that come due while the last one is still served, or while the processor is taken away, fall out: one in five was
+    # missing on a busy virtual machine, and that run chose the bound of half. Which instructions are met does not hang on it.
     "samples": Known(
         "primes", lambda told: told["samples"], 2000, "a program starts in user mode too", every_ns=20_000
     ),
