@@ -67,7 +67,12 @@ def _own_options(environment: str, folder: Path) -> dict[str, Any]:
     """So that nothing of this host's is used, and all is made that can be left. The name is short: a socket's path has at
     most 107 bytes (unix(7)).
     """
-    return {"docker": {"data_root": str(folder.parent / "d")}, "uml": {"network": "tap"}}.get(environment, {})
+    own = {
+        "docker": {"data_root": str(folder.parent / "d")},
+        "uml": {"network": "tap"},
+        "qemu": {"accel": "tcg"},  # else each life tries KVM first, for 20 s where it hangs
+    }
+    return own.get(environment, {})
 
 
 def _started(

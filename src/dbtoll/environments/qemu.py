@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.arm import LOOPBACK, Network, Unwritten, through_agent
@@ -29,6 +28,7 @@ from dbtoll.environments.guest import (
 )
 from dbtoll.environments.initramfs import Interface
 from dbtoll.environments.qmp import Qmp
+from dbtoll.environments.setting import boot_id
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.kernel_modules import load_order
@@ -289,22 +289,21 @@ def _kernel(parent: AgentMachine, place: Place, options: Mapping[str, Any]) -> t
 
 # --- hardware help ---------------------------------------------------------------------------------------------------
 
-_kvm_boots: WeakKeyDictionary[AgentMachine, dict[str, bool]] = WeakKeyDictionary()
-"""What was found out, as long as the machine is open: a probe that fails takes its whole deadline."""
+_kvm_boots: dict[tuple[str, str], bool] = {}
+"""What was found out, by the parent's kernel (its boot) and the options: a probe that fails may take its whole deadline."""
 
 
 def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], journal: Journal) -> bool:
     """Whether a guest without disks says hello with hardware help: opening /dev/kvm proves nothing."""
     if parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code != 0:
         return False
-    known = _kvm_boots.setdefault(parent, {})
     trial = {**options, "accel": "kvm", "boot_timeout": min(options["boot_timeout"], KVM_PROBE_NS)}
-    key = repr(sorted(trial.items(), key=str))
-    if key not in known:
-        known[key] = False
+    key = boot_id(parent), repr(sorted(trial.items(), key=str))
+    if key not in _kvm_boots:
+        _kvm_boots[key] = False
         probe = probe_place(parent, "kvm", trial, place.kernel)
         program = find_program(parent, options, PROGRAM, Environment.packages)
         with suppress(DbtollError, AgentFailure), _open(parent, probe, journal, trial, program) as guest:
             guest.hello()
-            known[key] = True
-    return known[key]
+            _kvm_boots[key] = True
+    return _kvm_boots[key]

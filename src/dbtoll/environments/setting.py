@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from dbtoll import identities
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces import Entry, Journal
+from dbtoll.interfaces import Entry, Journal, Machine
 
 KIND = "setting"
 """Of the journal's entries: ``path``, ``former`` (what is to be restored), ``value`` (what was asked for), ``boot``."""
@@ -92,7 +92,7 @@ def restore(machine: AgentMachine, identity: Mapping[str, Any]) -> str | None:
     if path.startswith(NO_SETTINGS):
         raise DbtollError(f"{path} is no setting; nothing was done")
     former, value = (identities.word(identity, key, ".*") for key in ("former", "value"))
-    if identity.get("boot") != _boot(machine):
+    if identity.get("boot") != boot_id(machine):
         return "the machine has started anew since: its settings are its own"
     present = read(machine, path)
     if present != former:
@@ -123,10 +123,11 @@ def _end(machine: AgentMachine, journal: Journal, path: str, change: _Change, sa
 
 
 def _noted(machine: AgentMachine, journal: Journal, path: str, former: str, value: str) -> Entry:
-    return journal.create(KIND, path=path, former=former, value=value, boot=_boot(machine))
+    return journal.create(KIND, path=path, former=former, value=value, boot=boot_id(machine))
 
 
-def _boot(machine: AgentMachine) -> str:
+def boot_id(machine: Machine) -> str:
+    """Of the kernel that the machine runs on: another one after each start."""
     return machine.get(BOOT_ID).decode().strip()
 
 

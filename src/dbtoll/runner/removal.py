@@ -117,7 +117,7 @@ def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE) -> bool:
 def identity_of_agent(host: Machine) -> Json:
     """What tells this process from every other: its number alone may be another's by the time of a `clean`."""
     pid = host.hello()["pid"]
-    return {"pid": pid, "started": _started(host, pid), "boot": _boot(host)}
+    return {"pid": pid, "started": _started(host, pid), "boot": setting.boot_id(host)}
 
 
 def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
@@ -127,7 +127,11 @@ def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     group of dbtoll are that group's to end: they may be frozen.
     """
     pid, started = identities.number(identity, "pid"), identities.number(identity, "started")
-    if identity.get("boot") != _boot(machine) or _started(machine, pid) != started or not _is_agent(machine, pid):
+    if (
+        identity.get("boot") != setting.boot_id(machine)
+        or _started(machine, pid) != started
+        or not _is_agent(machine, pid)
+    ):
         return
     programs = [each for each in _children(machine, pid) if f"/{cgroups.TOP}/" not in _groups(machine, each)]
     machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
@@ -169,7 +173,3 @@ def _stat(machine: Machine, pid: int) -> list[str] | None:
         return machine.get(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
     except AgentFailure:
         return None
-
-
-def _boot(machine: Machine) -> str:
-    return machine.get(setting.BOOT_ID).decode().strip()
