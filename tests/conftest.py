@@ -12,9 +12,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
@@ -30,10 +32,25 @@ from tests.support.program import AGENTS_TESTS, ROOT
 _compiling: list[subprocess.Popen[bytes]] = []
 
 
+class OneForTheMachine(LoadScopeScheduling):
+    """Where two processes test (`./dbtoll test`): one does what uses the machine as a whole (processors, control groups,
+    interfaces, daemons), one test after the other; the other process does the rest beside it.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "machine" if nodeid.startswith(("tests/contract/", "tests/system/")) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMachine:
+    """See pytest-xdist's hooks."""
+    return OneForTheMachine(config, log)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Begins to compile the agent's own tests, if they are to run: on a second processor, and after everybody else there."""
     wanted = any(item.name == "test_the_agents_own_tests_pass" for item in session.items)
-    if wanted and len(session.items) > 1 and shutil.which("cargo"):
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if wanted and first and len(session.items) > 1 and shutil.which("cargo"):
         words = [*AGENTS_TESTS, "--no-run"]
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
             silent = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
