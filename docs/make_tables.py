@@ -68,7 +68,9 @@ def kept(names: Sequence[str], results: Path) -> Iterator[list[Run]]:
         runs = []
         for name in names:
             with tarfile.open(results / RUNS / f"{name}.tar.xz") as archived:
-                archived.extractall(room, filter="data")
+                # Python 3.11.2 (Debian 12) has no filters yet.
+                archived.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+                archived.extractall(room)
                 runs.append(read_run(Path(room) / Path(archived.getnames()[0]).parent))
         yield runs
 
