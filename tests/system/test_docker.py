@@ -428,6 +428,19 @@ def test_a_socket_where_nothing_answers(local: AgentMachine, image: Artifact, tm
     assert Docker().lacks(local, options)
 
 
+def test_a_data_root_that_is_too_long_for_sockets_is_refused(
+    local: AgentMachine, tmp_path_factory: pytest.TempPathFactory, able: None
+) -> None:
+    longest = f"{tmp_path_factory.mktemp('d')}/".ljust(dockerd.DATA_ROOT_MAX_BYTES, "x")
+    with pytest.raises(Unavailable, match="too long for sockets"):
+        dockerd.lease(local, Unwritten(), f"t{os.getpid()}", f"{longest}x", (CPU,))
+    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", longest, (CPU,))
+    assert held.daemon.serves()
+    held.release()
+    assert processes_of(longest) == []
+    assert groups_left() == []
+
+
 def test_no_second_daemon_on_the_same_data_root(daemon: dockerd.Lease, root: str) -> None:
     from dbtoll.channel.local import open_local
 

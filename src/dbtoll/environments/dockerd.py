@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import posixpath
 import signal
 import time
@@ -32,6 +33,11 @@ DATA_ROOT = "/var/lib/dbtoll/docker"
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 30.0
+
+DATA_ROOT_MAX_BYTES = 104 - len("/exec/containerd/containerd.sock.ttrpc")
+"""The longest path of a socket below it may have 104 bytes (containerd, sys/socket_unix.go). Beyond that containerd ends, and
+all that dockerd says 15 s later is that it has waited for it.
+"""
 
 LITTER = ("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd")
 """Empty directories that containerd makes wherever its state lies; removed again unless they were there before."""
@@ -94,6 +100,11 @@ class Daemon:
         program = find_program(machine, "dockerd")
         if program is None:
             raise Unavailable(f"{machine.name}: there is no Docker daemon", "apt-get install -y docker.io")
+        if len(os.fsencode(root)) > DATA_ROOT_MAX_BYTES:
+            raise Unavailable(
+                f"{machine.name}: the path {root} is too long for sockets below it",
+                f"give a data_root of at most {DATA_ROOT_MAX_BYTES} bytes",
+            )
         machine.mkdir(root, mode=0o711)
         machine.mkdir(f"{root}/tmp", mode=0o700)
         self._extra = _key_setting(machine, program, root)
