@@ -32,13 +32,25 @@ from tests.support.program import AGENTS_TESTS, ROOT
 _compiling: list[subprocess.Popen[bytes]] = []
 
 
+BESIDE = (
+    *("tests/contract/test_engines.py", "tests/contract/test_workloads.py", "tests/system/test_agent.py"),
+    *("tests/system/test_dataset.py", "tests/system/test_disk.py", "tests/system/test_guest_kernel.py"),
+    *("tests/system/test_image.py", "tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
+    *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),
+    *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_wheel.py"),
+)
+"""Files there whose tests have no run, no Docker and no setting of the machine, and look for nothing of others."""
+
+
 class OneForTheMachine(LoadScopeScheduling):
-    """Where two processes test (`./dbtoll test`): one does what uses the machine as a whole (processors, control groups,
-    interfaces, daemons), one test after the other; the other process does the rest beside it.
+    """Where two processes test (`./dbtoll test`): one does what takes the machine as a whole (processors that a run locks,
+    daemons, settings), one test after the other; the other process does the rest beside it, file by file.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "machine" if nodeid.startswith(("tests/contract/", "tests/system/")) else nodeid
+        file = nodeid.partition("::")[0]
+        takes_the_machine = file.startswith(("tests/contract/", "tests/system/")) and file not in BESIDE
+        return "machine" if takes_the_machine else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMachine:
