@@ -84,3 +84,9 @@ def place(
 def groups_left() -> list[str]:
     """Control groups of this process's runs that still exist."""
     return [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*t{os.getpid()}*")]
+
+
+def age(pid: int) -> tuple[int, int]:
+    """Sorts processes by their start, proc(5) ``starttime``: numbers begin anew after the highest one."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return int(fields[19]), pid

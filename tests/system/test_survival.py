@@ -38,7 +38,7 @@ from dbtoll.selfbench.inventory import Marks, carried, settings
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
-from tests.support.places import CPU, place, small_image
+from tests.support.places import CPU, age, place, small_image
 from tests.support.program import is_root
 
 pytestmark = [
@@ -162,13 +162,14 @@ def logs(of: Run, index: int = HARMED) -> str:
 
 
 def processes_of(runs: Path) -> dict[int, str]:
-    """Number and command line of everything that is in the control group of the victim, the lowest number first."""
+    """Number and command line of everything that is in the control group of the victim, the oldest first."""
     (folder,) = runs.iterdir()
     name = place_name(folder.name, VICTIM, 0)
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
+                started = age(int(entry.name))
                 groups = (entry / "cgroup").read_text()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
@@ -176,8 +177,8 @@ def processes_of(runs: Path) -> dict[int, str]:
             # A container's group is called by its id.
             below = groups.partition(f"/dbtoll/{folder.name}/")[2].partition("\n")[0].partition("/")[0]
             if below == name or len(below) == 64:
-                found[int(entry.name)] = command
-    return dict(sorted(found.items()))
+                found[started] = command
+    return {pid: found[start, pid] for start, pid in sorted(found)}
 
 
 def the_one(runs: Path, words: str) -> int:
