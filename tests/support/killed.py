@@ -64,8 +64,8 @@ def journal_of(folder: Path) -> Path:
 
 
 def _own_options(environment: str, folder: Path) -> dict[str, Any]:
-    """So that nothing of this host's is used, and all is made that can be left. The name is short: a socket's path has at
-    most 107 bytes (unix(7)).
+    """So that nothing of this host's is used, and all is made that can be left. The name is short: see
+    dockerd.DATA_ROOT_MAX_BYTES.
     """
     own = {
         "docker": {"data_root": str(folder.parent / "d")},

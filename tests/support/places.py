@@ -86,7 +86,7 @@ def groups_left() -> list[str]:
     return [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*t{os.getpid()}*")]
 
 
-def age(pid: int) -> tuple[int, int]:
+def start_of(pid: int) -> tuple[int, int]:
     """Sorts processes by their start, proc(5) ``starttime``: numbers begin anew after the highest one."""
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return int(fields[19]), pid

@@ -27,7 +27,7 @@ from dbtoll.interfaces import Booting, Machine
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
 from dbtoll.selfbench.collectors import PRIME, beginning, let
-from tests.support.places import age, groups_left, place, small_image
+from tests.support.places import groups_left, place, small_image, start_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -88,7 +88,7 @@ def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path
 
 def monitor_of(guest: GuestMachine) -> int:
     """The process around the guest: the first of its control group."""
-    return min((int(pid) for pid in guest.parent.get(f"{guest.directories[0]}/cgroup.procs").split()), key=age)
+    return min((int(pid) for pid in guest.parent.get(f"{guest.directories[0]}/cgroup.procs").split()), key=start_of)
 
 
 def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path: Path) -> None:

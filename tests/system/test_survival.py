@@ -38,7 +38,7 @@ from dbtoll.selfbench.inventory import Marks, carried, settings
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
-from tests.support.places import CPU, age, place, small_image
+from tests.support.places import CPU, place, small_image, start_of
 from tests.support.program import is_root
 
 pytestmark = [
@@ -169,7 +169,7 @@ def processes_of(runs: Path) -> dict[int, str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                started = age(int(entry.name))
+                started = start_of(int(entry.name))
                 groups = (entry / "cgroup").read_text()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:

@@ -289,8 +289,10 @@ def _kernel(parent: AgentMachine, place: Place, options: Mapping[str, Any]) -> t
 
 # --- hardware help ---------------------------------------------------------------------------------------------------
 
-_kvm_boots: dict[tuple[str, str], bool] = {}
-"""What was found out, by the parent's kernel (its boot) and the options: a probe that fails may take its whole deadline."""
+_kvm_boots: dict[tuple[str, str, str], bool] = {}
+"""What was found out, by the parent's kernel (its boot), its name (an arm may lack what its host has) and the options: a probe
+that fails may take its whole deadline.
+"""
 
 
 def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], journal: Journal) -> bool:
@@ -298,7 +300,7 @@ def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], jo
     if parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code != 0:
         return False
     trial = {**options, "accel": "kvm", "boot_timeout": min(options["boot_timeout"], KVM_PROBE_NS)}
-    key = boot_id(parent), repr(sorted(trial.items(), key=str))
+    key = boot_id(parent), parent.name, repr(sorted(trial.items(), key=str))
     if key not in _kvm_boots:
         _kvm_boots[key] = False
         probe = probe_place(parent, "kvm", trial, place.kernel)
