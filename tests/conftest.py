@@ -5,12 +5,13 @@ Where something is missing the test is skipped, and says what and why.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,14 @@ _compiling: list[subprocess.Popen[bytes]] = []
 
 
 BESIDE = (
-    *("tests/contract/test_engines.py", "tests/contract/test_workloads.py", "tests/system/test_agent.py"),
-    *("tests/system/test_dataset.py", "tests/system/test_disk.py", "tests/system/test_guest_kernel.py"),
-    *("tests/system/test_image.py", "tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
+    *("tests/contract/test_engines.py", "tests/contract/test_environments.py", "tests/contract/test_workloads.py"),
+    *("tests/system/test_agent.py", "tests/system/test_dataset.py", "tests/system/test_disk.py"),
+    *("tests/system/test_guest_kernel.py", "tests/system/test_guests.py", "tests/system/test_image.py"),
+    *("tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
     *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),
     *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_wheel.py"),
 )
-"""Files there whose tests have no run, no Docker and no setting of the machine, and look for nothing of others."""
+"""Files there whose tests have no run and no setting of the machine, and look for nothing of others."""
 
 
 class OneForTheMachine(LoadScopeScheduling):
@@ -56,6 +58,31 @@ class OneForTheMachine(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMachine:
     """See pytest-xdist's hooks."""
     return OneForTheMachine(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """A test that is marked ``alone`` looks at all of the machine: the other process tests nothing meanwhile."""
+    if not hasattr(item.config, "workerinput"):  # one process tests; it may be a test's own
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with _locked(ROOT / "tests/system", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+        return (yield)
+
+
+@contextmanager
+def _locked(directory: Path, how: int) -> Iterator[None]:
+    """flock(2). Who waits to be alone holds the directory above too, so that nobody overtakes it."""
+    above, own = (os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (directory.parent, directory))
+    try:
+        fcntl.flock(above, fcntl.LOCK_EX)
+        fcntl.flock(own, how)
+        fcntl.flock(above, fcntl.LOCK_UN)
+        yield
+    finally:
+        fcntl.flock(own, fcntl.LOCK_UN)  # closing is not enough where a test has forked
+        os.close(own)
+        os.close(above)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

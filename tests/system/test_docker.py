@@ -97,6 +97,7 @@ def processes_of(root: str) -> list[str]:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("able")
 def test_our_own_daemon_comes_and_goes_without_a_trace(local: AgentMachine, image: Artifact, root: str) -> None:
     watched = ["/etc/docker", "/opt", "/run/docker", "/run/containerd", "/var/lib/docker", "/var/lib/containerd"]
@@ -330,6 +331,7 @@ def test_data_lies_where_it_was_asked_for(open_one: Open, client: sdk.APIClient,
     assert not client.volumes()["Volumes"]
 
 
+@pytest.mark.alone
 def test_networks(open_one: Open, local: AgentMachine, image: Artifact, root: str) -> None:
     here = {path.name for path in Path("/sys/class/net").iterdir()}
     with open_one() as arm:

@@ -209,6 +209,7 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
 # --- on real servers ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @needs_root
 @needs_docker
 def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -275,6 +276,7 @@ def test_the_users_own_statements(tmp_path: Path) -> None:
     assert all(arm["outcome"] == "ok" for arm in result["arms"])
 
 
+@pytest.mark.alone
 @needs_root
 def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
@@ -314,6 +316,7 @@ def test_a_missing_environment_is_named_with_its_mend(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.alone
 @needs_root
 def test_a_busy_port_is_named(tmp_path: Path) -> None:
     before = carried()
