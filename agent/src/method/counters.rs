@@ -225,10 +225,16 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
             stat.get(own)?.checked_add(ended)?.checked_mul(unit)
         })
     };
-    let io: Vec<_> = stats.iter().map(|stat| fs::read_to_string(format!("/proc/{}/io", stat.pid)).ok()).collect();
-    let io_total = |key: &str| total(io.iter().map(|text| labelled(text.as_deref()?, key)));
-    let threads: Vec<_> = stats.iter().map(|stat| Threads::read(stat.pid, units)).collect();
-    let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| total(threads.iter().map(of));
+    // Who has ended since the stats were read is left out; if that is everybody, nothing is known.
+    let read = |pid: u32| {
+        let folder = Path::new("/proc").join(pid.to_string());
+        let found = (fs::read_to_string(folder.join("io")).ok(), Threads::read(pid, units));
+        folder.exists().then_some(found)
+    };
+    let (io, threads): (Vec<_>, Vec<_>) = stats.iter().filter_map(|stat| read(stat.pid)).unzip();
+    let all_ended = threads.is_empty() && !stats.is_empty();
+    let io_total = |key: &str| total(io.iter().map(|text| labelled(text.as_deref()?, key))).filter(|_| !all_ended);
+    let threads_total = |of: &dyn Fn(&Threads) -> Option<u64>| total(threads.iter().map(of)).filter(|_| !all_ended);
     Processes {
         count: stats.len() as u64,
         user_ns: with_children(field::USER, field::CHILDREN_USER, units.tick_ns),
@@ -423,6 +429,19 @@ mod tests {
         assert_eq!((tree.minor_faults, tree.major_faults, tree.rss_bytes), (Some(30), Some(3), Some(12 * 4096)));
         assert_eq!((tree.run_ns, tree.read_bytes, tree.voluntary_switches), (None, None, None));
         assert_eq!(sum(&stats, &units, false).user_ns, Some(30 * 10_000_000));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_since_it_was_listed_hides_nothing_of_the_others() {
+        let units = Units::of_kernel();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = Stat::read(child.id()).unwrap();
+        child.wait().unwrap();
+        let own = || Stat::read(std::process::id()).unwrap();
+        let summed = sum(&[own(), ended], &units, true);
+        assert_eq!(summed.count, 2);
+        assert!(summed.run_ns.is_some() && summed.voluntary_switches.is_some());
+        assert_eq!(summed.read_bytes.is_some(), sum(&[own()], &units, true).read_bytes.is_some());
     }
 
     #[test]
