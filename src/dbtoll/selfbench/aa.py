@@ -115,7 +115,7 @@ def figures(found: Sequence[Floats]) -> dict[str, Any]:
 
 
 def most_alarms(comparisons: int) -> int:
-    """What an honest instrument exceeds in one certificate of a hundred: 8 for 60 comparisons."""
+    """What an honest instrument exceeds in one certificate of a hundred: 7 for 60 comparisons."""
     return int(distributions.binom.ppf(0.99, comparisons, LEVEL))
 
 
