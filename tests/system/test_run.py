@@ -266,6 +266,22 @@ def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> N
 
 
 @needs_root
+def test_where_all_is_cold_nothing_is_warmed_up_and_plans_are_compared(tmp_path: Path) -> None:
+    text = REAL.format(
+        explain="true", workload=TPCH.format(queries='["Q6"]'), budget="60s", factors='temperature = ["cold"]', arms=""
+    )
+    done = run_of(tmp_path, text, "--exclusive")
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
+    visits = [record for record in records if record["record"] == "visit"]
+    assert {visit["query"] for visit in visits} > {"Q6"}  # the probes of an experiment that explains
+    assert not any(visit["first_touch"] for visit in visits)
+    for arm in json.loads(done.stdout)["arms"]:
+        (gate,) = (gate for gate in arm["gates"] if gate["name"] == "same_plans")
+        assert gate["passed"], gate
+
+
+@needs_root
 def test_the_users_own_statements(tmp_path: Path) -> None:
     workload = f'name = "sql"\ndirectory = "{ROOT / "examples" / "sql"}"'
     done = run_of(tmp_path, REAL.format(explain="false", workload=workload, budget="60s", factors="", arms=""))

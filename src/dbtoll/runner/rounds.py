@@ -27,7 +27,7 @@ from dbtoll.model import (
 )
 from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
-from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows
+from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows, is_cold
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
@@ -129,9 +129,11 @@ class RoundRun:
                 self.awake(
                     self.arms[self.inputs.experiment.baseline], lambda running: self.verify(running, initially=True)
                 )
-            warm = [phase for phase in self.plan.phases if phase.levels.get("temperature") != "cold"]
-            if warm and not isinstance(self.inputs.workload, Probing):  # a probe warms what it needs by itself
-                self.warm_up(warm[0])
+            if not isinstance(self.inputs.workload, Probing):  # a probe warms what it needs by itself
+                warm = [phase for phase in self.plan.phases if phase.kind == "timed" and not is_cold(phase)]
+                if warm:
+                    self.warm_up(warm[0])
+                self.take_plans()
             for phase in self.plan.phases:
                 begin = time.monotonic()
                 self.phase(phase)
@@ -272,7 +274,7 @@ class RoundRun:
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def warm_up(self, phase: Phase) -> None:
-        """Every query once in every arm (minhas2008 §4.1), then the plans and a checkpoint, untimed.
+        """Every query once in every arm (minhas2008 §4.1), untimed.
 
         These first runs after a start are recorded and reported apart (first touch).
         """
@@ -281,6 +283,9 @@ class RoundRun:
         first = phase.blocks[0]
         for visit in first.visits:
             self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
+
+    def take_plans(self) -> None:
+        """The plans of every arm, and a checkpoint, untimed; also where all is measured cold."""
         if not self.inputs.engine.answers:
             return
         for name in self.healthy():
