@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dbtoll.runner.preparation import BLOCKS_MAX, Pilot, visits_s
+from dbtoll.runner.preparation import BLOCKS_MAX, Pilot, slow_arms, visits_s
 from dbtoll.store.schema import Visit
+from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,8 @@ def test_only_what_is_timed_tells_how_slow_an_arm_is() -> None:
         visit("fork", 40, batches=()),
     ]
     assert visits_s(records, timed={"Q1", "Q6"}) == {"uml": 3}
+
+
+def test_a_copy_that_stood_still_in_the_pilot_is_measured_as_often_as_its_original() -> None:
+    assert slow_arms(experiment(), {NATIVE: 2.0, COPY: 90.0, DOCKER: 2.1}) == []
+    assert slow_arms(experiment(), {NATIVE: 2.0, COPY: 2.0, DOCKER: 90.0}) == [DOCKER]

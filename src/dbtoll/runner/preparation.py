@@ -501,11 +501,19 @@ def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
     for phase in (phase for phase in plan.phases if phase.kind == "timed"):
         of_phase = [record for record in records if isinstance(record, schema.Visit) and record.levels == phase.levels]
         by_arm = visits_s(of_phase, timed=set(prepared.queries))
-        for arm, seconds in by_arm.items():
-            if seconds > SLOW_FACTOR * by_arm[experiment.baseline]:
-                slow[arm] = (*slow.get(arm, ()), dict(phase.levels))
-                slow_s += seconds
+        for arm in slow_arms(experiment, by_arm):
+            slow[arm] = (*slow.get(arm, ()), dict(phase.levels))
+            slow_s += by_arm[arm]
     return Pilot(fixed_s=whole_s - run.timed_s, block_s=run.timed_s - slow_s, slow_s=slow_s, slow=slow)
+
+
+def slow_arms(experiment: Experiment, by_arm: Mapping[str, float]) -> list[str]:
+    """Those that take more than SLOW_FACTOR times as long as the baseline. ``by_arm``: see visits_s.
+
+    A copy is one where its original is, also if it stood still for a while: both take part in the same blocks.
+    """
+    limit_s = SLOW_FACTOR * by_arm[experiment.baseline]
+    return [arm for arm in by_arm if by_arm.get(experiment.arm(arm).copy_of or arm, 0.0) > limit_s]
 
 
 def visits_s(visits: Sequence[schema.Visit], timed: Collection[str]) -> dict[str, float]:
