@@ -33,6 +33,6 @@ def changed_run(source: Path, folder: Path, change: Change) -> Path:
                 for written in change(record):
                     writer.append(written)
             writer.append(RoundEnd(round=attempt.round, attempt=0, complete=True, elapsed_s=attempt.end.elapsed_s))
-        for end in run.ends:
-            writer.append(end)
+        if run.end is not None:
+            writer.append(run.end)
     return folder

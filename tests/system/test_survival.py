@@ -143,7 +143,7 @@ def visits(of: Run, arm: str, index: int) -> int:
 
 def assert_only_the_victim_failed(of: Run) -> schema.Start:
     """Its failed start in the harmed round, with its logs kept; everything else is whole."""
-    assert of.complete_rounds == tuple(range(ROUNDS)), of.ends
+    assert of.complete_rounds == tuple(range(ROUNDS)), of.end
     for index in range(ROUNDS):
         for arm in ("native", "native (A/A)"):
             assert [start.outcome for start in starts(of, arm, index)] == ["ok"]

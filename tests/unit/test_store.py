@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.analysis.result import analyze_run
 from dbtoll.errors import RunFolderError
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
@@ -91,6 +92,17 @@ def test_a_run_goes_on_where_it_was_killed(folder: Path) -> None:
     assert [(a.round, a.attempt, a.complete) for a in run.attempts] == [(0, 0, True), (1, 0, False), (1, 1, True)]
     assert b'{"record":"interrupted","round":1,"attempt":0' in b"".join(lines(folder))
     assert lines(folder)[: begun + 40] == whole[: begun + 40]
+
+
+def test_an_end_after_which_a_round_began_is_none(folder: Path) -> None:
+    ended = read_run(folder)
+    writer, _ = RunWriter.resume(folder)
+    with writer:
+        writer.append(RoundBegin(round=3, attempt=0, elapsed_s=ended.elapsed_s + 1))
+    killed = read_run(folder)
+    assert killed.end is None
+    assert killed.elapsed_s == ended.elapsed_s + 1
+    assert any("the run has no end" in warning for warning in analyze_run(killed).warnings)
 
 
 def test_two_writers_are_refused(folder: Path) -> None:

@@ -69,7 +69,7 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
 def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Run:
     """As `begin`, of a run that others follow. Raises Invalid where its user stopped it: then none of them is to begin."""
     run = read_run(begin(experiment, spec_text, runs_dir, watch))
-    if run.ends and run.ends[-1].reason == STOPPED:
+    if run.end and run.end.reason == STOPPED:
         raise Invalid(f"{run.folder}: {STOPPED}", f"go on with it: dbtoll run {run.folder} --resume")
     return run
 

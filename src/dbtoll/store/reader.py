@@ -84,7 +84,7 @@ class Run:
 
     ``verified_bytes``: length of the history up to its last whole line; ``unfinished_line``: whether more follows (its
     writer was killed); ``chain``: of that last line. ``outside``: records of no round, such as the starts that showed,
-    before the first one, that an arm cannot run here.
+    before the first one, that an arm cannot run here. ``end``: None while the run goes on or after it was killed.
     """
 
     folder: Path
@@ -94,7 +94,7 @@ class Run:
     facts: Json
     outside: tuple[Record, ...]
     attempts: tuple[Attempt, ...]
-    ends: tuple[RunEnd, ...]
+    end: RunEnd | None
     chain: str
     verified_bytes: int
     unfinished_line: bool
@@ -117,15 +117,10 @@ class Run:
         return self.attempts[-1] if self.attempts and self.attempts[-1].end is None else None
 
     @property
-    def end(self) -> RunEnd | None:
-        """How the run ended; None while it goes on or after it was killed."""
-        return self.ends[-1] if self.ends else None
-
-    @property
     def elapsed_s(self) -> float:
         """How much of the budget the last attempt or the end of the run had seen."""
         seen = [attempt.end.elapsed_s if attempt.end else attempt.begin.elapsed_s for attempt in self.attempts]
-        return max([*seen, *(end.elapsed_s for end in self.ends)], default=0.0)
+        return max([*seen, self.end.elapsed_s if self.end else 0.0])
 
     def next_attempt(self, index: int) -> int:
         """Which try at round ``index`` the next one is, from 0."""
@@ -170,7 +165,7 @@ def read_run(folder: Path) -> Run:
             demand()
         except ValueError as error:
             raise RunFolderError(f"{folder / path}:1: no run of dbtoll has this: {error}", _EDITED) from None
-    outside, attempts, ends = _grouped(history, records[1:], contents.Expected(plan))
+    outside, attempts, end = _grouped(history, records[1:], contents.Expected(plan))
     return Run(
         folder=folder,
         begin=begin,
@@ -179,7 +174,7 @@ def read_run(folder: Path) -> Run:
         facts=facts,
         outside=outside,
         attempts=attempts,
-        ends=ends,
+        end=end,
         chain=chain,
         verified_bytes=verified,
         unfinished_line=verified < len(data),
@@ -254,11 +249,12 @@ def _check_version(where: str, line: bytes) -> None:
 
 def _grouped(
     history: Path, records: list[Record], expected: contents.Expected
-) -> tuple[tuple[Record, ...], tuple[Attempt, ...], tuple[RunEnd, ...]]:
-    """The records by attempt. Line numbers are those of the history, whose first line is the run's own."""
+) -> tuple[tuple[Record, ...], tuple[Attempt, ...], RunEnd | None]:
+    """The records by attempt, and the end of the run, which is none if another round began after it. Line numbers are those of the
+    history, whose first line is the run's own."""
     outside: list[Record] = []
     attempts: list[Attempt] = []
-    ends: list[RunEnd] = []
+    run_end: RunEnd | None = None
     begin: RoundBegin | None = None
     inside: list[Record] = []
 
@@ -278,7 +274,7 @@ def _grouped(
         match record:
             case RoundBegin():
                 close(None)
-                begin = record
+                begin, run_end = record, None
             case RoundEnd():
                 if begin is None or (record.round, record.attempt) != (begin.round, begin.attempt):
                     raise RunFolderError(f"{where}: round {record.round} ends that did not begin", _EDITED)
@@ -287,13 +283,13 @@ def _grouped(
                 close(None)
             case RunEnd():
                 close(None)
-                ends.append(record)
+                run_end = record
             case RunBegin():
                 raise RunFolderError(f"{where}: a second run begins here", _EDITED)
             case _:
                 (outside if begin is None else inside).append(record)
     close(None)
-    return tuple(outside), tuple(attempts), tuple(ends)
+    return tuple(outside), tuple(attempts), run_end
 
 
 def _checked_json(path: Path, sha256: str, kind: type[S]) -> S:

@@ -202,7 +202,8 @@ class Interrupted(Record, frozen=True, kw_only=True, tag="interrupted"):
 
 
 class RunEnd(Record, frozen=True, kw_only=True, tag="run_end"):
-    """Why no further round was begun. A run that is resumed after its end has more than one; the last one holds."""
+    """Why no further round was begun. A run that is resumed after its end has more than one; the last one holds, if no
+    round began after it."""
 
     reason: str
     elapsed_s: Seconds
