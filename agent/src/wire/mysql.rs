@@ -20,6 +20,8 @@ const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 
 const CLIENT_LONG_PASSWORD: u32 = 1;
+/// "Affected" are the rows that a statement found, as in PostgreSQL, and not only those that it gave another value.
+const CLIENT_FOUND_ROWS: u32 = 1 << 1;
 const CLIENT_LONG_FLAG: u32 = 1 << 2;
 const CLIENT_CONNECT_WITH_DB: u32 = 1 << 3;
 const CLIENT_LOCAL_FILES: u32 = 1 << 7;
@@ -33,6 +35,7 @@ const CLIENT_PLUGIN_AUTH: u32 = 1 << 19;
 const CLIENT_DEPRECATE_EOF: u32 = 1 << 24;
 
 const CAPABILITIES: u32 = CLIENT_LONG_PASSWORD
+    | CLIENT_FOUND_ROWS
     | CLIENT_LONG_FLAG
     | CLIENT_CONNECT_WITH_DB
     | CLIENT_LOCAL_FILES
