@@ -1,8 +1,9 @@
 //! The method `oltp_load`: makes a workload's rows and streams them into empty tables, several at a time, resumable.
 //!
 //! The rows of a table come in *pieces*, each loaded in one transaction that also writes its name into the table
-//! `dbtoll_loaded`: what is named there is there. The first piece of a table in `PostgreSQL` begins with a truncation, so
-//! that COPY may FREEZE the rows and (with `wal_level=minimal`) write no log.
+//! `dbtoll_loaded`: what is named there is there. In `PostgreSQL` the only piece of a table begins with a truncation, so that
+//! COPY may FREEZE the rows and (with `wal_level=minimal`) write no log. Of several pieces none may: it would take with it
+//! what another connection has loaded before.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -48,6 +49,7 @@ struct Piece {
     table: Table,
     first: i32,
     last: i32,
+    is_whole: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,7 @@ fn pieces(workload: &WorkloadParams) -> Vec<Piece> {
             table,
             first,
             last: (first + PARTS_IN_PIECE).min(parts) - 1,
+            is_whole: parts <= PARTS_IN_PIECE,
         })
     };
     match workload {
@@ -292,10 +295,9 @@ impl Loading {
         let (table, columns) = (piece.table.name(), piece.table.columns());
         match self {
             Self::Postgres(connection) => {
-                let is_first = piece.first == 0;
-                connection
-                    .run(if is_first { format!("begin; truncate {table}") } else { "begin".to_owned() }.as_str())?;
-                let freeze = if is_first { ", freeze true" } else { "" };
+                let begin = if piece.is_whole { format!("begin; truncate {table}") } else { "begin".to_owned() };
+                connection.run(&begin)?;
+                let freeze = if piece.is_whole { ", freeze true" } else { "" };
                 Ok(connection.begin_copy(&format!("copy {table} ({columns}) from stdin (format binary{freeze})"))?)
             }
             Self::Mysql { alone, connection, interrupter } => {
@@ -339,6 +341,8 @@ mod tests {
             all.iter().filter(|piece| piece.table.name() == "stock").map(|piece| (piece.first, piece.last)).collect();
         assert_eq!(stock, [(0, 99), (100, 199), (200, 249)]);
         assert_eq!(all.iter().filter(|piece| piece.table.name() == "item").count(), 1);
+        // A truncation in one of several pieces would end what another one has loaded.
+        assert!(all.iter().all(|piece| piece.is_whole == (piece.table.name() == "item")));
         let tatp = WorkloadParams::Tatp(TatpParams { subscribers: 25_000, seed: 1 });
         assert_eq!(pieces(&tatp)[0].last, 2);
     }
