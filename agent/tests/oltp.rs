@@ -234,32 +234,7 @@ fn the_data_are_consistent_after_every_interaction_and_hold_what_was_acknowledge
 #[test]
 fn a_stall_shows_in_the_responses_of_an_open_loop() {
     let Some(server) = Server::start() else { return };
-    let mut agent = Agent::start();
-    run(&server, &script("tatp/schema.sql"));
-    let workload = json!({"tatp": {"subscribers": 10_000, "seed": 1}});
-    load(&mut agent, &server, &workload);
-    for part in ["keys", "indexes", "foreign-keys"] {
-        run(&server, &script(&format!("tatp/{part}.sql")));
-    }
-    let asked = params(&unix(&server), &workload, "statement", 4, &json!({}));
-    let controller = agent.controller();
-    let stream = controller.sender.open("oltp", &asked);
-    controller.next_of(stream);
-    controller.sender.data(stream, &lines(&[with(&window(3000), &json!({"rate": 200.0}))]));
-    std::thread::sleep(Duration::from_secs(1));
-    let backends: Vec<i32> = children_of(server.pid());
-    let signal = |signal| {
-        for &pid in &backends {
-            let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
-        }
-    };
-    signal(rustix::process::Signal::STOP);
-    std::thread::sleep(Duration::from_secs(1));
-    signal(rustix::process::Signal::CONT);
-    controller.sender.end(stream);
-    let answer = controller.answer(stream);
-    assert_eq!(answer.error, None, "{:?}", answer.result);
-    let report = &replies(&answer.output)[0];
+    let report = stalled(&server, 4, 200.0, &json!({}), Duration::from_secs(1));
     let slow = |what: &str| -> u64 {
         let kinds = report["transactions"].as_object().unwrap().values();
         let buckets = kinds.flat_map(|kind| kind[what]["buckets"].as_array().unwrap());
@@ -268,6 +243,46 @@ fn a_stall_shows_in_the_responses_of_an_open_loop() {
     // 200 arrivals in the second of the stall, 140 of which waited for more than 0.3 s; only 4 were on their way.
     assert!((90..190).contains(&slow("response_ns")), "{}", slow("response_ns"));
     assert!(slow("service_ns") <= 4, "{}", slow("service_ns"));
+}
+
+#[test]
+fn patience_counts_from_the_request_and_not_from_the_idle_time_before_it() {
+    let Some(server) = Server::start() else { return };
+    // Each of the terminals is idle for some 3 s between two transactions, and waits at most 0.5 s for an answer.
+    let report = stalled(&server, 60, 20.0, &json!({"patience_ns": SECOND_NS}), Duration::from_millis(500));
+    assert!(sum_of(&report, "committed") > 20, "{report}");
+    assert_eq!(report["connections_lost"], 0, "{report}");
+    assert_eq!(sum_of(&report, "lost") + sum_of(&report, "unknown"), 0, "{report}");
+}
+
+/// What a window of 4 s of TATP's at a `rate` tells, in the middle of which all server processes stand still for a while.
+fn stalled(server: &Server, terminals: usize, rate: f64, more: &Value, still: Duration) -> Value {
+    let mut agent = Agent::start();
+    run(server, &script("tatp/schema.sql"));
+    let workload = json!({"tatp": {"subscribers": 10_000, "seed": 1}});
+    load(&mut agent, server, &workload);
+    for part in ["keys", "indexes", "foreign-keys"] {
+        run(server, &script(&format!("tatp/{part}.sql")));
+    }
+    let asked = params(&unix(server), &workload, "statement", terminals, more);
+    let controller = agent.controller();
+    let stream = controller.sender.open("oltp", &asked);
+    controller.next_of(stream);
+    controller.sender.data(stream, &lines(&[with(&window(4000), &json!({"rate": rate}))]));
+    std::thread::sleep(Duration::from_secs(2));
+    let backends: Vec<i32> = children_of(server.pid());
+    let signal = |signal| {
+        for &pid in &backends {
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
+        }
+    };
+    signal(rustix::process::Signal::STOP);
+    std::thread::sleep(still);
+    signal(rustix::process::Signal::CONT);
+    controller.sender.end(stream);
+    let answer = controller.answer(stream);
+    assert_eq!(answer.error, None, "{:?}", answer.result);
+    replies(&answer.output)[0].clone()
 }
 
 fn children_of(pid: u32) -> Vec<i32> {

@@ -133,8 +133,8 @@ pub type MakeTerminal<'a> = &'a dyn Fn(usize, Slot, Rc<Shared>) -> Terminal<'a>;
 struct Seat<'a> {
     terminal: Terminal<'a>,
     readiness: Rc<Readiness>,
-    /// When it was last polled for something that came from the server.
-    heard_ns: u64,
+    /// Since when the server owes it an answer, or the next part of one; means nothing while it does not wait.
+    waits_from_ns: u64,
 }
 
 /// What a thread has to know.
@@ -176,7 +176,7 @@ pub fn run(
     let seats = (0..plan.terminals).map(|number| {
         let readiness = Rc::new(Readiness::default());
         let slot = Slot { poll: Rc::clone(&shared.poll), token: number as u64, readiness: Rc::clone(&readiness) };
-        Seat { terminal: make(number, slot, Rc::clone(&shared)), readiness, heard_ns: now_ns() }
+        Seat { terminal: make(number, slot, Rc::clone(&shared)), readiness, waits_from_ns: now_ns() }
     });
     let seats = seats.collect();
     let alarm = Alarm::new(&shared.poll)?;
@@ -262,13 +262,16 @@ impl Thread<'_> {
                 if data.u64() == ORDERS {
                     let mut counter = [0; 8];
                     let _ = rustix::io::read(woken, &mut counter);
-                    match orders.try_recv() {
-                        Ok(Order::Measure(window)) => {
-                            self.begin(window);
-                            owes = true;
+                    // One wake may stand for several orders.
+                    loop {
+                        match orders.try_recv() {
+                            Ok(Order::Measure(window)) => {
+                                self.begin(window);
+                                owes = true;
+                            }
+                            Ok(Order::End) | Err(TryRecvError::Disconnected) => return Ok(()),
+                            Err(TryRecvError::Empty) => break,
                         }
-                        Ok(Order::End) | Err(TryRecvError::Disconnected) => return Ok(()),
-                        Err(TryRecvError::Empty) => {}
                     }
                 } else if data.u64() != ALARM {
                     self.hear(usize::try_from(data.u64()).unwrap_or(usize::MAX), flags);
@@ -289,9 +292,6 @@ impl Thread<'_> {
         shared.window.set(Some(window));
         shared.number.set(shared.number.get() + 1);
         self.cpu_from_ns = None;
-        for seat in &mut self.seats {
-            seat.heard_ns = window.begin_ns;
-        }
         self.poll_all();
     }
 
@@ -399,14 +399,14 @@ impl Thread<'_> {
     fn hear(&mut self, terminal: usize, flags: EventFlags) {
         let Some(seat) = self.seats.get_mut(terminal) else { return };
         seat.readiness.hear(flags);
-        seat.heard_ns = self.shared.now_ns.get();
+        seat.waits_from_ns = self.shared.now_ns.get();
         self.poll(terminal);
     }
 
     fn end_long_waits(&mut self, at_ns: u64) {
         for number in 0..self.seats.len() {
             let seat = &self.seats[number];
-            if seat.readiness.waiting.get() && at_ns.saturating_sub(seat.heard_ns) > self.patience_ns {
+            if seat.readiness.waiting.get() && at_ns.saturating_sub(seat.waits_from_ns) > self.patience_ns {
                 seat.readiness.expired.set(true);
                 self.poll(number);
             }
@@ -415,9 +415,13 @@ impl Thread<'_> {
 
     fn poll(&mut self, terminal: usize) {
         if let Some(seat) = self.seats.get_mut(terminal) {
+            let was_waiting = seat.readiness.waiting.get();
             let mut context = Context::from_waker(Waker::noop());
             // A terminal never ends by itself.
             let _ = seat.terminal.as_mut().poll(&mut context);
+            if !was_waiting {
+                seat.waits_from_ns = self.shared.now_ns.get();
+            }
         }
     }
 
