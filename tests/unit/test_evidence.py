@@ -334,6 +334,22 @@ def test_no_target_is_reached_without_an_arm(tmp_path: Path) -> None:
 # --- ledgers, predictions, claims ------------------------------------------------------------------------------------
 
 
+def test_a_run_that_explains_has_the_gates_of_one_that_does_not(plain: Path, profile: Path, tmp_path: Path) -> None:
+    explained, counted_alone = (results.analyze(folder) for folder in (plain, profile))
+    for with_probes, without in zip(explained.arms, counted_alone.arms, strict=True):
+        gates = {gate.name: gate.passed for gate in with_probes.gates}
+        assert gates.pop("plausible_costs")
+        assert gates == {gate.name: gate.passed for gate in without.gates}
+    wrong = visits_changed(
+        lambda v: ending(v, "wrong_answer", 0), lambda v: (v.arm, v.query) == (DOCKER, "Q3") and steady(v)
+    )
+    result = results.analyze(changed_run(plain, tmp_path / "run", wrong))
+    docker = next(arm for arm in result.arms if arm.name == DOCKER)
+    (gate,) = (gate for gate in docker.gates if gate.name == "equal_answers")
+    assert not gate.passed
+    assert "Q3" in gate.finding
+
+
 def ledger(result: Result, arm: str = DOCKER) -> Any:
     return next((each for each in result.ledgers if each.arm == arm), None)
 

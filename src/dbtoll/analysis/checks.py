@@ -66,7 +66,8 @@ class Evidence:
 
     ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
     ``asked``: options that the specification gave the arm's environments: what differs because of them was wanted.
-    ``probes``: what is believed of each probe that was run.
+    ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
+    or probes alone.
     """
 
     arm: str
@@ -79,6 +80,7 @@ class Evidence:
     expected: Mapping[int, Json] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     probes: Mapping[str, Json] = field(default_factory=dict)
+    asks_statements: bool = True
 
 
 def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
@@ -90,6 +92,9 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
     baseline_plans = {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
     facts = {arm: _facts(starts) for arm, starts in _by_arm(run.records(Start)).items()}
     known = facts.get(baseline, {})
+    probes = run.facts.get("probes", {})
+    in_windows = bool(run.plan.transactions) or any(visit.window is not None for visit in visits)
+    asks_statements = not in_windows and not probes.keys() >= set(run.plan.queries)
     findings = []
     for arm in run.plan.experiment.arms:
         own = facts.get(arm.name, {})
@@ -103,7 +108,8 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             own,
             _expected(known, own, alone=arm.name == baseline),
             _asked(arm),
-            run.facts.get("probes", {}),
+            probes,
+            asks_statements,
         )
         findings += recorded(evidence)
         if evidence.visits:
@@ -194,12 +200,13 @@ def equal_answers(evidence: Evidence) -> Finding | None:
 
     Transactions have no reference answers: the state that they leave behind is checked (gate ``consistent``).
     """
-    if not _asks_statements(evidence):
+    if not evidence.asks_statements:
         return None
+    visits = _of_statements(evidence)
     wrong: dict[str, int] = defaultdict(int)
     rounds = set()
     executions = 0
-    for visit in evidence.visits:
+    for visit in visits:
         executions += len(visit.executions)
         if bad := sum(timing.outcome == "wrong_answer" for timing in visit.executions):
             wrong[visit.query] += bad
@@ -210,14 +217,14 @@ def equal_answers(evidence: Evidence) -> Finding | None:
         gate = Gate("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
         return Finding(evidence.arm, gate)
     text = ", ".join(f"{query} ({count})" for query, count in wrong.items())
-    problem = next((visit.problem for visit in evidence.visits if visit.query in wrong and visit.problem), None)
+    problem = next((visit.problem for visit in visits if visit.query in wrong and visit.problem), None)
     finding = f"wrong answers: {text} of {executions} executions" + (f"; first: {problem}" if problem else "")
     return Finding(evidence.arm, Gate("equal_answers", False, finding), tuple(sorted(rounds)))
 
 
 def same_plans(evidence: Evidence) -> Finding | None:
     """A label: an overhead that comes with a changed plan is not the environment's own."""
-    if not _asks_statements(evidence):
+    if not evidence.asks_statements:
         return None
     compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
@@ -230,9 +237,9 @@ def same_plans(evidence: Evidence) -> Finding | None:
 
 def warm_stays_warm(evidence: Evidence) -> Finding | None:
     """A label: a warm statement that read the disk was not quite warm."""
-    if not _asks_statements(evidence):
+    if not evidence.asks_statements:
         return None
-    warm = [v for v in evidence.visits if v.levels.get("temperature", "warm") == "warm" and not v.first_touch]
+    warm = [v for v in _of_statements(evidence) if v.levels.get("temperature", "warm") == "warm" and not v.first_touch]
     if not warm:
         return None
     known = [v for v in warm if v.disk_read_bytes is not None]
@@ -404,13 +411,13 @@ def driver_cpu_share(evidence: Evidence) -> Finding | None:
     in any figure, so the share is an upper bound of what it can have added to them.
     """
 
-    if not _asks_statements(evidence):
+    if not evidence.asks_statements:
         return None
 
     def share(begin: Counters, end: Counters) -> float | None:
         visited_ns = sum(
             visit.end_ns - visit.start_ns
-            for visit in evidence.visits
+            for visit in _of_statements(evidence)
             if visit.round == begin.round and visit.levels == begin.levels and not visit.first_touch
         )
         if begin.driver_cpu_ns is None or end.driver_cpu_ns is None or visited_ns < DRIVER_TIME_NS:
@@ -479,9 +486,9 @@ def _in_windows(evidence: Evidence) -> bool:
     return any(visit.window is not None for visit in evidence.visits)
 
 
-def _asks_statements(evidence: Evidence) -> bool:
-    """Whether the visits are neither windows of transactions nor probes."""
-    return not _in_windows(evidence) and not any(visit.query in evidence.probes for visit in evidence.visits)
+def _of_statements(evidence: Evidence) -> list[Visit]:
+    """The visits that time statements: neither windows of transactions nor probes nor passes that only count."""
+    return [v for v in evidence.visits if v.window is None and v.batches is None and v.counts is None]
 
 
 def _worst_share(
