@@ -166,6 +166,18 @@ def test_a_query_that_is_left_out_bars_what_would_clear_the_arm() -> None:
     assert effects(times(slow))[DOCKER, "geomean"].verdict is Verdict.LOSES
 
 
+def test_a_query_with_a_value_below_zero_is_left_out_whole() -> None:
+    """Were only that visit left out, the rest would be too much."""
+    ns = noisy()
+    ns[3, 1, 1, 2] = -500.0
+    found = effects(times(ns))
+    assert found[DOCKER, "query:Q2"].shown is None
+    why = "Q2: 1 visit of docker found a cost below zero: noise is more than it"
+    assert found[DOCKER, "geomean"].left_out == (why,)
+    assert found[DOCKER, "geomean"].shown == effects(times(ns[:, :, [0, 2]]))[DOCKER, "geomean"].shown
+    assert found[COPY, "geomean"].left_out == ()
+
+
 def test_first_touches_that_failed_count() -> None:
     failed = np.zeros((3, 3))
     failed[1, 2] = 1

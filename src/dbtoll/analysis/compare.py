@@ -381,6 +381,7 @@ class _Measured:
     - A query that failed anywhere in the arm or the baseline, or was censored in the baseline, has no figure; then neither have the
       aggregates (``hindered``): what does not work cannot be left out of a mean.
     - One that was censored in the arm takes part with what it took at least: so the effect is one from below (``bounds``).
+    - One that cost nothing or less in some visit has no ratio (``_lost_in_noise``), and is left out.
     - One that has a value in no more than half of the rounds, its visits being void, is left out of the aggregates in *all*
       rounds; a round that lacks one of the queries kept is left out of the aggregates. So every round's aggregate is over the same
       queries.
@@ -402,7 +403,9 @@ class _Measured:
         failed = self._told(self.failing)
         nowhere = not self.here.any() and not failed
         self.absent = f"no visit of {times.arms[pair.index]} counts" if nowhere else None
-        self.reasons = [self.absent or self.failing[index] or self._missing(index) for index in every]
+        self.reasons = [
+            self.absent or self.failing[index] or self._lost_in_noise(index) or self._missing(index) for index in every
+        ]
         self.kept = np.logical_and([reason is None for reason in self.reasons], self.asked)
         self.left_out = tuple(self._told(self.reasons))
         self.whole = self.finite[:, self.kept].all(axis=1) & self.here if self.kept.any() else self.here & False
@@ -429,6 +432,17 @@ class _Measured:
         censored = int(np.isposinf(self.times.ns[:, :, query, arm]).sum())
         many = "s" if censored > 1 else ""
         return f"{censored} visit{many} of {self.times.arms[arm]} ran into the statement timeout" if censored else None
+
+    def _lost_in_noise(self, query: int) -> str | None:
+        """A cost that is a difference may come out below zero, and has no ratio then.
+
+        Without those visits alone the rest would be too high.
+        """
+        for arm in (self._pair.index, *self._pair.references):
+            if lost := int((self.ns[:, :, query, arm] <= 0).sum()):
+                many = "s" if lost > 1 else ""
+                return f"{lost} visit{many} of {self.times.arms[arm]} found a cost below zero: noise is more than it"
+        return None
 
     def _missing(self, query: int) -> str | None:
         rounds, present = int(self.here.sum()), int(self.finite[:, query].sum())

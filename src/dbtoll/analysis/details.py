@@ -90,7 +90,9 @@ def series(measured: Measured) -> list[SeriesPoint]:
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for visit in measured.visits:
         value = None if visit.first_touch else main_value(visit)
-        if value and math.isfinite(value):  # a batch of cheap events may take less than its clock tells
+        if (
+            value is not None and 0 < value < math.inf
+        ):  # others have no logarithm: a cost that is lost in noise may be below zero
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
             cells[key[:-1]].append(value)

@@ -127,7 +127,8 @@ def time_per_ended_ns(visit: Visit) -> float | None:
 
 
 def event_time_ns(visit: Visit) -> float | None:
-    """Of one event of a probe: the median of the visit's batches, which an interruption of some of them does not move."""
+    """Of one event of a probe: the median of the visit's batches, which an interruption of some of them does not move. A cold one's
+    may be below zero."""
     costs = [batch.elapsed_ns / batch.events for batch in visit.batches or () if batch.events]
     return float(np.median(costs)) if costs else None
 

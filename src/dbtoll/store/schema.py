@@ -121,10 +121,11 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Events that a probe timed as a whole; ``cpu_ns`` of the probing process alone."""
+    """Events that a probe timed as a whole, of a cold one less what the same took without them: noise may take ``elapsed_ns`` below
+    zero. ``cpu_ns`` of the probing process alone."""
 
     events: Count
-    elapsed_ns: Count
+    elapsed_ns: Whole
     cpu_ns: Count
 
 
