@@ -99,6 +99,18 @@ def test_where_no_flush_can_be_seen_the_write_is_enough_and_that_is_said(cache: 
     assert said in text
 
 
+@pytest.mark.parametrize("cache", ["write back", "write through", None])
+def test_writes_that_fewer_calls_asked_for_than_there_were_commits_fail(cache: str | None) -> None:
+    """synchronous_commit off on a slow host: the WAL writer wakes meanwhile and writes several times, and flushes once."""
+    late = process(writes=6, fdatasync=1, flushes=1)
+    devices = {VDA: device(cache=cache, writes=6, flushes=1)}
+    passed, text = judged(trace(late, devices=devices))
+    assert passed is False
+    assert text == "of 5 that were acknowledged 1 asked for durable data (1 fdatasync by postgres)"
+    through = judged(trace(late, devices=devices, lost=3))[0]
+    assert through is (cache != "write back")  # calls may be among what was lost
+
+
 def test_what_is_queued_at_a_partition_is_done_at_its_device() -> None:
     devices = {"259:1": device("nvme0n1p1", whole="259:0", writes=0), "259:0": device("nvme0n1", whole="259:0")}
     passed, text = judged(trace(process(device="259:1"), devices=devices))
