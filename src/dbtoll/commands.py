@@ -157,9 +157,9 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
     result = report(folder, as_json=as_json)
     if experiment.max_overhead is None:
         return 0
-    from dbtoll.analysis import max_overhead
+    from dbtoll.analysis.effects import overhead_gate
 
-    code, sentence = max_overhead.judge(result, experiment.max_overhead)
+    code, sentence = overhead_gate.judge(result, experiment.max_overhead)
     Console(stderr=True, highlight=False).print(sentence, markup=False)
     return code
 
@@ -175,7 +175,7 @@ def predict(
     as_json: bool,
 ) -> int:
     """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
-    from dbtoll.analysis import prediction
+    from dbtoll.analysis.attribution import prediction
     from dbtoll.progress import Progress
     from dbtoll.report import predictions
     from dbtoll.runner import run as runs
@@ -217,7 +217,7 @@ def reproduce(
 ) -> int:
     """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again."""
     from dbtoll.analysis import reproduction
-    from dbtoll.analysis.result import analyze_run
+    from dbtoll.analysis.result.builder import analyze_run
     from dbtoll.progress import Progress
     from dbtoll.report import reproduction as reports
     from dbtoll.runner import run as runs
@@ -299,7 +299,7 @@ def _reproducing(text: str, environment: str, scale: float | None, rounds: int |
 
 def analyze(folder: Path, *, as_json: bool) -> Any:
     """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
-    from dbtoll.analysis import result as results
+    from dbtoll.analysis.result import builder as results
     from dbtoll.report import tables
 
     result = results.analyze(folder)

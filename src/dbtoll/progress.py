@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dbtoll.analysis import stopping
+from dbtoll.analysis.effects import stopping
 from dbtoll.model import Experiment
 from dbtoll.report import words
 from dbtoll.store.reader import Run

@@ -11,9 +11,9 @@ import math
 import numpy as np
 import pytest
 
-from dbtoll.analysis import stats, stopping
-from dbtoll.analysis.compare import GEOMEAN, RATIO_OF_TOTALS, compare
-from dbtoll.analysis.samples import Times
+from dbtoll.analysis.effects import stats, stopping
+from dbtoll.analysis.effects.comparisons import GEOMEAN, RATIO_OF_TOTALS, compare
+from dbtoll.analysis.visits.metrics import Times
 from dbtoll.selfbench import simulation
 from dbtoll.selfbench.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
 

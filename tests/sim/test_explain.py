@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from dbtoll.analysis import prediction, shape
-from dbtoll.analysis import result as results
-from dbtoll.analysis.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, Book, Events
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.prediction import Foretold
-from dbtoll.analysis.result import Result
-from dbtoll.analysis.samples import levels_key
+from dbtoll.analysis.attribution import prediction
+from dbtoll.analysis.attribution.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, Book, Events
+from dbtoll.analysis.attribution.prediction import Foretold
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result import schema
+from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.visits.metrics import levels_key
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.errors import Invalid
 from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Verdict
 from dbtoll.report import bills, page, predictions, words
@@ -346,7 +347,7 @@ def test_a_bill_says_nothing_of_a_loss_that_is_not_shown(result: Result) -> None
     """Also not that there is none."""
     arm = next(each for each in result.ledgers if each.arm == "planted")
     assert arm.verdict == Verdict.LOSES
-    less = shape.Amount("overhead", -2e6, -5e6, 1e6)
+    less = schema.Amount("overhead", -2e6, -5e6, 1e6)
     unknown = replace(arm, overhead=less, verdict=Verdict.CANNOT_TELL)
     few = replace(unknown, overhead=replace(less, low_ns=None, high_ns=None), rounds=1)
     for changed, said in (
@@ -391,7 +392,7 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
     assert "mostly page faults (" in headline.sentence
 
     def told(reach: float) -> str:
-        def wide(entry: shape.Entry) -> shape.Entry:
+        def wide(entry: schema.Entry) -> schema.Entry:
             ns = entry.amount.ns
             low_ns, high_ns = ns - reach * abs(ns), ns + reach * abs(ns)
             return replace(entry, amount=replace(entry.amount, low_ns=low_ns, high_ns=high_ns))

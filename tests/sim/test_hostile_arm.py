@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbtoll import commands
-from dbtoll.analysis import result as results
+from dbtoll.analysis.result import builder as results
 from dbtoll.environments.cgroups import own_cpus
 from dbtoll.environments.fake import FakeMachine, FakeSession, FakeTerminals
 from dbtoll.errors import EngineError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from dbtoll.analysis import compare, stats
+from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.selfbench import precision, simulation
 from dbtoll.selfbench.precision import BY_MEAN, BY_MIDMEAN, DBTOLL
 
@@ -64,14 +64,14 @@ def test_the_half_width_is_that_which_covers() -> None:
 def test_one_life_is_estimated_as_the_papers_do() -> None:
     chance = np.random.default_rng(SEED)
     logs = chance.normal([[0.0, 0.1], [1.0, 1.3]], 0.05, (40, 2, 2))
-    found = precision.of_one_life(logs, compare.mean)
+    found = precision.of_one_life(logs, comparisons.mean)
     times = np.exp(logs).mean(axis=0)
     assert found.estimate == pytest.approx(np.log(times[:, 1] / times[:, 0]).mean())
     assert found.error == pytest.approx(0.05 * math.sqrt(4 / 40) / 2, rel=0.2)
     spiky = logs.copy()
     spiky[3, 0, 0] += 3
     assert precision.of_one_life(spiky, stats.midmean).estimate == pytest.approx(found.estimate, abs=0.02)
-    assert precision.of_one_life(spiky, compare.mean).estimate < found.estimate - 0.05
+    assert precision.of_one_life(spiky, comparisons.mean).estimate < found.estimate - 0.05
 
 
 def test_copies_of_the_papers_run_one_after_the_other() -> None:

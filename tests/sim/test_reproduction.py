@@ -11,7 +11,7 @@ from dbtoll import commands, spec
 from dbtoll.analysis import reproduction
 from dbtoll.analysis.published import claims
 from dbtoll.analysis.reproduction import Reproduction
-from dbtoll.analysis.result import analyze_run
+from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.report import reproduction as reports
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.precision import Quiet

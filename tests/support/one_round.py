@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dbtoll import spec
-from dbtoll.analysis import result as results
-from dbtoll.analysis.shape import Result
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import Result
 from dbtoll.plan import Plan
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready

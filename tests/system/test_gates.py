@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dbtoll import spec
-from dbtoll.analysis import result as results
-from dbtoll.analysis.shape import ArmResult, Gate, Result
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import ArmResult, Gate, Result
 from dbtoll.channel.local import open_local
 from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.mariadb import Engine as MariaDb

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from dbtoll.analysis import result as results
+from dbtoll.analysis.result import builder as results
 from dbtoll.report import page, words
 from dbtoll.store.reader import read_run
 from tests.support.browser import browser, missing

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis.booking import Events, fault_kinds, foretold_overhead, foretold_ratios
-from dbtoll.analysis.ledger import Costs
-from dbtoll.analysis.shape import Forecast
+from dbtoll.analysis.attribution.booking import Events, fault_kinds, foretold_overhead, foretold_ratios
+from dbtoll.analysis.attribution.ledger import Costs
+from dbtoll.analysis.result.schema import Forecast
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dbtoll.analysis import result as results
-from dbtoll.analysis.shape import ArmResult, Gate, Result
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import ArmResult, Gate, Result
 from dbtoll.model import Arm, Outcome, Step, Verdict
 from dbtoll.report import words
 from dbtoll.store.reader import Run, read_run

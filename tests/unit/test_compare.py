@@ -11,11 +11,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from dbtoll.analysis import result as results
-from dbtoll.analysis import side_by_side, stopping
-from dbtoll.analysis.compare import Effect, compare, mean, round_effects, round_totals
-from dbtoll.analysis.samples import Times
-from dbtoll.analysis.shape import Comparison, Result
+from dbtoll.analysis import side_by_side
+from dbtoll.analysis.effects import stopping
+from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_effects, round_totals
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import Comparison, Result
+from dbtoll.analysis.visits.metrics import Times
 from dbtoll.errors import UsageError
 from dbtoll.model import Outcome, Precision, Verdict
 from dbtoll.store.reader import read_run
@@ -288,7 +289,7 @@ def pick(result: Result, arm: str, estimand: str, metric: str = "run_time", **le
 def test_the_result_is_of_the_published_shape(analysed: Result) -> None:
     text = (ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")
     assert text == results.json_schema(), (
-        "the types changed: write docs/result.schema.json anew with dbtoll.analysis.result.json_schema()"
+        "the types changed: write docs/result.schema.json anew with dbtoll.analysis.result.builder.json_schema()"
     )
     schema = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dbtoll.analysis import compare
-from dbtoll.analysis.samples import VALUES, Times
+from dbtoll.analysis.effects import comparisons
+from dbtoll.analysis.visits.metrics import VALUES, Times
 from dbtoll.model import Precision
 from dbtoll.store.schema import Timing, Visit
 
 ARMS = ("native", "native (A/A)", "guest")
-PAIR = compare.pairs(ARMS, "native", ("native (A/A)",))[1]
+PAIR = comparisons.pairs(ARMS, "native", ("native (A/A)",))[1]
 
 
 def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, ...] = ()) -> Times:
@@ -28,7 +28,7 @@ def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, 
 
 
 def test_a_contrast_is_the_ratio_of_two_overheads_with_its_interval() -> None:
-    effect = compare.contrast(times(0.50), times(0.20), PAIR, Precision())
+    effect = comparisons.contrast(times(0.50), times(0.20), PAIR, Precision())
     found = effect.shown
     assert found is not None
     assert effect.rounds == 8
@@ -38,12 +38,12 @@ def test_a_contrast_is_the_ratio_of_two_overheads_with_its_interval() -> None:
 
 
 def test_only_rounds_that_both_levels_have_are_paired() -> None:
-    effect = compare.contrast(times(0.5, missing=(2,)), times(0.2, missing=(5, 6)), PAIR, Precision())
+    effect = comparisons.contrast(times(0.5, missing=(2,)), times(0.2, missing=(5, 6)), PAIR, Precision())
     assert effect.rounds == 5
 
 
 def test_equal_overheads_make_no_contrast() -> None:
-    found = compare.contrast(times(0.3), times(0.3, seed=1), PAIR, Precision()).shown
+    found = comparisons.contrast(times(0.3), times(0.3, seed=1), PAIR, Precision()).shown
     assert found is not None
     assert found.low <= 0 <= found.high
 
@@ -78,7 +78,7 @@ def test_a_contrast_says_which_query_ran_into_the_timeout() -> None:
     cut = times(0.5)
     ns = cut.ns.copy()
     ns[2, 0, 1, 2] = math.inf
-    effect = compare.contrast(replace(cut, ns=ns, cut_ns=cut.ns), times(0.2), PAIR, Precision())
+    effect = comparisons.contrast(replace(cut, ns=ns, cut_ns=cut.ns), times(0.2), PAIR, Precision())
     assert effect.shown is None and effect.reason == "Q2: 1 visit of guest ran into the statement timeout"
 
 
@@ -87,10 +87,10 @@ def test_a_total_is_over_the_blocks_that_both_took_part_in() -> None:
     sizes = np.array([100.0, 200.0, 400.0, 800.0])  # of the blocks' parameters
     ns = np.repeat(np.repeat(sizes[np.newaxis, :, np.newaxis, np.newaxis], 3, axis=2), 3, axis=3)
     ns[0, 3, 0, 0] = math.nan
-    assert compare.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)  # the copy stands alone there
+    assert comparisons.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)  # the copy stands alone there
     ns[0, 3, 1, :2] = math.nan
-    assert compare.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)
-    assert compare.round_totals(ns, 1, (0,))[0] == pytest.approx(0, abs=1e-12)
+    assert comparisons.round_totals(ns, 2, (0, 1))[0] == pytest.approx(0, abs=1e-12)
+    assert comparisons.round_totals(ns, 1, (0,))[0] == pytest.approx(0, abs=1e-12)
 
 
 def test_a_total_is_over_the_blocks_that_the_arm_took_part_in() -> None:
@@ -99,4 +99,4 @@ def test_a_total_is_over_the_blocks_that_the_arm_took_part_in() -> None:
     ns[0, 1:, 0, 0] = 900.0  # the baseline's blocks with other parameters
     ns[0, 0, 0, 1] = 150.0
     ns[0, 1:, 0, 1] = np.nan
-    assert compare.round_totals(ns, 1, (0,)) == pytest.approx(math.log(1.5))
+    assert comparisons.round_totals(ns, 1, (0,)) == pytest.approx(math.log(1.5))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis import stats
+from dbtoll.analysis.effects import stats
 from dbtoll.doctor import host, mends, noise, words
 from dbtoll.doctor.probing import Probed
 from dbtoll.model import Lack

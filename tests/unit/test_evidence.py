@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dbtoll.analysis import max_overhead, prediction, stopping
-from dbtoll.analysis import result as results
-from dbtoll.analysis.max_overhead import CANNOT_TELL, EXCEEDED, WITHIN
+from dbtoll.analysis.attribution import prediction
+from dbtoll.analysis.effects import overhead_gate, stopping
+from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
 from dbtoll.analysis.reproduction.parts import Part, Parts
 from dbtoll.analysis.reproduction.verdicts import CLAIMS
-from dbtoll.analysis.shape import Comparison, Result
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
 from dbtoll.model import EXECUTING, Arm, Outcome, Step, Verdict
 from dbtoll.report import bills, page, predictions, tables, words
@@ -95,13 +96,13 @@ def verdicts(result: Result, arm: str = DOCKER) -> dict[str, Verdict]:
 
 
 def test_an_arm_of_which_queries_are_left_out_is_not_within_a_limit(plain: Path, tmp_path: Path) -> None:
-    assert max_overhead.judge(results.analyze(plain), LIMIT)[0] == WITHIN
+    assert overhead_gate.judge(results.analyze(plain), LIMIT)[0] == WITHIN
     hit = visits_changed(
         lambda v: revised(v, asleep_ok=False), lambda v: v.arm == DOCKER and v.query != "Q1" and steady(v)
     )
     result = results.analyze(changed_run(plain, tmp_path / "run", hit))
     assert over_all(result).verdict is Verdict.CANNOT_TELL
-    code, sentence = max_overhead.judge(result, LIMIT)
+    code, sentence = overhead_gate.judge(result, LIMIT)
     assert code == CANNOT_TELL and "without Q2" in sentence
 
 
@@ -115,7 +116,7 @@ def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> Non
     sentences = [headline.sentence for headline in words.headlines(result)]
     assert "Docker (cold): no figure: no visit of docker counts" in sentences
     assert any(sentence.startswith("Docker (warm): no difference") for sentence in sentences)
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     assert {(c.arm, c.verdict) for c in result.contrasts} == {(arm, Verdict.CANNOT_TELL) for arm in (COPY, DOCKER)}
     assert "no visit of docker counts" in Page(page.render(result, read_run(folder))).text
 
@@ -125,7 +126,7 @@ def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> Non
 
 def test_a_baseline_whose_data_are_wrong_lets_no_limit_be_exceeded(tmp_path: Path) -> None:
     source = make_run(tmp_path / "source", docker_effect=0.5, q9_effect=0.5, **QUIET)
-    assert max_overhead.judge(results.analyze(source), LIMIT)[0] == EXCEEDED
+    assert overhead_gate.judge(results.analyze(source), LIMIT)[0] == EXCEEDED
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, GateRecord) and (record.arm, record.gate, record.round) == (NATIVE, "answers_known", 3):
@@ -134,7 +135,7 @@ def test_a_baseline_whose_data_are_wrong_lets_no_limit_be_exceeded(tmp_path: Pat
         return [record]
 
     result = results.analyze(changed_run(source, tmp_path / "run", change))
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     assert set(verdicts(result).values()) == {Verdict.CANNOT_TELL}, (
         "single queries too: the data are not what they were"
     )
@@ -151,7 +152,7 @@ def test_where_the_baseline_times_out_nothing_is_decided(plain: Path, tmp_path: 
     assert (found["geomean"], found["query:Q1"]) == (Verdict.CANNOT_TELL, Verdict.CANNOT_TELL)
     assert found["query:Q3"] is verdicts(results.analyze(plain))["query:Q3"], "of others nothing failed"
     assert (over_all(result).low_decisive, over_all(result).high_decisive) == (None, None)
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
 
 
 def test_a_baseline_that_times_out_bars_a_contrast(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_baseline_that_times_out_bars_a_contrast(tmp_path: Path) -> None:
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
     assert {c.verdict for c in result.contrasts if c.arm == DOCKER} == {Verdict.CANNOT_TELL}
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
 
 
 def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_pa
     folder = changed_run(source, tmp_path / "run", visits_changed(half, lambda visit: visit.arm != DOCKER))
     result = results.analyze(folder)
     assert {c.verdict for c in result.comparisons if c.arm == DOCKER} == {Verdict.CANNOT_TELL}
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     assert "transactions failed" in next(h.sentence for h in words.headlines(result) if h.arm == DOCKER)
 
 
@@ -241,13 +242,13 @@ def test_arrivals_that_were_never_served_count_against_the_arm(tmp_path: Path) -
         tmp_path / "source", workload="tatp", options={"rate": 1000.0}, docker_effect=0.0, noise=0.002
     )
     before = results.analyze(source)
-    assert max_overhead.judge(before, LIMIT)[0] == WITHIN
+    assert overhead_gate.judge(before, LIMIT)[0] == WITHIN
     folder = changed_run(source, tmp_path / "run", windows_changed((DOCKER,), unserved=3000))
     result = results.analyze(folder)
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
     assert docker.outcome is Outcome.FAILED and "arrivals were not served" in (docker.reason or "")
     assert not {c.verdict for c in result.comparisons if c.arm == DOCKER} & {Verdict.NO_DIFFERENCE, Verdict.GAINS}
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
 
 
 @pytest.mark.parametrize("outcome", ["error", "no start", "ok"])
@@ -271,7 +272,7 @@ def test_arms_that_count_instructions_may_fail_too(plain: Path, tmp_path: Path, 
     result = results.analyze(folder)
     wanted = Outcome.OK if outcome == "ok" else Outcome.FAILED
     assert [arm.outcome for arm in result.arms if arm.name in names] == [wanted, wanted]
-    assert max_overhead.judge(result, LIMIT)[0] == (WITHIN if outcome == "ok" else CANNOT_TELL)
+    assert overhead_gate.judge(result, LIMIT)[0] == (WITHIN if outcome == "ok" else CANNOT_TELL)
 
 
 def revised_plan(plan: Any, asked: Any) -> Any:

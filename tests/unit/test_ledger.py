@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dbtoll.analysis.ledger import (
+from dbtoll.analysis.attribution.ledger import (
     MOST_BY_CLOCK,
     Costs,
     Item,

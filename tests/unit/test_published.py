@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis import published
+from dbtoll.analysis.effects.stats import midmean
 from dbtoll.analysis.published import muehlbauer2015_raw, percent_geomean, percent_of_totals, table
-from dbtoll.analysis.stats import midmean
 from dbtoll.errors import UsageError
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from rich.console import Console
 
-from dbtoll.analysis import result as results
-from dbtoll.analysis.result import Result
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.builder import Result
 from dbtoll.errors import UsageError
 from dbtoll.model import Outcome, Verdict
 from dbtoll.report import export, figures, page, tables, words

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from dbtoll.analysis.result import analyze, analyze_run
+from dbtoll.analysis.result.builder import analyze, analyze_run
 from tests.support.make_run import make_run
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from dbtoll.analysis import stats, stopping
-from dbtoll.analysis.stats import Floats, Interval
+from dbtoll.analysis.effects import stats, stopping
+from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.model import Precision, Verdict
 
 P_VALUES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=25)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.analysis.result import analyze_run
+from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.errors import RunFolderError
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dbtoll.analysis import max_overhead, stopping
-from dbtoll.analysis import result as results
-from dbtoll.analysis.max_overhead import CANNOT_TELL, EXCEEDED, WITHIN
-from dbtoll.analysis.samples import VALUES
-from dbtoll.analysis.shape import Comparison, Result
+from dbtoll.analysis.effects import overhead_gate, stopping
+from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.schema import Comparison, Result
+from dbtoll.analysis.visits.metrics import VALUES
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import page, tables, words
 from dbtoll.store.reader import read_run
@@ -71,7 +71,7 @@ def said(result: Result, folder: Path) -> str:
 def test_what_works_passes(plain: Path) -> None:
     result = results.analyze(plain)
     assert over_all(result).verdict is Verdict.NO_DIFFERENCE
-    assert max_overhead.judge(result, LIMIT) == (WITHIN, "gate: every arm takes at most 5 % longer")
+    assert overhead_gate.judge(result, LIMIT) == (WITHIN, "gate: every arm takes at most 5 % longer")
 
 
 @pytest.mark.parametrize("outcome", ["error", "timeout"])
@@ -84,7 +84,7 @@ def test_an_arm_of_which_one_query_in_22_works_never_passes(plain: Path, tmp_pat
     for estimand in ("geomean", "ratio_of_totals"):
         assert over_all(result, estimand=estimand).verdict not in GOOD
         assert over_all(result, estimand=estimand).high is None
-    code, sentence = max_overhead.judge(result, LIMIT)
+    code, sentence = overhead_gate.judge(result, LIMIT)
     assert code == CANNOT_TELL and DOCKER in sentence
     first = next(h for h in words.headlines(result) if h.arm == DOCKER)
     assert first.kind == Outcome.FAILED and first.phrase.lead == "failed"
@@ -112,7 +112,7 @@ def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: P
     assert result.arms[2].outcome is Outcome.FAILED
     assert over_all(result).estimate is None and over_all(result).verdict is Verdict.CANNOT_TELL
     assert all(c.estimate is None for c in result.comparisons if c.arm == DOCKER and c.metric == "run_time")
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     # One such visit of one query in one round is seen as well.
     once = broken(
         plain, tmp_path / "once", lambda v: (v.arm, v.query, v.round, v.block) == (DOCKER, "Q3", 2, 1), after=after
@@ -168,9 +168,9 @@ def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:
     headlines = [h.sentence for h in words.headlines(result) if h.arm == DOCKER]
     assert headlines[0].startswith("Docker: failed: Q9 ran into the statement timeout")
     assert "at least" in headlines[1]
-    code, sentence = max_overhead.judge(result, LIMIT)
+    code, sentence = overhead_gate.judge(result, LIMIT)
     assert (code, sentence) == (EXCEEDED, "gate: exceeded: docker takes more than 5 % longer")
-    assert max_overhead.judge(result, 0.5)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, 0.5)[0] == CANNOT_TELL
     assert "at least" in said(result, tmp_path / "run")
 
 
@@ -186,7 +186,7 @@ def test_a_start_that_failed_bars_a_clean_verdict(plain: Path, tmp_path: Path) -
     assert found.verdict is Verdict.CANNOT_TELL
     assert found.reason == "1 of 8 starts failed: the server ended"
     assert over_all(result, estimand="query:Q1").verdict is Verdict.CANNOT_TELL
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
 
 
 def test_a_gate_does_not_hide_what_failed(plain: Path, tmp_path: Path) -> None:
@@ -211,15 +211,15 @@ def test_the_gate_decides_nothing_by_few_rounds(tmp_path: Path, rounds: int) -> 
     result = results.analyze(folder)
     found = over_all(result)
     assert found.low is not None and found.low > LIMIT
-    code, sentence = max_overhead.judge(result, LIMIT)
+    code, sentence = overhead_gate.judge(result, LIMIT)
     assert code == CANNOT_TELL and f"there are {rounds}" in sentence
 
 
 def test_the_gate_on_transactions_speaks_of_what_is_done(tmp_path: Path) -> None:
     """Its limit is of the time per transaction: 25 % longer is 20 % less."""
     result = results.analyze(make_windows(tmp_path / "run", docker_effect=0.5))
-    assert max_overhead.judge(result, 0.25) == (EXCEEDED, "gate: exceeded: docker does more than 20 % less")
-    assert max_overhead.judge(result, 1.0) == (WITHIN, "gate: every arm does at most 50 % less")
+    assert overhead_gate.judge(result, 0.25) == (EXCEEDED, "gate: exceeded: docker does more than 20 % less")
+    assert overhead_gate.judge(result, 1.0) == (WITHIN, "gate: every arm does at most 50 % less")
 
 
 def test_transactions_that_fail_are_no_work_done(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_transactions_that_fail_are_no_work_done(tmp_path: Path) -> None:
     assert "transactions failed" in (result.arms[2].reason or "")
     found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
     assert found.verdict is Verdict.CANNOT_TELL
-    assert max_overhead.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     refused = results.analyze(tmp_path_with_refusals(tmp_path))
     assert next(c for c in refused.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION)).estimate is None
 
@@ -257,8 +257,8 @@ def test_what_decides_is_longer_than_what_is_shown(tmp_path: Path) -> None:
     assert found.verdict is Verdict.CANNOT_TELL
     sentence = next(h.sentence for h in words.headlines(result) if h.arm == DOCKER)
     assert "if starts depend on each other; more rounds would be needed" in sentence
-    assert max_overhead.judge(result, 0.001)[0] == CANNOT_TELL
-    assert "starts that depend on each other allowed for" in max_overhead.judge(result, 0.001)[1]
+    assert overhead_gate.judge(result, 0.001)[0] == CANNOT_TELL
+    assert "starts that depend on each other allowed for" in overhead_gate.judge(result, 0.001)[1]
 
 
 # --- one rule for all that decides ------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dbtoll.analysis import checks, steadiness
-from dbtoll.analysis import result as results
-from dbtoll.analysis.result import Result
-from dbtoll.analysis.samples import quantile
-from dbtoll.analysis.shape import Steadiness, WindowsResult, drop
+from dbtoll.analysis.checks import findings
+from dbtoll.analysis.effects.stats import Interval
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.result.schema import Steadiness, WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
-from dbtoll.analysis.stats import Interval
+from dbtoll.analysis.transactions import steadiness
+from dbtoll.analysis.visits.metrics import quantile
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Precision, Verdict
 from dbtoll.report import export, figures, page, tables, transactions, words
 from dbtoll.store.reader import Run, read_run
@@ -457,6 +458,6 @@ def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoi
             Counters(**at, when=when, background=b) for when, b in zip(("begin", "end"), ends, strict=True)
         )
         own = tuple(visit for visit in visits if visit.arm == NATIVE)
-        return checks.background_work(checks.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
+        return findings.background_work(findings.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
 
     assert found(0) is True and found(1) is False

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtoll.analysis.result import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
+from dbtoll.analysis.result.builder import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
 from dbtoll.model import Outcome, Verdict
 from dbtoll.report import words
 from dbtoll.report.words import MINUS, NOTHING, THIN

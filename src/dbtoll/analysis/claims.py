@@ -12,8 +12,8 @@ from enum import StrEnum
 import numpy as np
 
 from dbtoll.analysis import published
+from dbtoll.analysis.effects.stats import Floats, midmean
 from dbtoll.analysis.published import Claim, column, percent_geomean, percent_of_totals, table
-from dbtoll.analysis.stats import Floats, midmean
 
 
 class Support(StrEnum):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dbtoll.analysis.compare import Location, mean, round_effects, round_totals
-from dbtoll.analysis.samples import Times
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects.comparisons import Location, mean, round_effects, round_totals
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.visits.metrics import Times
 from dbtoll.errors import UsageError
 
 Row = dict[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbtoll.analysis.published import table
-from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, Result
+from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, Result
 from dbtoll.errors import UsageError
 from dbtoll.model import TIME_PER_TRANSACTION, Verdict
 

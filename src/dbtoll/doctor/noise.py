@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dbtoll.analysis import stats, stopping
-from dbtoll.analysis.compare import round_effects
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import stats, stopping
+from dbtoll.analysis.effects.comparisons import round_effects
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.channel.nested import open_nested
 from dbtoll.doctor.probing import Probed

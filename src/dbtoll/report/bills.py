@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.analysis.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.attribution.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import Verdict
 from dbtoll.report import words
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result import Result
-    from dbtoll.analysis.shape import Amount, Entry, Forecast, LedgerResult
+    from dbtoll.analysis.result.builder import Result
+    from dbtoll.analysis.result.schema import Amount, Entry, Forecast, LedgerResult
 
 UNEXPLAINED = "unexplained"
 COLOURS = (

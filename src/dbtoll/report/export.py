@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import msgspec
 
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.windows import merged
+from dbtoll.analysis.transactions.windows import merged
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.durable import make_directory, move_durably
 from dbtoll.errors import RunFolderError
 from dbtoll.report import words
 from dbtoll.store.schema import TABLES_FOLDER
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result import Comparison, Result
-    from dbtoll.analysis.shape import Amount
+    from dbtoll.analysis.result.builder import Comparison, Result
+    from dbtoll.analysis.result.schema import Amount
     from dbtoll.model import Json
     from dbtoll.store.reader import Run
     from dbtoll.store.schema import Timing, Visit

@@ -20,7 +20,7 @@ from dbtoll.model import Verdict
 from dbtoll.report import words
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result import Comparison, Result, SeriesPoint
+    from dbtoll.analysis.result.builder import Comparison, Result, SeriesPoint
     from dbtoll.report.transactions import AtLevels
 
 _LOG_FROM = math.log1p(words.TIMES_FROM)

@@ -12,12 +12,12 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import Json, Outcome
 from dbtoll.report import bills, figures, transactions, words
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result import Comparison, Result, Times
+    from dbtoll.analysis.result.builder import Comparison, Result, Times
     from dbtoll.report.transactions import AtLevels
     from dbtoll.store.reader import Run
 

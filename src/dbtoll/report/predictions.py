@@ -10,14 +10,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.report import words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dbtoll.analysis.prediction import Prediction
-    from dbtoll.analysis.shape import Forecast
+    from dbtoll.analysis.attribution.prediction import Prediction
+    from dbtoll.analysis.result.schema import Forecast
 
 
 def terminal(found: Sequence[Prediction]) -> RenderableType:

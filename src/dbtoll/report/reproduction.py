@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dbtoll.analysis.reproduction import ClaimResult, Reproduction
     from dbtoll.analysis.reproduction.tables import Cell, Column, Reproduced
     from dbtoll.analysis.reproduction.verdicts import Figure, Judgement
-    from dbtoll.analysis.result import Result
+    from dbtoll.analysis.result.builder import Result
     from dbtoll.store.reader import Run
 
 PAGE = "minhas2008.html"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtoll.analysis import side_by_side
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 from dbtoll.report import bills, transactions, words
 from dbtoll.text import printable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dbtoll.analysis.result import Comparison, Result
+    from dbtoll.analysis.result.builder import Comparison, Result
     from dbtoll.report.transactions import AtLevels
 
 _STYLES = {

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.report import words
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result import Comparison, Result
-    from dbtoll.analysis.shape import DriverResult, TransactionResult, WindowsResult
+    from dbtoll.analysis.result.builder import Comparison, Result
+    from dbtoll.analysis.result.schema import DriverResult, TransactionResult, WindowsResult
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_WIDTH = 40

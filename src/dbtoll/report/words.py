@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dbtoll.analysis.shape import varied_factors
+from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dbtoll.analysis.result import ArmResult, Comparison, Contrast, Gate, Result
-    from dbtoll.analysis.shape import Amount
+    from dbtoll.analysis.result.builder import ArmResult, Comparison, Contrast, Gate, Result
+    from dbtoll.analysis.result.schema import Amount
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import geomean_rounds, pairs
-from dbtoll.analysis.samples import METRICS, collect
-from dbtoll.analysis.stats import Floats, Interval
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
+from dbtoll.analysis.effects.stats import Floats, Interval
+from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.errors import Invalid
 from dbtoll.interfaces import Machine
 from dbtoll.model import Experiment, Json, Option

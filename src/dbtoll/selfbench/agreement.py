@@ -10,9 +10,9 @@ from typing import Any
 
 from scipy import stats as distributions
 
-from dbtoll.analysis import compare, stats
-from dbtoll.analysis.samples import METRICS, collect
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import comparisons, stats
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.errors import Invalid
 from dbtoll.model import Arm, Experiment, Json, Pace, Statement
 from dbtoll.plan import Plan
@@ -84,8 +84,8 @@ def effects_of(visits: Sequence[Visit], queries: tuple[str, ...], name: str) -> 
     """[round]: the arm against the one native copy that all variants have, over all statements; log scale."""
     arms = (here.BASELINE, name)
     times = collect([visit for visit in visits if visit.arm in arms], queries, arms, METRICS["run_time"])
-    (pair,) = compare.pairs(arms, here.BASELINE, [])
-    effects = compare.geomean_rounds(times, pair) if times else None
+    (pair,) = comparisons.pairs(arms, here.BASELINE, [])
+    effects = comparisons.geomean_rounds(times, pair) if times else None
     if effects is None or len(effects) < 2:
         raise Invalid(f"{name}: fewer than two rounds have all statements", "see what was said of its starts")
     return effects

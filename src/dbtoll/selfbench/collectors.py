@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from dbtoll import registry
-from dbtoll.analysis import stats
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.errors import Invalid, Unavailable
 from dbtoll.interfaces import Collector, Machine, Process
 from dbtoll.model import AGENT, Json, Option, Resources

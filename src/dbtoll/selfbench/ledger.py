@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll.analysis import result as results
-from dbtoll.analysis.result import Result
-from dbtoll.analysis.shape import LedgerResult
-from dbtoll.analysis.stats import FEWEST_DRAWS
+from dbtoll.analysis.effects.stats import FEWEST_DRAWS
+from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.result.schema import LedgerResult
 from dbtoll.errors import Invalid
 from dbtoll.model import Json, Option
 from dbtoll.runner import run as runs

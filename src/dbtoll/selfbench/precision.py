@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from dbtoll.analysis import compare, stats
-from dbtoll.analysis.samples import METRICS, collect
-from dbtoll.analysis.stats import Floats, Interval
+from dbtoll.analysis.effects import comparisons, stats
+from dbtoll.analysis.effects.stats import Floats, Interval
+from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.model import Experiment, Option, Round
 from dbtoll.plan import Plan
 from dbtoll.runner import preparation
@@ -48,7 +48,7 @@ LEVEL = 0.05
 DBTOLL, BY_MEAN, BY_MIDMEAN = "dbtoll", "papers, mean", "papers, midmean"
 REACH = 1.959964
 """A normal distribution has 95 % within so many standard deviations."""
-LOCATIONS: dict[str, compare.Location] = {BY_MEAN: compare.mean, BY_MIDMEAN: stats.midmean}
+LOCATIONS: dict[str, comparisons.Location] = {BY_MEAN: comparisons.mean, BY_MIDMEAN: stats.midmean}
 WORLDS = {"quiet": "none", "drifting": "drift", "stepping": "steps", "spiky": "outliers"}
 """Those of `simulation` by what they are called here."""
 
@@ -142,7 +142,7 @@ def ratio_of_spreads(ours: float, theirs: float, count: int) -> tuple[float, flo
     return ratio, ratio / quantile, ratio * quantile
 
 
-def of_one_life(logs: Floats, location: compare.Location) -> Interval:
+def of_one_life(logs: Floats, location: comparisons.Location) -> Interval:
     """The papers' estimate, and Student's t over the runs of one server life. ``logs``: [run, query, copy], one start of each.
 
     Mean over queries of the log ratio of the locations of the times; its error is of the means of logs, which differ little.
@@ -162,7 +162,7 @@ def simulated(
     """Protocol -> an interval of each experiment, in time for ``rounds`` of ``blocks`` of two copies."""
     chance = np.random.default_rng([seed, rounds, blocks])
     ours = simulation.simulate(experiments, 0.0, world, chance, rounds=rounds, blocks=blocks, arms=2)
-    effects = compare.round_effects(ours, 1, [0]).mean(axis=-1)
+    effects = comparisons.round_effects(ours, 1, [0]).mean(axis=-1)
     found = {DBTOLL: simulation.intervals(effects)}
     # One start of each copy; runs in the order of time, first all of the one and then all of the other.
     logs = np.log(simulation.simulate_in_turn(experiments, world, chance, rounds * blocks, rounds))
@@ -248,8 +248,8 @@ def by_dbtoll(asked: Experiment, visits: Sequence[Visit]) -> Interval:
     queries = list(dict.fromkeys(visit.query for visit in visits))
     times = collect(visits, queries, arms, METRICS["run_time"])
     assert times is not None
-    (pair,) = compare.pairs(arms, asked.baseline, [arms[1]])
-    effects = compare.geomean_rounds(times, pair)
+    (pair,) = comparisons.pairs(arms, asked.baseline, [arms[1]])
+    effects = comparisons.geomean_rounds(times, pair)
     found = stats.interval(effects, LEVEL, len(effects))
     assert found is not None
     return found

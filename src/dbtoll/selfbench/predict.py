@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dbtoll.analysis import prediction
-from dbtoll.analysis.ledger import Span
-from dbtoll.analysis.prediction import Foretold, Score
-from dbtoll.analysis.result import Result
-from dbtoll.analysis.shape import QueryLedger, Unbooked
-from dbtoll.analysis.stats import FEWEST_DRAWS, Floats
+from dbtoll.analysis.attribution import prediction
+from dbtoll.analysis.attribution.ledger import Span
+from dbtoll.analysis.attribution.prediction import Foretold, Score
+from dbtoll.analysis.effects.stats import FEWEST_DRAWS, Floats
+from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.result.schema import QueryLedger, Unbooked
 from dbtoll.errors import Invalid
 from dbtoll.model import Json
 from dbtoll.selfbench import Bound, Certificate, Say, ledger

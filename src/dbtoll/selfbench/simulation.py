@@ -16,9 +16,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import round_effects, round_totals
-from dbtoll.analysis.stats import Floats, Interval
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import round_effects, round_totals
+from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.model import Option, Precision, Verdict
 from dbtoll.selfbench import Bound, Certificate, Say
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, unexplained_fraction
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.attribution.ledger import Costs, Item, Ledger, Span, unexplained_fraction
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model import Option
 from dbtoll.selfbench import Bound, Certificate, Say
 

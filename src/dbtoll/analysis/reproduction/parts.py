@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from dbtoll.analysis import compare, stats
-from dbtoll.analysis.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
-from dbtoll.analysis.ledger import Ledger
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.result import Result, analyze_run
-from dbtoll.analysis.samples import METRICS, collect
-from dbtoll.analysis.shape import Comparison, Levels
+from dbtoll.analysis.attribution.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
+from dbtoll.analysis.attribution.ledger import Ledger
+from dbtoll.analysis.effects import comparisons, stats
+from dbtoll.analysis.result.builder import Result, analyze_run
+from dbtoll.analysis.result.schema import Comparison, Levels
+from dbtoll.analysis.visits.metrics import METRICS, collect
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import Json
 from dbtoll.store.reader import Run
 
@@ -99,15 +99,15 @@ class Part:
 
     def queries(self, connection: str) -> list[Comparison]:
         """The comparisons of single queries."""
-        found = (self.comparison(connection, compare.QUERY + name) for name in self.run.plan.queries)
+        found = (self.comparison(connection, comparisons.QUERY + name) for name in self.run.plan.queries)
         return [each for each in found if each is not None]
 
     @staticmethod
     def name_of(comparison: Comparison) -> str:
         """The query that it is about."""
-        return comparison.estimand.removeprefix(compare.QUERY)
+        return comparison.estimand.removeprefix(comparisons.QUERY)
 
-    def geomean(self, connection: str, queries: Collection[str]) -> compare.Effect | None:
+    def geomean(self, connection: str, queries: Collection[str]) -> comparisons.Effect | None:
         """Over some of the queries alone."""
         levels, measured, experiment = self.levels(connection), self.book.measured, self.run.plan.experiment
         chosen = [
@@ -119,10 +119,10 @@ class Part:
         times = collect(chosen, names, measured.arms, METRICS["run_time"])
         if times is None or len(names) < len(queries):
             return None
-        effects = compare.compare(
+        effects = comparisons.compare(
             times, None, experiment.baseline, measured.copies, experiment.precision, per_query=False
         )
-        return next((each for each in effects if each.arm == self.arm and each.estimand == compare.GEOMEAN), None)
+        return next((each for each in effects if each.arm == self.arm and each.estimand == comparisons.GEOMEAN), None)
 
     def median_s(self, arm: str, connection: str, query: str) -> float | None:
         for each in self.result.times:

@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis import compare, published, stats
+from dbtoll.analysis import published
+from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.published import Row, column, percent_geomean, table
 from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, Counted, Part, Parts
-from dbtoll.analysis.shape import Comparison, Contrast, fractions
+from dbtoll.analysis.result.schema import Comparison, Contrast, fractions
 from dbtoll.model import Verdict
 
 EQUIVALENT = (0.8, 1.25)
@@ -153,7 +154,7 @@ def _compared(part: Part, name: str, found: Comparison | Contrast | None) -> Fig
     return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, why=why)
 
 
-def _effect(part: Part, name: str, found: compare.Effect | None) -> Figure | None:
+def _effect(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
     decisive = fractions(found.decisive) if found else None
     if found is None or decisive is None:
         return None

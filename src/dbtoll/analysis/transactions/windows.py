@@ -10,10 +10,11 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dbtoll.analysis import stats, steadiness
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import quantile, time_per_transaction_ns
-from dbtoll.analysis.shape import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.result.schema import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
+from dbtoll.analysis.transactions import steadiness
+from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import Json, ended_well
 from dbtoll.store.schema import Visit
 

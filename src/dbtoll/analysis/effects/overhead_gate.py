@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dbtoll.analysis.compare import GEOMEAN, missing
-from dbtoll.analysis.shape import ArmResult, Comparison, Result
+from dbtoll.analysis.effects.comparisons import GEOMEAN, missing
+from dbtoll.analysis.result.schema import ArmResult, Comparison, Result
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome
 
 WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Annotated, cast
 import msgspec
 from msgspec import Meta
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.stats import Interval
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Interval
 from dbtoll.model import Json, Outcome, Verdict
 
 Levels = dict[str, str]

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.booking import LEAST_FACTOR, Book
-from dbtoll.analysis.ledger import Span
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.shape import Forecast, Levels
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.attribution.booking import LEAST_FACTOR, Book
+from dbtoll.analysis.attribution.ledger import Span
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.result.schema import Forecast, Levels
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.errors import UsageError
 from dbtoll.store.reader import Run
 

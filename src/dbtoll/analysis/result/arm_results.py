@@ -6,9 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import levels_key, main_value
-from dbtoll.analysis.shape import ArmResult, Gate, PlanChange, SeriesPoint, Times
+from dbtoll.analysis.result.schema import ArmResult, Gate, PlanChange, SeriesPoint, Times
+from dbtoll.analysis.visits.metrics import levels_key, main_value
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import Arm, Outcome
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model import MAIN_METRICS, TIME_PER_TRANSACTION, Experiment, ended_well
 from dbtoll.store.schema import Timing, Visit
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.shape import EffectResult, Steadiness
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.result.schema import EffectResult, Steadiness
 from dbtoll.model import Json, Precision
 
 FEWEST_INTERVALS = 20

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import geomean_rounds, pairs
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import main_metric
-from dbtoll.analysis.shape import EffectResult, fractions, varied_factors
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.result.schema import EffectResult, fractions, varied_factors
+from dbtoll.analysis.visits.metrics import main_metric
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import Precision
 from dbtoll.store.reader import Run
 

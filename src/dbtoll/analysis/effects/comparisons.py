@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.samples import Times
-from dbtoll.analysis.stats import Components, Floats, Interval
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Components, Floats, Interval
+from dbtoll.analysis.visits.metrics import Times
 from dbtoll.model import Precision, Verdict
 
 GEOMEAN = "geomean"

@@ -13,12 +13,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import RATIO_OF_TOTALS, Effect, guarded, reach
-from dbtoll.analysis.ledger import Costs, Item, Ledger, Span, foretold_ns, span, totals, unexplained_fraction
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import Times, event_time_ns, levels_key, time_per_ended_ns
-from dbtoll.analysis.shape import (
+from dbtoll.analysis.attribution.ledger import (
+    Costs,
+    Item,
+    Ledger,
+    Span,
+    foretold_ns,
+    span,
+    totals,
+    unexplained_fraction,
+)
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import RATIO_OF_TOTALS, Effect, guarded, reach
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.result.schema import (
     Amount,
     EffectResult,
     Entry,
@@ -28,7 +36,8 @@ from dbtoll.analysis.shape import (
     QueryLedger,
     Unbooked,
 )
-from dbtoll.analysis.stats import Floats
+from dbtoll.analysis.visits.metrics import Times, event_time_ns, levels_key, time_per_ended_ns
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json, Precision
 from dbtoll.store.schema import Visit
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import GEOMEAN, Effect, contrast, guarded, pairs, reach
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import main_metric, nothing
-from dbtoll.analysis.shape import Bounds, Comparison, Contrast, Levels
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, pairs, reach
+from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
+from dbtoll.analysis.visits.metrics import main_metric, nothing
+from dbtoll.analysis.visits.valid import Measured
 
 
 def find_all(measured: Measured, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
-from dbtoll.analysis import likeness, samples
-from dbtoll.analysis.likeness import Difference
+from dbtoll.analysis.checks import same_settings
+from dbtoll.analysis.checks.same_settings import Difference
+from dbtoll.analysis.visits import metrics
 from dbtoll.model import Arm, Gate, Json
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Start, Visit
@@ -154,14 +155,14 @@ def recorded(evidence: Evidence) -> list[Finding]:
 def same_server(evidence: Evidence) -> Finding:
     """Void: a start whose server has another version or other settings than the baseline's.
 
-    What a server made of what it found in its machine (`likeness.FOUND_OUT`) is a label.
+    What a server made of what it found in its machine (`same_settings.FOUND_OUT`) is a label.
     """
     different: dict[int, list[Difference]] = {}
     compared = 0
     for number, expected in evidence.expected.items():
-        if likeness.tells_of_server(evidence.starts[number]) or likeness.tells_of_server(expected):
+        if same_settings.tells_of_server(evidence.starts[number]) or same_settings.tells_of_server(expected):
             compared += 1
-            if found := likeness.of_servers(evidence.starts[number], expected):
+            if found := same_settings.of_servers(evidence.starts[number], expected):
                 different[number] = found
     if not compared:
         return Finding(evidence.arm, Gate("same_server", None, "the server says nothing of its version and settings"))
@@ -170,7 +171,7 @@ def same_server(evidence: Evidence) -> Finding:
         finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
         return Finding(evidence.arm, Gate("same_server", True, finding))
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
-    finding = "other than in the baseline: " + likeness.told(different)
+    finding = "other than in the baseline: " + same_settings.told(different)
     return Finding(evidence.arm, Gate("same_server", False, finding, voids=bool(void)), tuple(different), void)
 
 
@@ -181,7 +182,7 @@ def same_resources(evidence: Evidence) -> Finding:
     """
     different: dict[int, list[Difference]] = {}
     for number, expected in evidence.expected.items():
-        if found := likeness.of_resources(evidence.starts[number], expected, evidence.asked):
+        if found := same_settings.of_resources(evidence.starts[number], expected, evidence.asked):
             different[number] = found
     if not any("cpus_allowed" in facts for facts in evidence.expected.values()):
         return Finding(
@@ -191,7 +192,7 @@ def same_resources(evidence: Evidence) -> Finding:
         gate = Gate("same_resources", True, "processors, memory and kernel are the baseline's", voids=False)
         return Finding(evidence.arm, gate)
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
-    finding = "other than in the baseline: " + likeness.told(different)
+    finding = "other than in the baseline: " + same_settings.told(different)
     return Finding(evidence.arm, Gate("same_resources", False, finding, voids=bool(void)), tuple(different), void)
 
 
@@ -462,7 +463,7 @@ def plausible_costs(evidence: Evidence) -> Finding | None:
     void = []
     known = 0
     for visit in evidence.visits:
-        cost_ns, about = samples.event_time_ns(visit), evidence.probes.get(visit.query)
+        cost_ns, about = metrics.event_time_ns(visit), evidence.probes.get(visit.query)
         if cost_ns is None or about is None:
             continue
         known += 1

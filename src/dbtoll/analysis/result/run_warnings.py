@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dbtoll.analysis import stats
-from dbtoll.analysis.compare import GEOMEAN
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.shape import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
-from dbtoll.analysis.stats import FEWEST_DRAWS
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import GEOMEAN
+from dbtoll.analysis.effects.stats import FEWEST_DRAWS
+from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dbtoll.analysis import caveats, contrasts, details, stats, windows
-from dbtoll.analysis.booking import Book
-from dbtoll.analysis.compare import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
-from dbtoll.analysis.measured import Measured
-from dbtoll.analysis.samples import METRICS, QUANTILES, main_metric, nothing
-from dbtoll.analysis.shape import (
+from dbtoll.analysis.attribution.booking import Book
+from dbtoll.analysis.effects import contrasts, stats
+from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
+from dbtoll.analysis.result import arm_results, run_warnings
+from dbtoll.analysis.result.schema import (
     ArmResult,
     Bounds,
     Comparison,
@@ -33,6 +32,9 @@ from dbtoll.analysis.shape import (
     json_schema,
     to_json,
 )
+from dbtoll.analysis.transactions import windows
+from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric, nothing
+from dbtoll.analysis.visits.valid import Measured
 from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
@@ -58,7 +60,7 @@ def analyze_run(run: Run) -> Result:
         for comparison in _comparisons(measured, levels, metric)
     ]
     experiment = run.plan.experiment
-    arms = tuple(details.arm(measured, arm) for arm in experiment.arms)
+    arms = tuple(arm_results.arm(measured, arm) for arm in experiment.arms)
     summaries = tuple(windows.find_all(measured))
     return Result(
         run=run.begin.run,
@@ -69,16 +71,16 @@ def analyze_run(run: Run) -> Result:
         question=experiment.question,
         expected=experiment.expected,
         stopped=run.end.reason if run.end else "not finished",
-        warnings=tuple(caveats.warnings(run, arms, comparisons, summaries)),
+        warnings=tuple(run_warnings.warnings(run, arms, comparisons, summaries)),
         arms=arms,
         comparisons=tuple(comparisons),
         contrasts=tuple(contrasts.find_all(measured, comparisons)),
-        noise_floor=tuple(caveats.noise_floor(comparisons)),
-        not_inside_the_interval=tuple(caveats.not_inside(measured)),
-        series=tuple(details.series(measured)),
-        times=tuple(details.times(measured)),
+        noise_floor=tuple(run_warnings.noise_floor(comparisons)),
+        not_inside_the_interval=tuple(run_warnings.not_inside(measured)),
+        series=tuple(arm_results.series(measured)),
+        times=tuple(arm_results.times(measured)),
         windows=summaries,
-        plans_changed=tuple(details.plans_changed(run)),
+        plans_changed=tuple(arm_results.plans_changed(run)),
         facts=run.facts,
         ledgers=tuple(Book(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),

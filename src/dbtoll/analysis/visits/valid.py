@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dbtoll.analysis import checks
-from dbtoll.analysis.compare import guarded
-from dbtoll.analysis.samples import (
+from dbtoll.analysis.checks import findings
+from dbtoll.analysis.effects.comparisons import guarded
+from dbtoll.analysis.result.schema import Levels
+from dbtoll.analysis.visits.metrics import (
     METRICS,
     Metric,
     Times,
@@ -20,7 +21,6 @@ from dbtoll.analysis.samples import (
     time_per_transaction_ns,
     timed_out,
 )
-from dbtoll.analysis.shape import Levels
 from dbtoll.model import Verdict, ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
@@ -60,7 +60,7 @@ class Measured:
         """Arms whose clock counts instructions."""
         self.copies = tuple(arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline)
         every = list(run.records(Visit))
-        self.findings = checks.find_all(run, every)
+        self.findings = findings.find_all(run, every)
         void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
         void_rounds |= {(s.arm, s.round) for s in run.records(Start) if s.outcome != "ok"}
         void_visits = frozenset(key for finding in self.findings for key in finding.void_visits)

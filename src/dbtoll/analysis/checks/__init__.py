@@ -1,0 +1,1 @@
+"""May those numbers enter: the checks of servers, clocks, noise, caches and probes."""

@@ -1,0 +1,1 @@
+"""How large an effect is and how sure that is: statistics, comparisons, contrasts, when to stop."""

@@ -1,0 +1,1 @@
+"""What result.json says, and how it is put together."""
