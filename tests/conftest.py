@@ -19,13 +19,13 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import Unavailable
 from dbtoll.images import debian
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Machine
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Place, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
 from tests.support.program import AGENTS_TESTS, ROOT

@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 use crate::failure::{Code, Failure};
 
-/// Written into the initial memory file system by `environments/initramfs.py`.
+/// Written into the initial memory file system by `machines/guest/initramfs.py`.
 pub const DESCRIPTION: &str = "/guest.json";
 /// The name by which the kernel starts the first program of an initial memory file system.
 pub const INIT: &str = "/init";
@@ -117,7 +117,7 @@ fn enter_image(guest: &Guest, image: &Disk) -> Result<(), Failure> {
     rustix::process::chdir("/").map_err(moved)
 }
 
-/// The kernel's file systems and the fresh ones in memory, as every arm on an image has them (environments/enclose.py).
+/// The kernel's file systems and the fresh ones in memory, as every arm on an image has them (machines/chroot.py).
 fn furnish(guest: &Guest) -> Result<(), Failure> {
     let nothing = MountFlags::empty();
     let safe = MountFlags::NOSUID | MountFlags::NODEV;

@@ -31,7 +31,7 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 
 def quick(runs_dir: Path, *, as_json: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
-    from dbtoll.channel.local import open_local
+    from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation import lacks
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from dbtoll import registry
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.null import Engine as NullEngine
-from dbtoll.environments import dockerd
+from dbtoll.environments.docker import dockerd
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting, Environment, Freezable, Machine
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Lack, Option, Pace, Provision, Resources, Statement
 from dbtoll.runner.journal import Journal, leftovers
 from tests.support.places import CPU, groups_left, place, small_image

@@ -13,10 +13,10 @@ import pytest
 
 from dbtoll import commands
 from dbtoll.analysis.result import builder as results
-from dbtoll.environments.cgroups import own_cpus
-from dbtoll.environments.fake import FakeMachine, FakeSession, FakeTerminals
+from dbtoll.environments.simulated import FakeMachine, FakeSession, FakeTerminals
 from dbtoll.errors import EngineError
 from dbtoll.images import dataset
+from dbtoll.machines.cgroups import own_cpus
 from dbtoll.model import Json, VisitReply, WindowReply
 from dbtoll.runner import preparation
 from dbtoll.runner import run as runs

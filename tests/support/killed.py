@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll import registry
-from dbtoll.channel.local import open_local
 from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Artifact, Place
 from dbtoll.runner.journal import FILE, Journal
 from tests.support.places import place, small_image

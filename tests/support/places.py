@@ -37,7 +37,7 @@ CPU = min(os.sched_getaffinity(0))
 
 
 def small_image(directory: Path) -> Artifact:
-    """A root file system with a shell and the mount points that the image builder makes (environments/enclose.py)."""
+    """A root file system with a shell and the mount points that the image builder makes (machines/chroot.py)."""
     for name in ("proc", "sys", "dev", "run", "tmp", "etc", "root", "dbtoll/data", "dbtoll/run"):
         (directory / name).mkdir(parents=True)
     (directory / "dbtoll/agent").touch()

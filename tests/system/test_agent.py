@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
 from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import Decoder, Encoder, Frame, Kind, json_payload
-from dbtoll.channel.hello import controller_hello
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine, Confinement
-from dbtoll.channel.nested import agent_stream, connect_agent, open_nested
+from dbtoll.channel.handshake import controller_hello
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.nested import agent_stream, connect_agent, open_nested
 from dbtoll.model import Artifact
 
 try:

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import AgentFailure, DbtollError, RunFolderError
 from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, scratch
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner import journal, removal
 from dbtoll.runner.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, passing
 from dbtoll.runner.removal import Cleaned, clean_all

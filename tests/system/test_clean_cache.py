@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor import probes
 from dbtoll.errors import UsageError
 from dbtoll.images.cache import Cache, key_of
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json
 
 FORK = multiprocessing.get_context("fork")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, Entry, let_go_on
 from dbtoll.interfaces import Machine, Server
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Json, Option, Provision, Resources, Statement
 from dbtoll.workloads.tpcc import Workload as Tpcc
 

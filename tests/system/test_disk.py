@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.images import dataset, disk
 from dbtoll.images.cache import Cache
 from dbtoll.images.ext4 import opened
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Json
 
 MIB = 1 << 20

@@ -12,17 +12,18 @@ from typing import Any
 import docker as sdk
 import pytest
 
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, docker_image, dockerd, enclose, links
-from dbtoll.environments.arm import Unwritten
-from dbtoll.environments.docker import DockerMachine
+from dbtoll.environments import docker
+from dbtoll.environments.docker import DockerMachine, dockerd, images
 from dbtoll.environments.docker import Environment as Docker
-from dbtoll.environments.docker_api import Api
-from dbtoll.environments.docker_image import Imported, import_image, imported, tag_of
+from dbtoll.environments.docker.api import Api
+from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.oci import unpack_image
+from dbtoll.machines import cgroups, chroot, network_interfaces
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -192,13 +193,13 @@ def test_an_image_is_imported_where_there_is_no_docker_program(
     if dockerd.find_program(local, "curl") is None:
         pytest.skip("no curl is installed")
     there = dockerd.find_program
-    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: name != "docker" and there(machine, name))
+    monkeypatch.setattr(images, "find_program", lambda machine, name: name != "docker" and there(machine, name))
     other = Artifact(f"{image.key}-by-curl", image.path)
     with open_one(image=other) as arm:
         assert arm.run(["true"]).exit_code == 0
     assert client.inspect_image(tag_of(other))["RootFS"] == client.inspect_image(tag_of(image))["RootFS"]
     client.remove_image(tag_of(other))
-    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: None)
+    monkeypatch.setattr(images, "find_program", lambda machine, name: None)
     with pytest.raises(Unavailable, match="neither docker nor curl"):
         open_one(image=other)
 
@@ -221,12 +222,12 @@ def test_imported_images_are_found_by_their_label_and_told_when_they_were_used(
     if dockerd.find_program(local, program) is None:
         pytest.skip(f"no {program} is installed")
     there = dockerd.find_program
-    monkeypatch.setattr(docker_image, "find_program", lambda machine, name: name == program and there(machine, name))
+    monkeypatch.setattr(images, "find_program", lambda machine, name: name == program and there(machine, name))
     labelled = Artifact(f"labelled-by-{program}", image.path)
     before = time.time()
     import_image(local, api, labelled)
     tag = tag_of(labelled)
-    assert api.client.inspect_image(tag)["Config"]["Labels"] == {docker_image.LABEL: labelled.key}
+    assert api.client.inspect_image(tag)["Config"]["Labels"] == {images.LABEL: labelled.key}
     found = imported_as(api, labelled)
     assert found.names == (tag,)
     assert found.size_bytes > 0
@@ -277,7 +278,7 @@ def test_an_image_that_a_container_uses_stays(api: Api, local: AgentMachine, ima
 def test_imports_make_room_for_one_another(
     api: Api, local: AgentMachine, image: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(docker_image, "IMPORTED_MAX_BYTES", 0)
+    monkeypatch.setattr(images, "IMPORTED_MAX_BYTES", 0)
     for key in ("first", "second"):
         import_image(local, api, Artifact(key, image.path))
         assert [found.key for found in imported(api)] == [key]
@@ -444,7 +445,7 @@ def test_a_data_root_that_is_too_long_for_sockets_is_refused(
 
 
 def test_no_second_daemon_on_the_same_data_root(daemon: dockerd.Lease, root: str) -> None:
-    from dbtoll.channel.local import open_local
+    from dbtoll.machines.agent.local import open_local
 
     del daemon
     with open_local() as another, pytest.raises(Unavailable, match="another dbtoll run"):
@@ -486,9 +487,9 @@ def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact,
 def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMachine, root: str, tmp_path: Path) -> None:
     removers: dict[str, Callable[..., None]] = {
         "cgroup": cgroups.remove,
-        "stage": enclose.remove,
+        "stage": chroot.remove,
         "container": docker.remove,
-        "network": links.remove,
+        "network": network_interfaces.remove,
         "process": dockerd.remove,
         "litter": dockerd.remove_litter,
     }

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from dbtoll import commands, registry, spec
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor import host, mends, noise, probes
 from dbtoll.doctor.probing import Probed, with_deadline
-from dbtoll.environments import links
-from dbtoll.environments.arm import Unwritten
-from dbtoll.environments.enclose import STAGES
 from dbtoll.errors import ProgramFailed, Unavailable
+from dbtoll.machines import network_interfaces
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.chroot import STAGES
+from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Arm
 from dbtoll.runner import preparation
 from dbtoll.runner.arms import Ground, open_stack
@@ -120,7 +120,7 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
     def none() -> Path:
         raise Unavailable("the agent has not been built", "./dbtoll setup")
 
-    monkeypatch.setattr("dbtoll.channel.local.find_agent", none)
+    monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
     assert commands.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
     assert found["host"] is None
@@ -194,15 +194,15 @@ def test_without_the_program_ip_networks_are_mended_by_the_command(
         pytest.skip("no tap device can be made here")
     try:
         with monkeypatch.context() as without:
-            without.setattr(links, "find_program", lambda machine, name: None)
+            without.setattr(network_interfaces, "find_program", lambda machine, name: None)
             found = host.networks(local)
             assert "iproute2" in (mends.together(found.lacks)[0] or "")
             with pytest.raises(Unavailable, match="has no program ip") as caught:
-                links.remove(local, {"interface": left})
+                network_interfaces.remove(local, {"interface": left})
             assert "iproute2" in caught.value.mend
             assert Path("/sys/class/net", left).exists()
     finally:
-        links.remove(local, {"interface": left})
+        network_interfaces.remove(local, {"interface": left})
     assert not Path("/sys/class/net", left).exists()
 
 

@@ -17,8 +17,6 @@ import pytest
 from dbtoll import spec
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, Gate, Result
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.null import Engine as NullEngine
 from dbtoll.engines.postgres import Engine, Server
@@ -29,6 +27,8 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Machine
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Arm, Artifact, Experiment, Outcome, Provision, Resources, Step
 from dbtoll.plan import Plan
 from dbtoll.runner import gates, removal

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from dbtoll import registry
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.guest import GuestMachine
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting, Machine
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.guest.boot import GuestMachine
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import Journal, leftovers
 from dbtoll.selfbench.collectors import PRIME, beginning, let

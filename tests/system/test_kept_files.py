@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from dbtoll import facts
-from dbtoll.channel import local as channel_local
 from dbtoll.errors import RunFolderError
+from dbtoll.machines.agent import local as channel_local
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store import schema

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
+from dbtoll.machines.agent.binary import find_agent
 from tests.support.program import ROOT, is_root
 
 DEADLINE_S = 120.0

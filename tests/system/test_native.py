@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, enclose
-from dbtoll.environments.arm import ArmMachine, Unwritten
-from dbtoll.environments.fake import Environment as Fake
 from dbtoll.environments.native import Environment as Native
+from dbtoll.environments.simulated import Environment as Fake
 from dbtoll.errors import Unavailable
+from dbtoll.machines import cgroups, chroot
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import ArmMachine, Unwritten
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -78,9 +78,9 @@ def test_on_the_hosts_own_root(local: AgentMachine, tmp_path: Path) -> None:
         assert arm.get("/dbtoll/data/mine") == arm.get(str(tmp_path / "mine")) == b"host"
         assert arm.run(["sh", "-c", "echo /bin /lib"]).exit_code == 0
         assert arm.provide(Artifact("other", str(tmp_path))) == str(tmp_path)
-        assert Path(enclose.STAGES, arm.name).exists()
+        assert Path(chroot.STAGES, arm.name).exists()
         assert not Path("/dbtoll").exists()
-    assert not Path(enclose.STAGES, f"t{os.getpid()}-host").exists()
+    assert not Path(chroot.STAGES, f"t{os.getpid()}-host").exists()
     assert (tmp_path / "mine").read_text() == "host"
     assert groups_left() == []
 
@@ -114,7 +114,7 @@ def test_the_outer_arms_sleep_and_limits_hold_for_the_inner(local: AgentMachine,
 
 
 def test_what_a_killed_run_left_can_be_removed(image: Artifact, tmp_path: Path, local: AgentMachine) -> None:
-    removers = {"cgroup": cgroups.remove, "stage": enclose.remove}
+    removers = {"cgroup": cgroups.remove, "stage": chroot.remove}
     for options in ({}, {"root": "host"}):
         folder = tmp_path / f"run-{len(options)}"
         kill_a_run(folder, "native", image, options)
@@ -132,7 +132,7 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, tmp_path: Path, 
 def test_it_may_run_beside_a_controller_on_other_processors(local: AgentMachine, image: Artifact) -> None:
     """An agent that is kept off the arm's processors still gives the arm all of them."""
     del local
-    from dbtoll.channel.local import open_local
+    from dbtoll.machines.agent.local import open_local
 
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dbtoll import spec
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import links
 from dbtoll.errors import Unavailable
+from dbtoll.machines import network_interfaces
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner import paths, preparation
 from dbtoll.runner.journal import Journal, leftovers
 from dbtoll.selfbench.inventory import Marks, carried
@@ -148,7 +148,7 @@ def test_taps_are_networks_of_their_own_and_go(local: AgentMachine, tmp_path: Pa
     with Journal(tmp_path) as journal:
         try:
             with ExitStack() as on_close:
-                made = [links.tap(local, place(arm, None), journal, on_close) for arm in ("a", "b")]
+                made = [network_interfaces.tap(local, place(arm, None), journal, on_close) for arm in ("a", "b")]
                 names = {tap.interface for tap in made}
                 assert {line["interface"] for line in leftovers(tmp_path)} == names
                 assert names <= interfaces()

@@ -13,12 +13,13 @@ from typing import Any
 import docker as sdk
 import pytest
 
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker
-from dbtoll.environments.arm import Unwritten
+from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
+from dbtoll.machines import cgroups
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Artifact, Provision
 from dbtoll.runner.journal import leftovers
 from tests.support.killed import kill_a_run

@@ -19,7 +19,7 @@ from statistics import median
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
+from dbtoll.machines.agent.binary import find_agent
 
 AGREE = 0.15
 TURNS = 11

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
+from dbtoll.machines.agent.binary import find_agent
 from dbtoll.workloads.probes import PROBES
 from tests.support.program import dbtoll, is_root
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dbtoll.environments.enclose import STAGES
 from dbtoll.images.cache import default_root
+from dbtoll.machines.chroot import STAGES
 from tests.support.program import dbtoll, is_root
 
 pytestmark = [

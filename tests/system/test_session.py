@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.channel.nested import open_nested
 from dbtoll.errors import AgentFailure, EngineError, Unavailable
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.nested import open_nested
 from dbtoll.model import Address, AnswerReference, Pace, Statement
 
 try:

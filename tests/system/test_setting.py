@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.setting import changed, read
 from dbtoll.errors import Unavailable
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.sysctl import changed, read
 from dbtoll.runner.journal import Journal, leftovers
 from dbtoll.runner.removal import Cleaned, clean_one
 
@@ -132,7 +132,7 @@ def clean(folder: Path) -> list[str]:
 
 def killed_while_changed(folder: Path, *values: str) -> None:
     """A process that changes the setting to each of the values, one inside the other, and is killed."""
-    from dbtoll.channel.local import open_local
+    from dbtoll.machines.agent.local import open_local
 
     folder.mkdir(parents=True)
     child = os.fork()

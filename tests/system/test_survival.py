@@ -20,14 +20,17 @@ from pathlib import Path
 import pytest
 
 from dbtoll import registry, spec
-from dbtoll.channel import relay, session
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, dockerd
-from dbtoll.environments.arm import Unwritten
+from dbtoll.channel import relay
+from dbtoll.environments import docker
+from dbtoll.environments.docker import dockerd
 from dbtoll.errors import ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces import Booting
+from dbtoll.machines import cgroups
+from dbtoll.machines.agent import session
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Arm
 from dbtoll.runner import preparation, run
 from dbtoll.runner.arms import place_name
@@ -500,7 +503,7 @@ def test_killed_after_any_line_of_its_journal_nothing_stays(
     lines = lines_of_a_life(unharmed, name)
     assert lines >= 2
     assert carried(Marks(unharmed)) == {}
-    # A guest of QEMU boots ten times as long as one of User Mode Linux, and environments/guest.py writes the journal of both.
+    # A guest of QEMU boots ten times as long as one of User Mode Linux, and machines/guest/boot.py writes the journal of both.
     for line in range(1, lines + 1, 3 if name == "qemu" else 1):
         folder = tmp_path / f"k{os.getpid()}-{line}"
         kill_at_line(folder, name, line)

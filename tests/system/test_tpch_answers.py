@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Machine, Session
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import AnswerReference, Artifact, Pace, Provision, Resources, Statement
 from dbtoll.workloads.sql import Workload as Sql
 from dbtoll.workloads.tpch import Workload as Tpch

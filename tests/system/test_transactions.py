@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dbtoll.channel.terminals import AgentTerminals
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import Session
+from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Outcome
 from dbtoll.selfbench import faults
 from dbtoll.workloads.oltp import FOREIGN_KEYS

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.channel.binary import find_agent
+from dbtoll.machines.agent.binary import find_agent
 
 UML = shutil.which("linux.uml")
 

@@ -33,8 +33,8 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "import dbtoll\n"
-        "from dbtoll.channel.local import open_local\n"
-        "from dbtoll.channel.binary import find_agent\n"
+        "from dbtoll.machines.agent.local import open_local\n"
+        "from dbtoll.machines.agent.binary import find_agent\n"
         "from dbtoll import commands\n"
         "print(dbtoll.__file__, find_agent(), (commands.experiments() / 'quick.toml').is_file())\n"
         "with open_local() as host: print(host.run(['true']).exit_code)\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import dbtoll
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.local import kept
 from dbtoll.errors import Unavailable
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import kept
 
 X86_64, AARCH64 = 62, 183
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail
 from dbtoll.channel.frames import FrameError, Kind, credit_payload, json_payload
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.relay import Passages, RelayStream
-from dbtoll.channel.session import SerialSession
 from dbtoll.errors import AgentFailure, ChannelError, EngineError, ProgramFailed, Unavailable
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.session import SerialSession
 from dbtoll.model import Address, AnswerReference, Artifact, Json, Pace, Statement
 from tests.support.scripted_agent import ENDED, HELLO, USAGE, Later, ScriptedAgent
 

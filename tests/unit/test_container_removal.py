@@ -6,8 +6,8 @@ import pytest
 import requests
 from docker.errors import APIError, NotFound
 
-from dbtoll.environments import docker_container
-from dbtoll.environments.docker_container import remove_container
+from dbtoll.environments.docker import container
+from dbtoll.environments.docker.container import remove_container
 from dbtoll.errors import DbtollError
 
 
@@ -47,6 +47,6 @@ def test_a_request_that_is_wrong_is_not_repeated() -> None:
 
 
 def test_a_daemon_that_keeps_refusing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker_container, "REMOVAL_S", 0.0)
+    monkeypatch.setattr(container, "REMOVAL_S", 0.0)
     with pytest.raises(DbtollError, match="container state improper"):
         remove_container(Daemon(500, 500, 500), "a")

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from dbtoll.channel.client import CONTROL, MAIN, Channel
 from dbtoll.channel.frames import DEPTH_MAX, FrameError, Kind, json_object
-from dbtoll.channel.kept import SAID_MAX, Head, Tail, said
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.channel.machine_facts import read_facts
+from dbtoll.channel.output_buffer import SAID_MAX, Head, Tail, said
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.channel.stream import WAITING_MAX
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.machine_facts import read_facts
 from dbtoll.model import Address, Pace, Statement, VisitReply, WindowReply
 from tests.support.scripted_agent import ENDED, HELLO, Later, ScriptedAgent
 

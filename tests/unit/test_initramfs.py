@@ -6,7 +6,7 @@ import json
 import stat
 from dataclasses import replace
 
-from dbtoll.environments.initramfs import CONSOLE, Disk, Guest, Interface, initramfs
+from dbtoll.machines.guest.initramfs import CONSOLE, Disk, Guest, Interface, initramfs
 
 GUEST = Guest("port:dbtoll", Disk("serial:image", "/", writable=False), [], shm_bytes=1 << 20, open_files=777)
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
 from typing import Final, Protocol, runtime_checkable
 
-from dbtoll.channel.answers import RESULTS, check
 from dbtoll.channel.frames import (
     CREDIT_MAX_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -31,8 +30,9 @@ from dbtoll.channel.frames import (
     json_object,
     json_payload,
 )
-from dbtoll.channel.hello import WINDOW_BYTES, agent_hello, controller_hello
-from dbtoll.channel.kept import Head, Tail, said
+from dbtoll.channel.handshake import WINDOW_BYTES, agent_hello, controller_hello
+from dbtoll.channel.output_buffer import Head, Tail, said
+from dbtoll.channel.replies import RESULTS, check
 from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN, Piece, Sink, Stream, again
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
 from dbtoll.interfaces import ByteStream, Killable

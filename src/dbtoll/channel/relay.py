@@ -7,8 +7,8 @@ import time
 from collections import deque
 from typing import Final, NotRequired, Self, TypedDict
 
-from dbtoll.channel.answers import Count, check
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, Channel, Stream, Tail, control_message
+from dbtoll.channel.replies import Count, check
 from dbtoll.errors import ChannelError, DbtollError
 from dbtoll.interfaces import Stamped
 from dbtoll.model import Json

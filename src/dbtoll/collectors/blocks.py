@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from dbtoll.collectors.looking_on import Program, looking_on
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Machine
+from dbtoll.machines.observers import Program, looking_on
 from dbtoll.model import AGENT, Json
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.collectors.looking_on import Program, looking_on
 from dbtoll.interfaces import Machine
+from dbtoll.machines.observers import Program, looking_on
 from dbtoll.model import AGENT, Json
 
 

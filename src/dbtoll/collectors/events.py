@@ -8,7 +8,7 @@ Cost: at each event an addition. BIAS: a counter of the processor that shares it
 
 from __future__ import annotations
 
-from dbtoll.collectors.looking_on import Program
+from dbtoll.machines.observers import Program
 
 
 class Collector(Program):

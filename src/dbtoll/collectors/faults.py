@@ -7,7 +7,7 @@ need the right to look at everybody; where they are missing it is concluded from
 
 from __future__ import annotations
 
-from dbtoll.collectors.looking_on import Program
+from dbtoll.machines.observers import Program
 
 
 class Collector(Program):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.collectors.looking_on import Counters, risen
 from dbtoll.interfaces import Machine
+from dbtoll.machines.observers import Counters, risen
 from dbtoll.model import Json
 
 

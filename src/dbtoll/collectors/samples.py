@@ -10,7 +10,7 @@ Cost: an interrupt for each sample, a microsecond or two.
 
 from __future__ import annotations
 
-from dbtoll.collectors.looking_on import Program
+from dbtoll.machines.observers import Program
 
 
 class Collector(Program):

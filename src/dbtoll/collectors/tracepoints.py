@@ -7,7 +7,7 @@ Cost: each call is held against a filter for each name there is, and the way int
 
 from __future__ import annotations
 
-from dbtoll.collectors.looking_on import Program
+from dbtoll.machines.observers import Program
 
 
 class Collector(Program):

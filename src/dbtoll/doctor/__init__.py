@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 
 from dbtoll import facts
-from dbtoll.channel.local import open_local
 from dbtoll.doctor import host, mends, noise, probes
 from dbtoll.doctor.probing import Probed, with_deadline
 from dbtoll.errors import DbtollError
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Json
 
 Say = Callable[[str], None]

@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor.probing import Probe, Probed
-from dbtoll.environments import cgroups, links
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
+from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json, Lack
 
 TRACING = "/sys/kernel/tracing"
@@ -111,7 +111,7 @@ def disk(machine: AgentMachine) -> Probed:
 
 def networks(machine: AgentMachine) -> Probed:
     """What makes and removes network interfaces."""
-    lacks = tuple(links.lacks(machine))
+    lacks = tuple(network_interfaces.lacks(machine))
     return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "interfaces can be made and removed")
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.channel.machine import AgentMachine, Confinement
-from dbtoll.channel.nested import open_nested
 from dbtoll.doctor.probing import Probed
-from dbtoll.environments.enclose import RUN, agent_path
 from dbtoll.interfaces import Freezable
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.nested import open_nested
+from dbtoll.machines.chroot import RUN, agent_path
 from dbtoll.model import Arm, Choice, Experiment, Json, Precision, Resources, Round, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import Ground, busy_ns, open_stack

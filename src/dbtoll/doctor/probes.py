@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from dbtoll import registry
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.doctor.probing import Probed
-from dbtoll.environments.cgroups import own_cpus
-from dbtoll.environments.dockerd import DATA_ROOT
+from dbtoll.environments.docker.dockerd import DATA_ROOT
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Engine, Environment
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import own_cpus
 from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
 from dbtoll.runner import preparation
 from dbtoll.runner.arms import DATA

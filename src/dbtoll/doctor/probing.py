@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, dockerd, enclose
+from dbtoll.environments.docker import dockerd
 from dbtoll.errors import DbtollError
+from dbtoll.machines import cgroups, chroot
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json, Lack
 
 GRACE_S = 15.0
@@ -92,10 +93,10 @@ def _tidy(mark: str) -> str:
         with open_local() as machine:
             layout = cgroups.find_layout(machine)
             cgroups.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
-            if dockerd.exists(machine, enclose.STAGES):
-                for entry in machine.entries(enclose.STAGES):
+            if dockerd.exists(machine, chroot.STAGES):
+                for entry in machine.entries(chroot.STAGES):
                     if entry["name"].startswith(mark):
-                        enclose.remove(machine, {"path": f"{enclose.STAGES}/{entry['name']}"})
+                        chroot.remove(machine, {"path": f"{chroot.STAGES}/{entry['name']}"})
     except DbtollError as error:
         return error.message
     return ""

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import Confinement
-from dbtoll.channel.nested import agent_stream
-from dbtoll.environments import cgroups
-from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
-from dbtoll.environments.cgroups import Limits
-from dbtoll.environments.enclose import confine, open_files
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.machines import cgroups
+from dbtoll.machines.agent.machine import Confinement
+from dbtoll.machines.agent.nested import agent_stream
+from dbtoll.machines.cgroups import Limits
+from dbtoll.machines.chroot import confine, open_files
+from dbtoll.machines.control_group import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.model import AGENT, Lack, Option, Place
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dbtoll.environments.arm import Unwritten, through_agent
-from dbtoll.environments.enclose import agent_path
-from dbtoll.environments.guest import (
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.machines.chroot import agent_path
+from dbtoll.machines.control_group import Unwritten, through_agent
+from dbtoll.machines.guest.boot import (
     OPTIONS,
     Boot,
     GuestDisk,
@@ -24,8 +26,6 @@ from dbtoll.environments.guest import (
     probe_place,
     try_guest,
 )
-from dbtoll.errors import Unavailable
-from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.model import Lack, Option, Place
 
 LINE = "/dev/ttyS0"

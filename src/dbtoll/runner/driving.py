@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dbtoll.collectors.looking_on import risen
 from dbtoll.errors import DbtollError, EngineError, Unavailable, UsageError
 from dbtoll.interfaces import Accounting, Collector, Durable, Machine, Probing, Transacting
+from dbtoll.machines.observers import risen
 from dbtoll.model import AGENT, EXECUTING, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll import identities, registry
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import AgentFailure
 from dbtoll.interfaces import CacheDropping, Committing, Durable, Engine, Journal, Machine
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import ArmMachine
 from dbtoll.model import Artifact, Json
 from dbtoll.runner.arms import DATA, Ground, RunningArm, place_name
 from dbtoll.store.schema import GateRecord

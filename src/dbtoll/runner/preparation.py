@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from dbtoll import facts, registry
-from dbtoll.channel.local import open_local
 from dbtoll.durable import write_durably
 from dbtoll.errors import EngineError, Unavailable, UsageError
 from dbtoll.images import dataset, disk, kernel, system
@@ -34,6 +33,7 @@ from dbtoll.interfaces import (
     Transacting,
     Workload,
 )
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
 from dbtoll.runner import processors

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, docker, dockerd, enclose, links, mounted, setting
+from dbtoll.environments import docker
+from dbtoll.environments.docker import dockerd
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
 from dbtoll.interfaces import Machine
+from dbtoll.machines import cgroups, chroot, network_interfaces, sysctl, tmpfs
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json
 from dbtoll.runner import gates, journal
 from dbtoll.runner.journal import FILE, Foreign, Journal, Remover, StillAlive, leftovers
@@ -35,12 +37,12 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             "cgroup": lambda identity: cgroups.remove(host, identity),
             "container": lambda identity: docker.remove(host, identity),
             "process": lambda identity: dockerd.remove(host, identity),
-            links.KIND: lambda identity: links.remove(host, identity),
+            network_interfaces.KIND: lambda identity: network_interfaces.remove(host, identity),
             "litter": lambda identity: dockerd.remove_litter(host, identity),
-            "stage": lambda identity: enclose.remove(host, identity),
+            "stage": lambda identity: chroot.remove(host, identity),
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
-            mounted.KIND: lambda identity: mounted.remove(host, identities.path(identity, "path", own)),
-            setting.KIND: lambda identity: setting.restore(host, identity),
+            tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
+            sysctl.KIND: lambda identity: sysctl.restore(host, identity),
             gates.TRACING: lambda identity: gates.end_tracing(host, identity),
         }
 
@@ -117,7 +119,7 @@ def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE) -> bool:
 def identity_of_agent(host: Machine) -> Json:
     """What tells this process from every other: its number alone may be another's by the time of a `clean`."""
     pid = host.hello()["pid"]
-    return {"pid": pid, "started": _started(host, pid), "boot": setting.boot_id(host)}
+    return {"pid": pid, "started": _started(host, pid), "boot": sysctl.boot_id(host)}
 
 
 def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
@@ -128,7 +130,7 @@ def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """
     pid, started = identities.number(identity, "pid"), identities.number(identity, "started")
     if (
-        identity.get("boot") != setting.boot_id(machine)
+        identity.get("boot") != sysctl.boot_id(machine)
         or _started(machine, pid) != started
         or not _is_agent(machine, pid)
     ):

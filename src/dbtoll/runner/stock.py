@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from dbtoll.channel.local import open_local
 from dbtoll.environments import docker
-from dbtoll.environments.docker_image import Imported
+from dbtoll.environments.docker.images import Imported
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
+from dbtoll.machines.agent.local import open_local
 from dbtoll.runner.journal import passing
 
 DAY_S = 24 * 3600.0

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from dbtoll.channel.local import open_local
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import scratch
 from dbtoll.interfaces import Entry, Machine
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Experiment
 from dbtoll.runner import preparation, removal
 from dbtoll.runner.journal import Journal, passing

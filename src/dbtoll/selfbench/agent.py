@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import facts, spec
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.channel.nested import open_nested
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Stamped
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.nested import open_nested
 from dbtoll.model import Experiment, Json, Option
 from dbtoll.runner.arms import Ground, open_stack
 from dbtoll.runner.journal import passing

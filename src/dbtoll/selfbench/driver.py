@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from dbtoll import facts
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.engines.postgres import Engine, Server
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Address, Json, Option, Resources, ended_well
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say

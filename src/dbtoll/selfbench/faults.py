@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dbtoll.environments import mounted
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
 from dbtoll.interfaces import Durable, Machine, Session, Terminals
+from dbtoll.machines import tmpfs
 from dbtoll.model import Arm, Artifact, Experiment, Json, Option, WindowReply
 from dbtoll.runner import gates
 from dbtoll.runner.arms import DATA, RunningArm, open_stack
@@ -196,7 +196,7 @@ def _small_disk(prepared: Prepared, data: Artifact) -> Iterator[Artifact]:
     """The same data on a file system of their own with little room."""
     host = prepared.ground.host
     size_bytes = dataset.tree_bytes(host, data.path) + ROOM_BYTES
-    with mounted.in_memory(host, prepared.ground.journal, f"{data.path}-small", size_bytes) as path:
+    with tmpfs.in_memory(host, prepared.ground.journal, f"{data.path}-small", size_bytes) as path:
         host.run(["cp", "--archive", "--", data.path, f"{path}/data"], timeout_s=600)
         yield Artifact(f"{data.key}-small", f"{path}/data", data.kind)
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.local import kept
-from dbtoll.channel.machine import AgentMachine, Confinement
 from dbtoll.errors import ProgramFailed
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import kept
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
 
 START_DEADLINE_S = 10.0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dbtoll import registry, spec
-from dbtoll.channel.local import open_local
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Experiment, Option
 from dbtoll.runner import preparation
 from dbtoll.selfbench import Say

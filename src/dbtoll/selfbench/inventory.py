@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dbtoll.environments.cgroups import TOP
-from dbtoll.environments.enclose import STAGES
 from dbtoll.images.cache import scratch
+from dbtoll.machines.cgroups import TOP
+from dbtoll.machines.chroot import STAGES
 from dbtoll.runner.journal import FILE, journals
 
 WATCHED = (

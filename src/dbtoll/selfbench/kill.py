@@ -26,9 +26,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import facts, registry, spec
-from dbtoll.channel.local import open_local
 from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.images.cache import Cache, default_root, scratch
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Json, Option
 from dbtoll.runner import preparation
 from dbtoll.runner.journal import SUFFIX, journals

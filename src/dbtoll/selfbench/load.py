@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dbtoll import facts, registry
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.interfaces import Engine, Machine
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import AGENT, Address, Json, Option, Resources
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say

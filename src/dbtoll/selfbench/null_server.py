@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import facts
-from dbtoll.channel.binary import find_agent
-from dbtoll.channel.local import kept, open_local
-from dbtoll.channel.machine import AgentMachine, Confinement
-from dbtoll.channel.terminals import AgentTerminals
 from dbtoll.errors import UsageError
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.local import kept, open_local
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Address, Option, ended_well
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.floor import exchanging

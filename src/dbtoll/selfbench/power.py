@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import facts
-from dbtoll.channel.local import open_local
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable
+from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Option
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.inventory import Marks, carried

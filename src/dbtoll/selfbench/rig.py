@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dbtoll import registry, spec
-from dbtoll.channel.local import open_local
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
+from dbtoll.machines.agent.local import open_local
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.upkeep import workspace

@@ -18,9 +18,9 @@ from typing import Any
 
 from scipy import stats as distributions
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import DbtollError, Invalid, UsageError
 from dbtoll.interfaces import Stamped
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json, Option, Pace, Round, Statement
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.preparation import Prepared

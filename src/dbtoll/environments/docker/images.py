@@ -9,10 +9,10 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.docker_api import Api, reason
-from dbtoll.environments.dockerd import find_program
+from dbtoll.environments.docker.api import Api, reason
+from dbtoll.environments.docker.dockerd import find_program
 from dbtoll.errors import DbtollError, ProgramFailed, Unavailable
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact
 
 REPOSITORY = "dbtoll/image"

@@ -12,9 +12,9 @@ from typing import Any
 
 from qemu.qmp import ExecuteError, QMPClient, QMPError
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.bridge import bridge, shut
 from dbtoll.errors import DbtollError
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.socket_proxy import bridge, shut
 
 ANSWER_TIMEOUT_S = 60.0
 """Every command that dbtoll gives is answered within milliseconds; a monitor that does not answer hangs."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.freezer import Freezer
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import Entry, Journal
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.freezer import Freezer
 from dbtoll.model import Json
 
 TOP = "dbtoll"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 import msgspec
 
 from dbtoll.channel.frames import FrameError
-from dbtoll.channel.kept import said
+from dbtoll.channel.output_buffer import said
 from dbtoll.model import Json
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]

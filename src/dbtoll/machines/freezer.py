@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.machines.agent.machine import AgentMachine
 
 FREEZE_DEADLINE_S = 10.0
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from typing import Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import FREE, AgentMachine, Confinement
 from dbtoll.channel.relay import RelayStream
 from dbtoll.errors import AgentFailure, ChannelError
+from dbtoll.machines.agent.machine import FREE, AgentMachine, Confinement
 
 _RETRY_S: Final = 0.02
 

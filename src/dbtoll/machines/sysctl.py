@@ -13,9 +13,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from dbtoll import identities
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import Entry, Journal, Machine
+from dbtoll.machines.agent.machine import AgentMachine
 
 KIND = "setting"
 """Of the journal's entries: ``path``, ``former`` (what is to be restored), ``value`` (what was asked for), ``boot``."""

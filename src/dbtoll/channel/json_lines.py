@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from dbtoll.channel.answers import DriverError, check
 from dbtoll.channel.client import MAIN, Channel
 from dbtoll.channel.frames import FrameError, json_object, json_payload
-from dbtoll.channel.kept import said
+from dbtoll.channel.output_buffer import said
+from dbtoll.channel.replies import DriverError, check
 from dbtoll.errors import ChannelError, EngineError
 from dbtoll.interfaces import Stamped
 from dbtoll.model import Json

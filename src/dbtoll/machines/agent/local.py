@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbtoll.channel.binary import find_agent
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import Unavailable
 from dbtoll.images.cache import Cache
+from dbtoll.machines.agent.binary import find_agent
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json
 
 

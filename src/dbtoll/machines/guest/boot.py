@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import AgentMachine, Confinement
-from dbtoll.channel.nested import agent_stream
 from dbtoll.channel.relay import RelayStream
-from dbtoll.environments import cgroups, links
-from dbtoll.environments.arm import ArmMachine, Network
-from dbtoll.environments.cgroups import Limits
-from dbtoll.environments.enclose import STAGES, agent_path, open_files, remove
-from dbtoll.environments.initramfs import Disk, Guest, Interface, initramfs
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Journal
+from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.nested import agent_stream
+from dbtoll.machines.cgroups import Limits
+from dbtoll.machines.chroot import STAGES, agent_path, open_files, remove
+from dbtoll.machines.control_group import ArmMachine, Network
+from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, initramfs
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
 AGENT_MAX_BYTES = 64 << 20
@@ -121,7 +121,7 @@ def boot(
     """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time."""
     limits = Limits(place.cpuset, place.resources.memory_bytes + options["overhead_memory"])
     with ExitStack() as on_close:
-        tap = links.tap(parent, place, journal, on_close) if options["network"] == "tap" else None
+        tap = network_interfaces.tap(parent, place, journal, on_close) if options["network"] == "tap" else None
         joined = wanted.own if tap is None else _at(wanted.interface, tap)
         group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
         on_close.callback(group.close)
@@ -167,7 +167,7 @@ def _read_ahead(machine: GuestMachine, size_bytes: int) -> None:
         raise
 
 
-def _at(interface: str, tap: links.Tap) -> Interface:
+def _at(interface: str, tap: network_interfaces.Tap) -> Interface:
     return Interface(interface, str(tap.guest.ip), str(tap.guest.netmask))
 
 

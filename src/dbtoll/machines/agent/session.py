@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from dbtoll.channel.answers import Counters, Queried, Visit
 from dbtoll.channel.client import Channel
-from dbtoll.channel.kept import said
-from dbtoll.channel.lines import SLACK_S, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, JsonLines
+from dbtoll.channel.output_buffer import said
+from dbtoll.channel.replies import Counters, Queried, Visit
 from dbtoll.model import Address, AnswerReference, Execution, Json, Pace, Statement, VisitReply
 
 LEAD_IN_SQL: Final = "SELECT 1"

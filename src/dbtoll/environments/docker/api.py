@@ -17,10 +17,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from dbtoll.channel.client import Tail
-from dbtoll.channel.machine import AgentMachine
 from dbtoll.channel.relay import Passages
-from dbtoll.environments.bridge import bridge, shut
 from dbtoll.errors import ChannelError, DbtollError, ProgramFailed, Unavailable
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.socket_proxy import bridge, shut
 
 if TYPE_CHECKING:
     from docker import APIClient

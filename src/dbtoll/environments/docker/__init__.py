@@ -13,23 +13,16 @@ from weakref import WeakSet
 
 from dbtoll import identities
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, dockerd, enclose
-from dbtoll.environments.arm import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
-from dbtoll.environments.docker_api import Api, AttachedStream, answers
-from dbtoll.environments.docker_container import (
-    LABEL,
-    Engine,
-    Wish,
-    container,
-    furnish,
-    plain_errors,
-    remove_container,
-)
-from dbtoll.environments.docker_image import Imported, import_image, imported, tag_of
-from dbtoll.environments.enclose import RUN, STAGES, open_files
+from dbtoll.environments.docker import dockerd
+from dbtoll.environments.docker.api import Api, AttachedStream, answers
+from dbtoll.environments.docker.container import LABEL, Engine, Wish, container, furnish, plain_errors, remove_container
+from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
+from dbtoll.machines import cgroups, chroot
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.chroot import RUN, STAGES, open_files
+from dbtoll.machines.control_group import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
 from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
@@ -282,7 +275,7 @@ def _told(wish: Wish) -> Json:
 
 
 def _removed(parent: AgentMachine, path: str, entry: Entry) -> None:
-    enclose.remove(parent, {"path": path})
+    chroot.remove(parent, {"path": path})
     entry.done()
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from dbtoll.channel.answers import Progress, Started, check
 from dbtoll.channel.client import CALL_TIMEOUT_S, CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail, control_message
-from dbtoll.channel.kept import said
-from dbtoll.channel.machine_facts import read_facts
+from dbtoll.channel.output_buffer import said
 from dbtoll.channel.relay import RelayStream
-from dbtoll.channel.session import SerialSession
-from dbtoll.channel.terminals import AgentTerminals
+from dbtoll.channel.replies import Progress, Started, check
 from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
+from dbtoll.machines.agent.machine_facts import read_facts
+from dbtoll.machines.agent.session import SerialSession
+from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Address, Artifact, Completed, Json
 
 LINE_SLACK_S = 60.0

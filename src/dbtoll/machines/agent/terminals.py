@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from dbtoll.channel.answers import Window
 from dbtoll.channel.client import Channel
-from dbtoll.channel.lines import SLACK_S, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, JsonLines
+from dbtoll.channel.replies import Window
 from dbtoll.model import Address, Json, WindowReply
 
 CONNECT_DEADLINE_S: Final = 600.0

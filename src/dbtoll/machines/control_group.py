@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.freezer import Freezer
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Machine
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.freezer import Freezer
 from dbtoll.model import Artifact, Json, Place
 
 LOOPBACK = "127.0.0.1"

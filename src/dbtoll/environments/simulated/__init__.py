@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dbtoll import registry
-from dbtoll.environments.fake_events import STATUS, Costs, Counting, counts_of, is_counting, is_probe, probed
+from dbtoll.environments.simulated.events import STATUS, Costs, Counting, counts_of, is_counting, is_probe, probed
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces import ByteStream, FetchKernel, Journal, Machine, Process
 from dbtoll.model import (

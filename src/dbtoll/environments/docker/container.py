@@ -9,14 +9,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments import cgroups, dockerd, links
-from dbtoll.environments.arm import Unwritten
-from dbtoll.environments.docker_api import Api, reason
-from dbtoll.environments.docker_image import tag_of
-from dbtoll.environments.enclose import FRESH_DIRECTORIES, agent_path, open_files
+from dbtoll.environments.docker import dockerd
+from dbtoll.environments.docker.api import Api, reason
+from dbtoll.environments.docker.images import tag_of
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import Journal
+from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
+from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import AGENT, Artifact, Json, Place, Provision
 
 if TYPE_CHECKING:
@@ -158,9 +159,9 @@ def _network(wish: Wish, journal: Journal) -> Iterator[str]:
         yield str(wish.options["network"])
         return
     name = f"dbtoll-{wish.place.name}"
-    interface = links.interface_name(wish.place)
+    interface = network_interfaces.interface_name(wish.place)
     client = wish.engine.api.client
-    entry = journal.create(links.KIND, interface=interface)
+    entry = journal.create(network_interfaces.KIND, interface=interface)
 
     def end() -> None:
         with contextlib.suppress(docker.errors.NotFound):

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.arm import LOOPBACK, Network, Unwritten, through_agent
-from dbtoll.environments.guest import (
+from dbtoll.environments.qemu.qmp import Qmp
+from dbtoll.errors import AgentFailure, DbtollError, Unavailable
+from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.kernel_modules import load_order
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import LOOPBACK, Network, Unwritten, through_agent
+from dbtoll.machines.guest.boot import (
     OPTIONS,
     Boot,
     GuestDisk,
@@ -26,12 +30,8 @@ from dbtoll.environments.guest import (
     probe_place,
     try_guest,
 )
-from dbtoll.environments.initramfs import Interface
-from dbtoll.environments.qmp import Qmp
-from dbtoll.environments.setting import boot_id
-from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces import FetchKernel, Journal, Machine
-from dbtoll.kernel_modules import load_order
+from dbtoll.machines.guest.initramfs import Interface
+from dbtoll.machines.sysctl import boot_id
 from dbtoll.model import Json, Lack, Option, Place
 
 PROGRAM = "qemu-system-x86_64"

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.channel.machine import AgentMachine
-from dbtoll.environments.dockerd import exists, find_program
+from dbtoll.environments.docker.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Lack, Place
 
 NETWORKS = IPv4Network("198.18.0.0/15")

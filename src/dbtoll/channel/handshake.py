@@ -8,7 +8,7 @@ from typing import Final
 
 import dbtoll
 from dbtoll.channel.frames import CREDIT_MAX_BYTES, MAX_PAYLOAD_BYTES, VERSION, Frame, FrameError
-from dbtoll.channel.kept import said
+from dbtoll.channel.output_buffer import said
 from dbtoll.model import Json
 
 WINDOW_BYTES: Final = 1 << 20

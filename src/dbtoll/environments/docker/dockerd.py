@@ -20,12 +20,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from dbtoll import identities
-from dbtoll.channel.machine import AgentMachine, AgentProcess, Confinement
-from dbtoll.environments import cgroups
-from dbtoll.environments.cgroups import Limits
-from dbtoll.environments.docker_api import Api, answers
+from dbtoll.environments.docker.api import Api, answers
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
 from dbtoll.interfaces import Entry, Journal
+from dbtoll.machines import cgroups
+from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, Confinement
+from dbtoll.machines.cgroups import Limits
 from dbtoll.model import Json
 
 DATA_ROOT = "/var/lib/dbtoll/docker"

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.channel.machine import AgentMachine, Confinement
-from dbtoll.environments.arm import ArmMachine
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
+from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.control_group import ArmMachine
 from dbtoll.model import AGENT, Json, Place
 
 DATA = "/dbtoll/data"

@@ -1,0 +1,1 @@
+"""A machine as its agent shows it: files, programs, sessions, terminals, facts."""
