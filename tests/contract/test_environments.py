@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbtoll import registry
-from dbtoll.engines.null import Engine as NullEngine
+from dbtoll.engines.noop import Engine as NullEngine
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache

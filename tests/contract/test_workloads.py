@@ -11,7 +11,7 @@ import pytest
 from dbtoll import interfaces, registry, spec
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.model import Option
-from dbtoll.workloads import sqltext
+from dbtoll.workload_parts import sql_text
 from dbtoll.workloads.tpch import Workload as Tpch
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -78,10 +78,10 @@ def test_statements_depend_on_the_seed_alone(name: str) -> None:
 @workloads
 def test_text_is_the_template_with_its_parameters(name: str) -> None:
     for statement in made(name).statements("postgres", 3).values():
-        assert sqltext.placeholders(statement.template) == set(range(1, len(statement.parameters) + 1))
-        assert not sqltext.placeholders(statement.text)
-        assert sqltext.fill(statement.template, statement.parameters) == statement.text
-        assert len(sqltext.split(statement.text, "")) == 1
+        assert sql_text.placeholders(statement.template) == set(range(1, len(statement.parameters) + 1))
+        assert not sql_text.placeholders(statement.text)
+        assert sql_text.fill(statement.template, statement.parameters) == statement.text
+        assert len(sql_text.split(statement.text, "")) == 1
 
 
 @workloads

@@ -18,7 +18,7 @@ from dbtoll import spec
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, Gate, Result
 from dbtoll.engines.mariadb import Engine as MariaDb
-from dbtoll.engines.null import Engine as NullEngine
+from dbtoll.engines.noop import Engine as NullEngine
 from dbtoll.engines.postgres import Engine, Server
 from dbtoll.environments.qemu import Environment as Qemu
 from dbtoll.environments.uml import Environment as Uml

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbtoll.engines import postgres_settings
-from dbtoll.engines.postgres import Engine, shape
+from dbtoll.engines.postgres import Engine, configuration, shape
 from dbtoll.errors import SpecError
 from dbtoll.model import Resources
 
@@ -30,12 +29,12 @@ path = /var/lib/x_y-z:a.b
 """
 
 
-def values(settings: dict[str, postgres_settings.Given]) -> dict[str, str]:
+def values(settings: dict[str, configuration.Given]) -> dict[str, str]:
     return {name: given.value for name, given in settings.items()}
 
 
 def test_a_file_is_read_as_the_server_reads_it() -> None:
-    assert values(postgres_settings.parse(FILE, "f")) == {
+    assert values(configuration.parse(FILE, "f")) == {
         "shared_buffers": "4GB",
         "work_mem": "64MB",
         "log_line_prefix": "%m [%p] 'quoted' # no comment 'here' ",
@@ -66,7 +65,7 @@ def test_a_file_is_read_as_the_server_reads_it() -> None:
 )
 def test_what_it_would_refuse_names_file_and_line(line: str) -> None:
     with pytest.raises(SpecError, match=r"^my\.conf:3: ") as caught:
-        postgres_settings.parse(f"a = 1\n\n{line}\n", "my.conf")
+        configuration.parse(f"a = 1\n\n{line}\n", "my.conf")
     assert caught.value.mend
 
 
@@ -82,7 +81,7 @@ def test_files_that_it_includes_are_read_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "conf.d/10.conf").write_text("\njit = on\ngeqo = off\n")
     (tmp_path / "conf.d/.hidden.conf").write_text("nonsense")
     (tmp_path / "conf.d/2.conf~").write_text("nonsense")
-    read = postgres_settings.read(tmp_path / "main.conf")
+    read = configuration.read(tmp_path / "main.conf")
     wanted = {
         "work_mem": "2MB",
         "seq_page_cost": "2",
@@ -99,13 +98,13 @@ def test_files_that_it_includes_are_read_in_their_place(tmp_path: Path) -> None:
 def test_a_wrong_include_names_the_file_that_includes(tmp_path: Path) -> None:
     (tmp_path / "main.conf").write_text("\ninclude 'next.conf'\n")
     with pytest.raises(SpecError, match=r"main\.conf:2: .*next\.conf"):
-        postgres_settings.read(tmp_path / "main.conf")
+        configuration.read(tmp_path / "main.conf")
     (tmp_path / "next.conf").write_text("a b c")
     with pytest.raises(SpecError, match=r"next\.conf:1: "):
-        postgres_settings.read(tmp_path / "main.conf")
+        configuration.read(tmp_path / "main.conf")
     (tmp_path / "next.conf").write_text("include 'main.conf'")
     with pytest.raises(SpecError, match="more than 10") as caught:
-        postgres_settings.read(tmp_path / "main.conf")
+        configuration.read(tmp_path / "main.conf")
     assert "circle" in caught.value.mend
 
 
@@ -121,7 +120,7 @@ VALUES = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=(
 
 @given(st.dictionaries(NAMES.filter(lambda name: not name.startswith("include")), VALUES, max_size=8))
 def test_what_is_written_is_read_again(settings: dict[str, str]) -> None:
-    assert values(postgres_settings.parse(postgres_settings.write(settings).decode(), "f")) == settings
+    assert values(configuration.parse(configuration.write(settings).decode(), "f")) == settings
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def test_what_wins(tmp_path: Path) -> None:
 
 def test_profiles_follow_the_resources() -> None:
     small, large = Resources(memory_bytes=1 << 30), Resources(memory_bytes=16 << 30, cpus=4)
-    for name in postgres_settings.PROFILES:
+    for name in configuration.PROFILES:
         engine = Engine({"profile": name})
         assert engine.settings(small)["checkpoint_timeout"] == "1d"
     assert Engine({}).settings(small) == Engine({}).settings(large)

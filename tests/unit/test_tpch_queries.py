@@ -10,7 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dbtoll.workloads import sqltext, tpch
+from dbtoll.workload_parts import sql_text
+from dbtoll.workloads import tpch
 from dbtoll.workloads.tpch import parameters, queries
 
 all_queries = pytest.mark.parametrize("name", queries.NAMES)
@@ -28,7 +29,7 @@ def empty_tables() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_the_header_names_clause_and_parameters(name: str) -> None:
     query = queries.query(name, "postgres")
     assert query.clause == f"2.4.{name[1:]}"
-    assert sqltext.placeholders(query.template) == set(range(1, len(query.parameters) + 1))
+    assert sql_text.placeholders(query.template) == set(range(1, len(query.parameters) + 1))
     assert len(parameters.drawn(name, 1, 1)) == len(parameters.for_validation(name, 1)) == len(query.parameters)
 
 
@@ -41,7 +42,7 @@ def test_every_placeholder_has_a_cast(name: str) -> None:
 @all_queries
 def test_the_header_says_how_each_column_is_compared(name: str, empty_tables: duckdb.DuckDBPyConnection) -> None:
     query = queries.query(name, "duckdb")
-    sql = sqltext.fill(query.template, parameters.for_validation(name, 1))
+    sql = sql_text.fill(query.template, parameters.for_validation(name, 1))
     kinds = [str(kind) for _, kind, *_ in empty_tables.execute(f"describe {sql}").fetchall()]
     assert len(kinds) == len(query.answer)
     for declared, kind in zip(query.answer, kinds, strict=True):
@@ -66,5 +67,5 @@ def test_an_engine_may_have_its_own_words(tmp_path: Path, monkeypatch: pytest.Mo
 def test_text_and_template_are_the_same_question(empty_tables: duckdb.DuckDBPyConnection) -> None:
     statement = tpch.Workload({"scale": 1}).statements("postgres", 5)["Q16"]
     assert "$" not in statement.text
-    assert sqltext.fill(statement.template, statement.parameters) == statement.text
+    assert sql_text.fill(statement.template, statement.parameters) == statement.text
     assert empty_tables.execute(statement.text).fetchall() == []

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from dbtoll.engines import serving
-from dbtoll.engines.ports import free_port
-from dbtoll.engines.serving import Server
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import Address, Json, Option, Resources, Statement
 from dbtoll.secretive import demand_none
+from dbtoll.servers import server_process
+from dbtoll.servers.ports import free_port
+from dbtoll.servers.server_process import Server
 
 USER = "mysql"
 """Of the image."""
@@ -147,7 +147,7 @@ class Engine:
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty data directory; its administrator enters by the socket without a password."""
-        serving.own_directory(machine, data, USER)
+        server_process.own_directory(machine, data, USER)
         argv = ["mariadb-install-db", "--no-defaults", f"--user={USER}", f"--datadir={data}", "--skip-test-db"]
         machine.run([*argv, "--auth-root-authentication-method=normal"], timeout_s=CREATE_DEADLINE_S)
 
@@ -155,11 +155,11 @@ class Engine:
 
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach; over TCP it asks for a generated password."""
-        hosts = dict.fromkeys([*([serving.LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else 0)
         where: dict[str, str | None] = {"datadir": data, "socket": SOCKET, "pid-file": f"{RUN}/pid", "tmpdir": "/tmp"}
         where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": None}
-        serving.own_directory(machine, RUN, USER)
+        server_process.own_directory(machine, RUN, USER)
         machine.put(f"{RUN}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
         process = machine.spawn(
             ["mariadbd", f"--defaults-file={RUN}/my.cnf"],
@@ -171,38 +171,38 @@ class Engine:
         local = Address(wire="mysql", user=ADMIN, database="mysql", unix=SOCKET)
         try:
             self._wait_until_ready(machine, local, process)
-            serving.ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            server_process.ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
             inside = replace(local, database=DATABASE)
             if not hosts:
                 return Server(inside, process.pid, process)
             password = secrets.token_urlsafe(24)
-            serving.ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
-            serving.ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
+            server_process.ask(machine, local, f"CREATE OR REPLACE USER dbtoll@'%' IDENTIFIED BY '{password}'")
+            server_process.ask(machine, local, "GRANT ALL ON *.* TO dbtoll@'%'")
         except BaseException:
             if process.running():
                 process.signal(signal.SIGKILL)
                 process.wait(STOP_DEADLINE_S)
             raise
-        reached = Address("mysql", "dbtoll", DATABASE, tcp=(serving.LOOPBACK, port), password=password)
+        reached = Address("mysql", "dbtoll", DATABASE, tcp=(server_process.LOOPBACK, port), password=password)
         outside = replace(reached, tcp=(network, port)) if network else None
         return Server(reached if self._tcp else inside, process.pid, process, outside)
 
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Returns when it has ended with 0: then its last checkpoint is written."""
         assert isinstance(server, Server)
-        serving.end(machine, server, "MariaDB", signal.SIGTERM, STOP_DEADLINE_S)
+        server_process.end(machine, server, "MariaDB", signal.SIGTERM, STOP_DEADLINE_S)
 
     def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
         def not_ready() -> None:
-            serving.ask(machine, address, "SELECT 1")
+            server_process.ask(machine, address, "SELECT 1")
 
         def error(problem: str) -> EngineError:
             return EngineError(
-                f"{machine.name}: MariaDB {problem}: {serving.last_lines(process.output())}",
+                f"{machine.name}: MariaDB {problem}: {server_process.last_lines(process.output())}",
                 "look at its settings: the last lines of its log name the one that it refuses",
             )
 
-        serving.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
 
     # --- inside a server ---
 
@@ -226,7 +226,7 @@ class Engine:
             while _status(session, "Innodb_buffer_pool_pages_dirty") > 0:
                 if time.monotonic() > deadline:
                     raise EngineError("MariaDB has not written its dirty pages in time", "look at the disk's load")
-                time.sleep(serving.POLL_S)
+                time.sleep(server_process.POLL_S)
         finally:
             for name, before in reversed(list(zip(FLUSH_ALL, kept, strict=True))):
                 session.query(f"SET GLOBAL {name} = {before}")

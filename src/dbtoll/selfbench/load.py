@@ -13,8 +13,8 @@ from dbtoll.model import AGENT, Address, Json, Option, Resources
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.rig import native_arm
-from dbtoll.workloads.loading import run_side_by_side
-from dbtoll.workloads.sqltext import Part
+from dbtoll.workload_parts.loading import run_side_by_side
+from dbtoll.workload_parts.sql_text import Part
 from dbtoll.workloads.tpch import CONNECTIONS, Workload
 
 ABOUT = "loading: ratio_to_floor, the time to generate, load, index and analyze TPC-H over COPY FROM of ready files"

@@ -12,9 +12,9 @@ from typing import Any
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import Keeping, Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
-from dbtoll.workloads import sqltext
-from dbtoll.workloads.drawing import Draw
-from dbtoll.workloads.loading import PART_DEADLINE_S, run_in_order
+from dbtoll.workload_parts import sql_text
+from dbtoll.workload_parts.drawing import Draw
+from dbtoll.workload_parts.loading import PART_DEADLINE_S, run_in_order
 from dbtoll.workloads.sql.directory import Asked, Table, read
 
 ROWS_PER_INSERT = 1000
@@ -83,16 +83,16 @@ class Workload:
 def _statement(asked: Asked, seed: int) -> Statement:
     draw = Draw("sql", asked.name, seed)
     values = tuple(parameter.next_value(draw) for parameter in asked.parameters)
-    return Statement(asked.name, sqltext.fill(asked.template, values), asked.template, values)
+    return Statement(asked.name, sql_text.fill(asked.template, values), asked.template, values)
 
 
-def _inserts(table: Table) -> Iterator[sqltext.Part]:
+def _inserts(table: Table) -> Iterator[sql_text.Part]:
     """The rows of a CSV file as statements; a value is only ever a literal, whose type the column gives."""
     head = f"insert into {_identifier(table.name)} ({', '.join(map(_identifier, table.columns))}) values\n"
     for first in range(0, len(table.rows), ROWS_PER_INSERT):
         rows = table.rows[first : first + ROWS_PER_INSERT]
-        values = (f"({', '.join(map(sqltext.literal, row))})" for row in rows)
-        yield sqltext.Part(head + ",\n".join(values), table.file, first + 2)
+        values = (f"({', '.join(map(sql_text.literal, row))})" for row in rows)
+        yield sql_text.Part(head + ",\n".join(values), table.file, first + 2)
 
 
 def _counts(machine: Machine, address: Address) -> dict[str, int]:

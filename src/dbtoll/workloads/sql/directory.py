@@ -26,7 +26,7 @@ from pathlib import Path
 
 from dbtoll.errors import SpecError
 from dbtoll.model import AnswerReference
-from dbtoll.workloads import sqltext
+from dbtoll.workload_parts import sql_text
 from dbtoll.workloads.sql.parameters import Parameter, declared
 
 SCRIPTS = ("schema.sql", "load.sql", "indexes.sql")
@@ -65,7 +65,7 @@ class Directory:
     """All of it, checked. ``scripts`` by file name; a missing one is empty."""
 
     key: str
-    scripts: dict[str, list[sqltext.Part]]
+    scripts: dict[str, list[sql_text.Part]]
     tables: tuple[Table, ...]
     statements: dict[str, Asked]
     load_bytes: int
@@ -76,7 +76,7 @@ def read(path: Path) -> Directory:
     if not path.is_dir():
         raise SpecError(f"{path}: there is no such directory", "give the directory with your schema and statements")
     _only(path, lambda entry: entry.name in (*SCRIPTS, "load", "statements", "expected") or _is_text(entry))
-    scripts = {name: sqltext.split(_text(path / name), str(path / name)) for name in SCRIPTS if (path / name).exists()}
+    scripts = {name: sql_text.split(_text(path / name), str(path / name)) for name in SCRIPTS if (path / name).exists()}
     loads, statements = _files(path / "load", ".csv"), _files(path / "statements", ".sql")
     if not statements:
         raise SpecError(
@@ -107,7 +107,7 @@ def _asked(file: Path, expected: Path | None) -> Asked:
             f"{file}: {file.stem!r} is no name for a statement", "use at most 40 letters, digits, hyphens, underscores"
         )
     text = _text(file)
-    parts = sqltext.split(text, str(file))
+    parts = sql_text.split(text, str(file))
     if not parts:
         raise SpecError(f"{file}: there is no statement in it", "write one query into it, or remove it")
     if len(parts) > 1:
@@ -135,8 +135,8 @@ def _asked(file: Path, expected: Path | None) -> Asked:
     return Asked(file.stem, part.sql, tuple(parameters[number] for number in sorted(parameters)), answer)
 
 
-def _check_numbers(part: sqltext.Part, parameters: dict[int, Parameter]) -> None:
-    used = sqltext.placeholders(part.sql)
+def _check_numbers(part: sql_text.Part, parameters: dict[int, Parameter]) -> None:
+    used = sql_text.placeholders(part.sql)
     for number in sorted(used - parameters.keys()):
         raise SpecError(
             f"{part.where}: ${number} is not declared", f"write before it: -- parameter ${number} integer 1..100"

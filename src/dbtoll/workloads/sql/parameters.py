@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dbtoll.workloads.drawing import Draw
+from dbtoll.workload_parts.drawing import Draw
 
 _DECLARATION = re.compile(r"--\s*parameter\s+\$(?P<number>[0-9]+):?\s+(?P<kind>\w+)\s*(?P<values>.*?)\s*")
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dbtoll.model import Json, Option
-from dbtoll.workloads.oltp import DRIVING, Condition, Shares, Transactions
+from dbtoll.workload_parts.transactions import DRIVING, Condition, Shares, Transactions
 
 SUBSCRIBER_BYTES = 2000
 """Measured with PostgreSQL 15: 1.1 KB a subscriber with all rows and indexes."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dbtoll.model import Json, Option
-from dbtoll.workloads.oltp import DRIVING, Condition, Transactions
+from dbtoll.workload_parts.transactions import DRIVING, Condition, Transactions
 
 WAREHOUSE_BYTES = 160 << 20
 """Measured with PostgreSQL 15: 100 MB loaded and indexed; half as much again while indexes are sorted."""

@@ -16,8 +16,8 @@ from typing import Any
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import Keeping, Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
-from dbtoll.workloads import sqltext
-from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
+from dbtoll.workload_parts import sql_text
+from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 from dbtoll.workloads.tpch import parameters, queries
 
 DATA = "dbgen-3"
@@ -133,15 +133,15 @@ class Workload:
 
 def _statement(name: str, engine: str, values: tuple[str | None, ...]) -> Statement:
     template = queries.query(name, engine).template
-    return Statement(query=name, text=sqltext.fill(template, values), template=template, parameters=values)
+    return Statement(query=name, text=sql_text.fill(template, values), template=template, parameters=values)
 
 
 def _file(stem: str) -> str:
     return (resources.files(__name__) / f"{stem}.sql").read_text(encoding="utf-8")
 
 
-def _parts(stem: str) -> list[sqltext.Part]:
-    return sqltext.split(_file(stem), f"tpch/{stem}.sql")
+def _parts(stem: str) -> list[sql_text.Part]:
+    return sql_text.split(_file(stem), f"tpch/{stem}.sql")
 
 
 def _valid_scale(scale: float) -> float:

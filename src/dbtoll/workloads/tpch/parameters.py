@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dbtoll.workloads.drawing import Draw
+from dbtoll.workload_parts.drawing import Draw
 
 # Clause 4.2.2.13: syllables of types and containers, segments, modes. Clause 4.2.3: nations, regions, colours.
 TYPE_SYLLABLES = (

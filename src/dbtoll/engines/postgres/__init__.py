@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.engines import postgres_settings, serving
-from dbtoll.engines.ports import free_port
+from dbtoll.engines.postgres import configuration
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import Machine, Process, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import Address, Json, Option, Resources, Statement
 from dbtoll.secretive import demand_none
+from dbtoll.servers import server_process
+from dbtoll.servers.ports import free_port
 
 USER = "postgres"
 """Of the image, and of the database. The server refuses to run as root."""
@@ -70,7 +71,7 @@ DURABILITY: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Server(serving.Server):
+class Server(server_process.Server):
     """``data``: its data directory, on its machine."""
 
     data: str = ""
@@ -85,7 +86,7 @@ class Engine:
     packages = ()
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
     options: Mapping[str, Option] = {
-        "profile": Option("text", "default", "server settings to begin with", postgres_settings.PROFILES),
+        "profile": Option("text", "default", "server settings to begin with", configuration.PROFILES),
         "settings_file": Option("path", "", "a postgresql.conf; wins over the profile"),
         "settings": Option("table", {}, "setting = value; wins over the file"),
         "background": Option(
@@ -110,30 +111,30 @@ class Engine:
         self._bin: str = chosen["bin"]
         if not 0 <= self._port <= 65535:
             raise SpecError(f"engine postgres: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
-        read = postgres_settings.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
+        read = configuration.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
         given = {name: setting.value for name, setting in read.items()}
         self._written_at = {name: setting.where for name, setting in read.items()}
         demand_none(chosen["settings"], "write it into a file, and name that: settings_file = FILE")
         for name, value in chosen["settings"].items():
-            given[postgres_settings.canonical(name)] = _as_text(name, value)
-            self._written_at.pop(postgres_settings.canonical(name), None)
-        postgres_settings.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
-        self._given, self.set_aside = postgres_settings.set_aside(given, asleep=not self._as_set)
+            given[configuration.canonical(name)] = _as_text(name, value)
+            self._written_at.pop(configuration.canonical(name), None)
+        configuration.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
+        self._given, self.set_aside = configuration.set_aside(given, asleep=not self._as_set)
 
     # --- settings ---
 
     def settings(self, resources: Resources) -> dict[str, str]:
-        """See ``postgres_settings.profile``; the file wins over the profile, the table over the file."""
+        """See ``configuration.profile``; the file wins over the profile, the table over the file."""
         settings = {
-            **postgres_settings.SAME_EVERYWHERE,
-            **postgres_settings.profile(self._profile, resources),
+            **configuration.SAME_EVERYWHERE,
+            **configuration.profile(self._profile, resources),
             **self._given,
         }
-        return settings if self._as_set else {**settings, **postgres_settings.WHILE_ASLEEP}
+        return settings if self._as_set else {**settings, **configuration.WHILE_ASLEEP}
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
-        """See ``postgres_settings.loading``."""
-        return postgres_settings.loading(resources)
+        """See ``configuration.loading``."""
+        return configuration.loading(resources)
 
     # --- a data directory ---
 
@@ -145,7 +146,7 @@ class Engine:
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty cluster: UTF-8, byte order, one superuser."""
-        serving.own_directory(machine, data, USER)
+        server_process.own_directory(machine, data, USER)
         # Locale C: byte order, the same in every C library, and what the answers of other engines are compared by.
         # --no-sync: whoever keeps the directory syncs it once it is whole. Checksums: as the distribution has them.
         argv = [self._program(machine, "initdb"), "-D", data, "--username", USER, "--encoding", "UTF8", "--locale", "C"]
@@ -162,7 +163,7 @@ class Engine:
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Its socket only its own user and root can reach (``trust`` there); over TCP it asks for a generated
         password."""
-        hosts = dict.fromkeys([*([serving.LOOPBACK] if self._tcp else []), *([network] if network else [])])
+        hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else PORT)
         where = {
             "unix_socket_directories": RUN,
@@ -176,8 +177,8 @@ class Engine:
             # A run folder keeps the log; what a user's statements hold is none of it (manual, §20.8).
             "log_min_error_statement": "panic",
         }
-        serving.own_directory(machine, RUN, USER)
-        machine.put(f"{RUN}/postgresql.conf", postgres_settings.write({**settings, **where}), mode=0o600, user=USER)
+        server_process.own_directory(machine, RUN, USER)
+        machine.put(f"{RUN}/postgresql.conf", configuration.write({**settings, **where}), mode=0o600, user=USER)
         machine.put(
             f"{RUN}/pg_hba.conf",
             b"local all all trust\nhost all all %s scram-sha-256\n" % (b"all" if network else b"127.0.0.1/32"),
@@ -198,14 +199,14 @@ class Engine:
             if not hosts:
                 return Server(local, process.pid, process, data=data)
             password = secrets.token_urlsafe(24)
-            serving.ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
+            server_process.ask(machine, local, f"ALTER ROLE {USER} PASSWORD '{password}'")
         except BaseException:
             if process.running():
                 process.signal(signal.SIGQUIT)  # immediate shutdown: the postmaster takes its children along
                 process.wait(STOP_DEADLINE_S)
             raise
         reached = Address(
-            wire="postgres", user=USER, database=DATABASE, tcp=(serving.LOOPBACK, port), password=password
+            wire="postgres", user=USER, database=DATABASE, tcp=(server_process.LOOPBACK, port), password=password
         )
         outside = replace(reached, tcp=(network, port)) if network else None
         return Server(reached if self._tcp else local, process.pid, process, outside, data)
@@ -215,7 +216,7 @@ class Engine:
         written (postmaster.c: PM_WAIT_DEAD_END, PM_NO_CHILDREN), and then pg_control says so; both are asked for.
         """
         assert isinstance(server, Server)
-        serving.end(machine, server, "PostgreSQL", signal.SIGINT, STOP_DEADLINE_S)
+        server_process.end(machine, server, "PostgreSQL", signal.SIGINT, STOP_DEADLINE_S)
         control = machine.run(
             [self._program(machine, "pg_controldata"), "-D", server.data], user=USER, env=_ENVIRONMENT
         ).output.decode()
@@ -226,11 +227,13 @@ class Engine:
 
     def _wait_until_ready(self, machine: Machine, address: Address, process: Process) -> None:
         def not_ready() -> str | None:
-            ((pid,),) = serving.ask(machine, address, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
+            ((pid,),) = server_process.ask(
+                machine, address, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"
+            )
             return None if pid == str(process.pid) else "another server has its socket"
 
         def error(problem: str) -> EngineError:
-            said = serving.last_lines(process.output())
+            said = server_process.last_lines(process.output())
             named = [name for name in dict.fromkeys(re.findall(r"[\w.]+", said)) if name in self._written_at]
             origins = "".join(f"; {name} is set at {self._written_at[name]}" for name in named)
             return EngineError(
@@ -238,7 +241,7 @@ class Engine:
                 "look at its settings: the last lines of its log name the one that it refuses",
             )
 
-        serving.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
 
     def _program(self, machine: Machine, program: str) -> str:
         if not self._bin:
@@ -300,7 +303,7 @@ class Engine:
                 return
             if time.monotonic() > deadline:
                 raise EngineError(f"PostgreSQL has {found} and not {wanted}", "look at its log")
-            time.sleep(serving.POLL_S)
+            time.sleep(server_process.POLL_S)
 
     def background_work(self, session: Session) -> Json:
         """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""

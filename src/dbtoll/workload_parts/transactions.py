@@ -14,8 +14,8 @@ from typing import Any
 from dbtoll.errors import EngineError, UsageError
 from dbtoll.interfaces import Keeping, Machine, Server, Session
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
-from dbtoll.workloads import sqltext
-from dbtoll.workloads.loading import by_tenths, run_in_order, run_side_by_side
+from dbtoll.workload_parts import sql_text
+from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 
 CONNECTIONS = 2
 """How many connections load and index at the same time."""
@@ -304,19 +304,19 @@ class Transactions(ABC):
         """A script of the workload."""
         return (resources.files(self.folder) / f"{stem}.sql").read_text(encoding="utf-8")
 
-    def parts(self, stem: str, engine: str) -> list[sqltext.Part]:
+    def parts(self, stem: str, engine: str) -> list[sql_text.Part]:
         """Its statements, in the words of the engine."""
         text = self.text(stem)
         for word, other in TYPES.get(engine, {}).items():
             text = text.replace(word, other)
         file = f"{self.name}/{stem}.sql"
         if stem != "procedures-mariadb":
-            return sqltext.split(text, file)
+            return sql_text.split(text, file)
         # The bodies hold semicolons of their own; each begins at the start of a line.
         starts = [match.start() for match in re.finditer(r"^CREATE ", text, re.MULTILINE)]
         bodies = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
         lines = [text.count("\n", 0, start) + 1 for start in starts]
-        return [sqltext.Part(_body(each), file, line) for each, line in zip(bodies, lines, strict=True)]
+        return [sql_text.Part(_body(each), file, line) for each, line in zip(bodies, lines, strict=True)]
 
 
 def _body(text: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from dbtoll.engines import none
-from dbtoll.engines.serving import Server
+from dbtoll.engines import no_server
 from dbtoll.errors import AgentFailure, EngineError
 from dbtoll.interfaces import Machine, Session
 from dbtoll.interfaces import Server as AnyServer
 from dbtoll.model import AGENT, Address, Statement
+from dbtoll.servers.server_process import Server
 
 SOCKET = "/dbtoll/run/null.socket"
 
@@ -22,7 +22,7 @@ START_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 10.0
 
 
-class Engine(none.Engine):
+class Engine(no_server.Engine):
     """Speaks the PostgreSQL wire; keeps nothing."""
 
     name = "null"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dbtoll.errors import EngineError
 from dbtoll.interfaces import Machine
 from dbtoll.model import Address, Json
-from dbtoll.workloads.sqltext import Part
+from dbtoll.workload_parts.sql_text import Part
 
 PART_DEADLINE_S = 6 * 3600.0
 """One statement of a load: an index over the largest table takes minutes at scale factor 10."""

@@ -1,0 +1,1 @@
+"""What engines share that run a server of their own: its process, and a free port."""

@@ -1,0 +1,1 @@
+"""What workloads share: drawn values, scripts, the shape of transactions."""
