@@ -370,11 +370,11 @@ def show_plan(path: Path, *, rounds: int, blocks: int, as_json: bool) -> None:
 def doctor(*, as_json: bool, with_noise: bool) -> int:
     """What can be measured here and what is missing for the rest. 0, unless nothing can be measured at all."""
     from dbtoll import doctor as examination
-    from dbtoll.doctor import words
+    from dbtoll.doctor import summary
 
     console = Console(stderr=True, highlight=False)
     found = examination.examine(lambda line: console.print(line, markup=False), with_noise=with_noise)
-    print(json.dumps(found) if as_json else words.text(found))
+    print(json.dumps(found) if as_json else summary.text(found))
     return 0 if found["can_measure"] else Unavailable.exit_code
 
 

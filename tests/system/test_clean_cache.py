@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dbtoll.doctor import probes
+from dbtoll.doctor import availability
 from dbtoll.errors import UsageError
 from dbtoll.images.cache import Cache, key_of
 from dbtoll.machines.agent.machine import AgentMachine
@@ -112,7 +112,7 @@ def test_everything_but_what_is_in_use(things: list[Path], tmp_path: Path) -> No
 
 def test_doctor_tells_how_much_it_is(things: list[Path], local: AgentMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBTOLL_CACHE_LIMIT", "2 GiB")
-    found = probes.cache(local)
+    found = availability.cache(local)
     agent_bytes = sum(kept.size_bytes for kept in Cache().kept() if kept.kind == "agent")
     assert found.state == "ready"
     assert found.told["size_bytes"] == len(things) * MIB + agent_bytes

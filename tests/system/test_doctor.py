@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from dbtoll import commands, registry, spec
-from dbtoll.doctor import host, mends, noise, probes
-from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.doctor import availability, fixes, host, noise
+from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
@@ -89,7 +89,7 @@ def test_a_probe_that_fails_lacks_what_its_error_says(local: AgentMachine) -> No
 
     found = with_deadline(fail, 30)
     assert (found.state, found.lacks[0].why) == ("lacks", "there is no such thing")
-    assert mends.together(found.lacks)[0]
+    assert fixes.together(found.lacks)[0]
     assert "exit code 1" in with_deadline(run, 30).lacks[0].why
     with pytest.raises(ProgramFailed):
         local.run(["false"])
@@ -173,14 +173,14 @@ def test_a_runtime_that_is_not_here_is_mended_by_the_command(local: AgentMachine
     arm = Arm("sandbox", spec.parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
     lacks = preparation.lacks(local, [arm])["sandbox"]
     local.run(["rm", "-rf", "/tmp/dbtoll-test-docker"])
-    assert mends.together(lacks)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
+    assert fixes.together(lacks)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
 
 
 def test_guests_whose_monitor_is_not_here_are_mended_by_the_command(local: AgentMachine) -> None:
     """By its own name none is found; no kernel is fetched for it."""
-    lacks = probes.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
+    lacks = availability.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
     assert [lack.what for lack in lacks] == ["a guest of QEMU that boots"]
-    assert "qemu-system-x86" in (mends.together(lacks)[0] or "")
+    assert "qemu-system-x86" in (fixes.together(lacks)[0] or "")
 
 
 @needs_root
@@ -196,7 +196,7 @@ def test_without_the_program_ip_networks_are_mended_by_the_command(
         with monkeypatch.context() as without:
             without.setattr(network_interfaces, "find_program", lambda machine, name: None)
             found = host.networks(local)
-            assert "iproute2" in (mends.together(found.lacks)[0] or "")
+            assert "iproute2" in (fixes.together(found.lacks)[0] or "")
             with pytest.raises(Unavailable, match="has no program ip") as caught:
                 network_interfaces.remove(local, {"interface": left})
             assert "iproute2" in caught.value.mend

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis.effects import stats
-from dbtoll.doctor import host, mends, noise, words
-from dbtoll.doctor.probing import Probed
+from dbtoll.doctor import fixes, host, noise, summary
+from dbtoll.doctor.deadline import Probed
 from dbtoll.model import Lack
 
 
@@ -24,7 +24,7 @@ def lack(mend: str) -> Lack:
 
 def test_packages_of_all_mends_go_into_one_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    command, advice = mends.together(
+    command, advice = fixes.together(
         lack(mend)
         for mend in (
             "apt-get install -y docker.io",
@@ -41,7 +41,7 @@ def test_packages_of_all_mends_go_into_one_installation(monkeypatch: pytest.Monk
 
 def test_other_commands_follow_and_sentences_stay_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    command, advice = mends.together(
+    command, advice = fixes.together(
         [
             lack("boot with psi=1"),
             lack("mount -t cgroup2 none /sys/fs/cgroup"),
@@ -56,16 +56,16 @@ def test_other_commands_follow_and_sentences_stay_advice(monkeypatch: pytest.Mon
 
 def test_without_root_the_command_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    one, _ = mends.together([lack("apt-get install -y docker.io")])
+    one, _ = fixes.together([lack("apt-get install -y docker.io")])
     assert one == "sudo apt-get install -y --no-install-recommends docker.io"
-    two, _ = mends.together([lack("apt-get install -y docker.io"), lack("mount -t cgroup2 none /sys/fs/cgroup")])
+    two, _ = fixes.together([lack("apt-get install -y docker.io"), lack("mount -t cgroup2 none /sys/fs/cgroup")])
     assert two is not None
     assert two.startswith("sudo sh -c '")
     assert two.endswith("/sys/fs/cgroup'")
 
 
 def test_nothing_missing_is_no_command() -> None:
-    assert mends.together([]) == (None, [])
+    assert fixes.together([]) == (None, [])
 
 
 # --- the machine ---
@@ -161,18 +161,18 @@ def findings(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_text_names_states_reasons_mends_and_the_one_command() -> None:
-    text = words.text(findings())
+    text = summary.text(findings())
     assert "Debian, kernel 6.1, 2 x CPU, 8.0 GiB" in text
     assert "native to this guest" in text.replace("\n                  ", " ")
     assert f"{'native':<16}ready: here" in text
     assert "a daemon: there is none; mend: apt-get install -y docker.io" in text
     assert "hangs" in text
     assert text.rstrip().endswith("apt-get install -y docker.io")
-    assert all(len(line) <= words.WIDTH for line in text.splitlines())
+    assert all(len(line) <= summary.WIDTH for line in text.splitlines())
 
 
 def test_the_text_says_when_nothing_can_be_measured_and_what_root_may_add() -> None:
-    text = words.text(findings(can_measure=False, mend=None, root_adds=["native", "docker"]))
+    text = summary.text(findings(can_measure=False, mend=None, root_adds=["native", "docker"]))
     assert "nothing can be measured" in text
     assert "root may add native, docker" in text
-    assert "root" not in words.text(findings())
+    assert "root" not in summary.text(findings())

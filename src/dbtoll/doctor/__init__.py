@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 from dbtoll import facts
-from dbtoll.doctor import host, mends, noise, probes
-from dbtoll.doctor.probing import Probed, with_deadline
+from dbtoll.doctor import availability, fixes, host, noise
+from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import DbtollError
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Json
@@ -39,7 +39,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
     with contextlib.suppress(DbtollError), open_local() as machine:  # each probe says why, too
         described = facts.host(machine)
     found = _probed(say, with_noise=with_noise)
-    command, advice = mends.together(
+    command, advice = fixes.together(
         lack for family in found.values() for each in family.values() for lack in each.lacks
     )
     either = {**found["environments"], **found["machine"]}
@@ -54,7 +54,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         "root": is_root,
         "root_adds": [] if is_root else [name for name, each in either.items() if each.state != "ready"],
         "can_measure": any(
-            each.state == "ready" and not probes.simulated(name) for name, each in found["environments"].items()
+            each.state == "ready" and not availability.simulated(name) for name, each in found["environments"].items()
         ),
     }
 
@@ -63,11 +63,14 @@ def _probed(say: Say, *, with_noise: bool) -> dict[str, dict[str, Probed]]:
     """Family -> name -> what was found, one probe after the other."""
     say("environments: each is opened for a moment")
     environments = {
-        name: with_deadline(partial(probes.environment, name), ENVIRONMENT_DEADLINE_S) for name in probes.environments()
+        name: with_deadline(partial(availability.environment, name), ENVIRONMENT_DEADLINE_S)
+        for name in availability.environments()
     }
     say("engines: each is started for a moment")
-    engines = {name: with_deadline(partial(probes.engine, name), ENGINE_DEADLINE_S) for name in probes.engines()}
-    of_machine = {**host.PROBES, "images": probes.images, "cache": probes.cache}
+    engines = {
+        name: with_deadline(partial(availability.engine, name), ENGINE_DEADLINE_S) for name in availability.engines()
+    }
+    of_machine = {**host.PROBES, "images": availability.images, "cache": availability.cache}
     machine = {name: with_deadline(probe, HOST_DEADLINE_S) for name, probe in of_machine.items()}
     if with_noise:
         say("how noisy it is now: two identical copies for about 15 s")

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from dbtoll.doctor.probing import Probe, Probed
+from dbtoll.doctor.deadline import Probe, Probed
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
 from dbtoll.machines import cgroups, network_interfaces

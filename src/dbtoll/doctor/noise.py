@@ -22,7 +22,7 @@ import numpy as np
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.doctor.probing import Probed
+from dbtoll.doctor.deadline import Probed
 from dbtoll.interfaces import Freezable
 from dbtoll.machines.agent.machine import AgentMachine, Confinement
 from dbtoll.machines.agent.nested import open_nested

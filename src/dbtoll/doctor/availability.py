@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dbtoll import registry
-from dbtoll.doctor.probing import Probed
+from dbtoll.doctor.deadline import Probed
 from dbtoll.environments.docker.dockerd import DATA_ROOT
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
