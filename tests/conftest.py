@@ -27,7 +27,7 @@ from dbtoll.interfaces import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Place, Provision, Resources
-from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.program import AGENTS_TESTS, ROOT
 
 _compiling: list[subprocess.Popen[bytes]] = []

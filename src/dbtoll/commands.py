@@ -33,7 +33,7 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
-    from dbtoll.runner.preparation import lacks
+    from dbtoll.runner.preparation.inputs import lacks
 
     experiment, text = spec.read(experiments() / QUICK)
     console = Console(stderr=True, highlight=False)
@@ -381,7 +381,7 @@ def doctor(*, as_json: bool, with_noise: bool) -> int:
 def clean(runs_dir: Path, *, as_json: bool) -> int:
     """Remove what runs that no longer live left behind."""
     from dbtoll.images.cache import default_root
-    from dbtoll.runner.removal import clean_all
+    from dbtoll.runner.cleanup.removers import clean_all
 
     cleaned = clean_all(runs_dir)
     if as_json:
@@ -402,7 +402,7 @@ def clean(runs_dir: Path, *, as_json: bool) -> int:
 
 def clean_cache(*, older: float | None, keep: str | None, as_json: bool) -> int:
     """Remove what is kept from run to run and nobody uses: all of it, or what ``older`` (days) and ``keep`` (a size) leave."""
-    from dbtoll.runner.stock import shrink
+    from dbtoll.runner.cleanup.caches import shrink
 
     if older is not None and not older >= 0:
         raise UsageError(f"--older {older}: days are counted from 0", "--older 30")

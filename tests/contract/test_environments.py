@@ -22,7 +22,7 @@ from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting, Environment, Freezable, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Lack, Option, Pace, Provision, Resources, Statement
-from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.places import CPU, groups_left, place, small_image
 
 pytestmark = pytest.mark.timeout(180)

@@ -25,7 +25,7 @@ from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import Measured
 from dbtoll.errors import Invalid
 from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Verdict
-from dbtoll.report import bills, page, predictions, words
+from dbtoll.report import attribution, page, predictions, words
 from dbtoll.runner import run as runs
 from dbtoll.selfbench import ledger, predict, unexplained
 from dbtoll.selfbench.precision import Quiet
@@ -334,7 +334,7 @@ def test_what_loses_little_or_has_another_plan_is_not_left_out_of_every_figure(p
 
 
 def test_the_page_says_why(planted: Run, result: Result) -> None:
-    (bill,) = bills.bills(result)
+    (bill,) = attribution.bills(result)
     assert "page faults" in bill.sentence
     assert "Not explained" in bill.sentence
     assert sum(segment.width for segment in bill.segments) == pytest.approx(100, abs=0.1)
@@ -356,11 +356,11 @@ def test_a_bill_says_nothing_of_a_loss_that_is_not_shown(result: Result) -> None
         (replace(unknown, verdict=Verdict.GAINS), "takes no longer than native"),
         (replace(unknown, verdict=Verdict.NO_DIFFERENCE), "within the margin"),
     ):
-        text = bills.sentence(changed)
+        text = attribution.sentence(changed)
         assert said in text
         assert "page faults" not in text
         assert "nothing to explain" not in text
-    (bill,) = bills.bills(replace(result, ledgers=(unknown,)))
+    (bill,) = attribution.bills(replace(result, ledgers=(unknown,)))
     assert not any("%" in segment.text for segment in bill.segments)
 
 
@@ -371,7 +371,7 @@ def test_a_few_rounds_decide_nothing_of_a_ledger(planted: Run) -> None:
     assert arm.rounds == 3
     assert arm.overhead.low_ns is not None and arm.overhead.low_ns > 0
     assert arm.verdict == Verdict.CANNOT_TELL
-    (bill,) = bills.bills(found)
+    (bill,) = attribution.bills(found)
     assert "cannot be told from 3 rounds" in bill.sentence
 
 

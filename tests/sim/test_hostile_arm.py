@@ -18,8 +18,8 @@ from dbtoll.errors import EngineError
 from dbtoll.images import dataset
 from dbtoll.machines.cgroups import own_cpus
 from dbtoll.model import Json, VisitReply, WindowReply
-from dbtoll.runner import preparation
 from dbtoll.runner import run as runs
+from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench.rig import experiment
 from dbtoll.store.reader import Run, read_run
 from tests.support.few_rounds import Counting, specification
@@ -214,7 +214,7 @@ def test_before_the_first_round_nonsense_is_one_error_too(
         return int(said.split()[0])
 
     monkeypatch.setattr(dataset, "build", build)
-    prepared = preparation._dataset
+    prepared = inputs._dataset
     with pytest.raises(EngineError, match="the server that loads the data: what it said cannot be read"):
         prepared(*[_Anything()] * 6)  # type: ignore[arg-type, list-item]
 
@@ -234,4 +234,4 @@ class _Anything:
 
 def test_rows_of_unlike_width_are_no_answer() -> None:
     with pytest.raises(ValueError, match="not all of one width"):
-        preparation._reference([["1.5", "2"], ["3.5"]])
+        inputs._reference([["1.5", "2"], ["3.5"]])

@@ -25,7 +25,7 @@ from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import Booting
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Artifact, Place
-from dbtoll.runner.journal import FILE, Journal
+from dbtoll.runner.cleanup.journal import FILE, Journal
 from tests.support.places import place, small_image
 
 NEVER = 1_000_000

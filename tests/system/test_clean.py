@@ -23,10 +23,10 @@ from dbtoll.errors import AgentFailure, DbtollError, RunFolderError
 from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.runner import journal, removal
-from dbtoll.runner.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, passing
-from dbtoll.runner.removal import Cleaned, clean_all
-from dbtoll.runner.upkeep import workspace
+from dbtoll.runner.cleanup import journal, removers
+from dbtoll.runner.cleanup.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, passing
+from dbtoll.runner.cleanup.removers import Cleaned, clean_all
+from dbtoll.runner.cleanup.sweep import workspace
 from tests.support.program import is_root
 
 pytestmark = pytest.mark.usefixtures("local")
@@ -307,7 +307,7 @@ def sleeping() -> Iterator[int]:
 
 def refused(kind: str, **identity: Any) -> None:
     """The remover of that kind raises, or does nothing."""
-    with removal.removers() as by_kind, suppress(DbtollError):
+    with removers.removers() as by_kind, suppress(DbtollError):
         assert by_kind[kind](identity) is None
 
 
@@ -319,7 +319,7 @@ def refused(kind: str, **identity: Any) -> None:
 def test_only_what_lies_below_its_kinds_root_is_removed(tmp_path: Path, kind: str, path: Any) -> None:
     mine = victim(tmp_path / "mine")
     given = path.format(tmp_path) if isinstance(path, str) else path
-    with removal.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
+    with removers.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
         by_kind[kind]({"path": given})
     assert (mine / "file").exists()
     assert scratch().exists()
@@ -336,7 +336,7 @@ def test_no_process_of_another_group_is_killed(tmp_path: Path, path: Any) -> Non
         (false / "cgroup.procs").write_text(f"{pid}\n")
         given = path.format(tmp_path) if isinstance(path, str) else path
         for kind, more in (("cgroup", {}), ("process", {"data_root": "/nowhere/dbtoll"})):
-            with removal.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
+            with removers.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
                 by_kind[kind]({"paths": [given], **more})
         assert (false / "cgroup.procs").exists()
 
@@ -345,10 +345,10 @@ def test_no_process_is_killed_that_is_no_agent(local: AgentMachine) -> None:
     with sleeping() as pid:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        removal.end_agent(local, {"pid": pid, "started": int(stat[19]), "boot": boot})
+        removers.end_agent(local, {"pid": pid, "started": int(stat[19]), "boot": boot})
         for bad in ({"pid": -1}, {"pid": "1"}, {"pid": 0}, {}):
             with pytest.raises(DbtollError, match="nothing was done"):
-                removal.end_agent(local, {"started": 1, "boot": boot, **bad})
+                removers.end_agent(local, {"started": 1, "boot": boot, **bad})
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_only_settings_are_restored(tmp_path: Path, path: Any) -> None:
     file.write_text("mine")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     given = path.format(tmp_path) if isinstance(path, str) else path
-    with removal.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
+    with removers.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
         by_kind["setting"]({"path": given, "former": "theirs", "value": "x", "boot": boot})
     assert file.read_text() == "mine"
 
@@ -392,7 +392,7 @@ def test_only_settings_are_restored(tmp_path: Path, path: Any) -> None:
     ],
 )
 def test_other_kinds_take_no_other_names(kind: str, identity: dict[str, Any]) -> None:
-    with removal.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
+    with removers.removers() as by_kind, pytest.raises(DbtollError, match="nothing was done"):
         by_kind[kind](identity)
 
 

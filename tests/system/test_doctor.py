@@ -24,8 +24,8 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES
 from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Arm
-from dbtoll.runner import preparation
 from dbtoll.runner.arms import Ground, open_stack
+from dbtoll.runner.preparation import inputs
 from tests.support.program import dbtoll, is_root
 
 needs_root = pytest.mark.skipif(not is_root(), reason="native arms need root")
@@ -171,7 +171,7 @@ def test_a_runtime_that_is_not_here_is_mended_by_the_command(local: AgentMachine
     if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code:
         pytest.skip("no dockerd here: apt-get install docker.io")
     arm = Arm("sandbox", spec.parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
-    lacks = preparation.lacks(local, [arm])["sandbox"]
+    lacks = inputs.lacks(local, [arm])["sandbox"]
     local.run(["rm", "-rf", "/tmp/dbtoll-test-docker"])
     assert fixes.together(lacks)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
 

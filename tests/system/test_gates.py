@@ -31,10 +31,11 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Arm, Artifact, Experiment, Outcome, Provision, Resources, Step
 from dbtoll.plan import Plan
-from dbtoll.runner import gates, removal
 from dbtoll.runner.arms import DATA, Ground, RunningArm
-from dbtoll.runner.journal import Journal, leftovers
-from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.checks import commits
+from dbtoll.runner.cleanup import removers
+from dbtoll.runner.cleanup.journal import Journal, leftovers
+from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
@@ -68,7 +69,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 @pytest.fixture
 def on_disk(local: AgentMachine, tmp_path: Path) -> Path:
     """An empty directory on a file system that has a device."""
-    if gates.file_system(local, str(tmp_path)) in gates.IN_MEMORY:
+    if commits.file_system(local, str(tmp_path)) in commits.IN_MEMORY:
         pytest.skip(f"{tmp_path} lies in memory: give pytest a --basetemp on a disk")
     folder = tmp_path / "data"
     folder.mkdir()
@@ -106,7 +107,7 @@ def gate_of_server(
             ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
             if durability:
                 engine.finish_load(running.session())
-            return gates.commit_reaches_device(ground, running, engine, "tpch", artifact, 0, durability)
+            return commits.commit_reaches_device(ground, running, engine, "tpch", artifact, 0, durability)
         finally:
             running.stop_server()
 
@@ -155,8 +156,8 @@ def test_each_durability_is_what_it_says(
 
 
 def test_a_server_that_is_stricter_than_it_was_told_is_found() -> None:
-    assert gates.less_than_durable(gates.Trial(True, "all 5 were flushed")).passed is False
-    assert gates.less_than_durable(gates.Trial(None, "it cannot be told")).passed is None
+    assert commits.less_than_durable(commits.Trial(True, "all 5 were flushed")).passed is False
+    assert commits.less_than_durable(commits.Trial(None, "it cannot be told")).passed is None
 
 
 def test_data_in_memory_are_found(local: AgentMachine, journal: Journal, open_arm: OpenArm, in_memory: Path) -> None:
@@ -210,7 +211,7 @@ def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
 ) -> None:
     with guest(local, journal, on_disk, environment, options) as (running, data):
         ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
-        gate = gates.commit_reaches_device(ground, running, NullEngine({}), "tpch", data, 0)
+        gate = commits.commit_reaches_device(ground, running, NullEngine({}), "tpch", data, 0)
     assert gate.passed is passed, gate.finding
     assert said in gate.finding
 
@@ -219,12 +220,12 @@ def test_a_killed_run_leaves_no_tracing_behind(local: AgentMachine, tmp_path: Pa
     """The runner's agent is killed between the two calls."""
     name = f"dbtoll-test-{os.getpid()}"
     with Journal(tmp_path) as journal:
-        journal.create(gates.TRACING, instance=name)
+        journal.create(commits.TRACING, instance=name)
         agent = open_local("to be killed")
         agent.call("trace_begin", {"instance": name})
         os.kill(agent.hello()["pid"], 9)
         agent.close()
-        with removal.removers() as by_kind:
+        with removers.removers() as by_kind:
             removed, failed = journal.sweep(by_kind)
     assert (len(removed), failed, leftovers(tmp_path)) == (1, [], [])
     with pytest.raises(AgentFailure, match="no tracing instance") as gone:
@@ -248,12 +249,12 @@ def test_where_nothing_can_be_traced_the_devices_counters_are_read(
     """Somebody else may write meanwhile: then it says that it cannot tell, and never the wrong thing."""
 
     def commit(folder: Path) -> Callable[[], object]:
-        return lambda: local.call("commit", {"folder": str(folder), "size_bytes": 4096, "count": gates.COMMITS})
+        return lambda: local.call("commit", {"folder": str(folder), "size_bytes": 4096, "count": commits.COMMITS})
 
-    reached = gates._by_counters(local, commit(on_disk), "no root")
+    reached = commits._by_counters(local, commit(on_disk), "no root")
     assert reached.passed is not False
     assert "no root" in reached.text or "others write" in reached.text
-    assert gates._by_counters(local, commit(in_memory), "no root").passed is not True
+    assert commits._by_counters(local, commit(in_memory), "no root").passed is not True
 
 
 # --- through the runner and the analysis -----------------------------------------------------------------------------------

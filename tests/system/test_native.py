@@ -16,7 +16,7 @@ from dbtoll.machines import cgroups, chroot
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import ArmMachine, Unwritten
 from dbtoll.model import Artifact, Provision, Resources
-from dbtoll.runner.journal import leftovers
+from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
 from tests.support.places import CPU, groups_left, place, small_image
 

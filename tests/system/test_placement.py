@@ -14,8 +14,9 @@ from dbtoll.errors import Unavailable
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.runner import paths, preparation
-from dbtoll.runner.journal import Journal, leftovers
+from dbtoll.runner.checks import paths
+from dbtoll.runner.cleanup.journal import Journal, leftovers
+from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
@@ -65,7 +66,7 @@ def interfaces() -> set[str]:
 
 def one_round(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[schema.Record]:
     """What a round of one block brings; nothing is left of it."""
-    monkeypatch.setattr(preparation, "demand_all", lambda *_: None)  # it has been asked for what is lacking
+    monkeypatch.setattr(inputs, "demand_all", lambda *_: None)  # it has been asked for what is lacking
     measure_one_round(text, folder)
     assert carried(Marks(folder)) == {}  # its bridges and taps too
     assert leftovers(folder) == []
@@ -83,7 +84,7 @@ def with_arms(stacks: Iterable[str]) -> str:
 def lacks() -> dict[str, str]:
     """Stack -> what this machine lacks for it, with the network that it takes."""
     with open_local() as host:
-        found = preparation.lacks(host, spec.parse(with_arms(PEERS), "test").arms)
+        found = inputs.lacks(host, spec.parse(with_arms(PEERS), "test").arms)
     return {stack: f"{each[0].what}: {each[0].why}" for stack, each in found.items()}
 
 

@@ -21,7 +21,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Artifact, Provision
-from dbtoll.runner.journal import leftovers
+from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
 from tests.support.places import groups_left, place, small_image
 from tests.support.program import is_root

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtoll.runner.processors import Reserved, reserved
+from dbtoll.runner.preparation.processors import Reserved, reserved
 from tests.support.program import ROOT, carried, dbtoll, is_root
 
 needs_root = pytest.mark.skipif(not is_root(), reason="native and Docker arms need root")

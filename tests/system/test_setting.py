@@ -13,8 +13,8 @@ import pytest
 from dbtoll.errors import Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.sysctl import changed, read
-from dbtoll.runner.journal import Journal, leftovers
-from dbtoll.runner.removal import Cleaned, clean_one
+from dbtoll.runner.cleanup.journal import Journal, leftovers
+from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to write settings")
 

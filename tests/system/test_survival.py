@@ -32,10 +32,11 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import Unwritten
 from dbtoll.model import Arm
-from dbtoll.runner import preparation, run
+from dbtoll.runner import run
 from dbtoll.runner.arms import place_name
-from dbtoll.runner.journal import leftovers
-from dbtoll.runner.removal import Cleaned, clean_one
+from dbtoll.runner.cleanup.journal import leftovers
+from dbtoll.runner.cleanup.removers import Cleaned, clean_one
+from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench import measure
 from dbtoll.selfbench.inventory import Marks, carried, settings
 from dbtoll.store import schema
@@ -87,7 +88,7 @@ stack = "{stack}"
 def needs(stack: str) -> None:
     """Skip, saying what is missing, where that stack cannot be opened."""
     with open_local() as host:
-        lacks = preparation.lacks(host, [Arm(stack, spec.parse_stack(stack))])
+        lacks = inputs.lacks(host, [Arm(stack, spec.parse_stack(stack))])
     if lacks:
         lack = lacks[stack][0]
         pytest.skip(f"{stack}: {lack.what}: {lack.why}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dbtoll.model import Json
-from dbtoll.runner.gates import COMMITS, judge
+from dbtoll.runner.checks.commits import COMMITS, judge
 
 ARM, OTHER, KERNEL = 100, 200, 9
 VDA = "254:0"

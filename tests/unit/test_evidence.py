@@ -19,7 +19,7 @@ from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
 from dbtoll.model import EXECUTING, Arm, Outcome, Step, Verdict
-from dbtoll.report import bills, page, predictions, tables, words
+from dbtoll.report import attribution, page, predictions, tables, words
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Batch, GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
@@ -397,7 +397,7 @@ def test_no_bill_is_made_of_the_visits_that_worked(plain: Path, tmp_path: Path, 
     assert found.verdict is Verdict.CANNOT_TELL
     assert not {each.query for each in found.queries} & {"Q1", "Q9"}
     assert any("Q1, Q9 left out, for some visits failed" in why for why in found.assumed)
-    assert "no loss to explain" not in "".join(bill.sentence for bill in bills.bills(result))
+    assert "no loss to explain" not in "".join(bill.sentence for bill in attribution.bills(result))
 
 
 def test_no_bill_says_that_nothing_is_lost_by_an_arm_that_seldom_starts(plain: Path, tmp_path: Path) -> None:

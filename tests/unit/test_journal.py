@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbtoll.errors import DbtollError, RunFolderError
-from dbtoll.runner.journal import FILE, GoneWithIt, Journal, StillAlive, leftovers
+from dbtoll.runner.cleanup.journal import FILE, GoneWithIt, Journal, StillAlive, leftovers
 
 
 def test_what_is_done_is_no_leftover(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.runner import processors
-from dbtoll.runner.processors import Reserved, reserved
+from dbtoll.runner.preparation import processors
+from dbtoll.runner.preparation.processors import Reserved, reserved
 
 CPU = min(os.sched_getaffinity(0))
 
 HOLDER = """
 import sys
-from dbtoll.runner.processors import reserved
+from dbtoll.runner.preparation.processors import reserved
 with reserved([int(sys.argv[1])]):
     print("held", flush=True)
     sys.stdin.read()

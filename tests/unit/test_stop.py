@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dbtoll.runner.stop import SIGNALS, Stop
+from dbtoll.runner.cleanup.signals import SIGNALS, Stop
 
 
 @pytest.fixture(autouse=True)

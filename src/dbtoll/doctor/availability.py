@@ -16,9 +16,9 @@ from dbtoll.interfaces import Engine, Environment
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import own_cpus
 from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
-from dbtoll.runner import preparation
 from dbtoll.runner.arms import DATA
-from dbtoll.runner.upkeep import workspace
+from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.preparation import inputs
 
 KVM = "/dev/kvm"
 GIB = 1 << 30
@@ -42,7 +42,7 @@ def engines() -> list[str]:
 
 def simulated(name: str) -> bool:
     """Whether that environment only simulates."""
-    return preparation.simulated(Step(name))
+    return inputs.simulated(Step(name))
 
 
 def environment(name: str, machine: AgentMachine) -> Probed:
@@ -80,7 +80,7 @@ def _told(*, opens: bool, boots: bool | None) -> Json:
 
 def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[Lack]:
     """As before a run."""
-    return preparation.lacks(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
+    return inputs.lacks(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
 
 
 def engine(name: str, machine: AgentMachine) -> Probed:

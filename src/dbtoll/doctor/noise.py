@@ -30,8 +30,8 @@ from dbtoll.machines.chroot import RUN, agent_path
 from dbtoll.model import Arm, Choice, Experiment, Json, Precision, Resources, Round, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import Ground, busy_ns, open_stack
-from dbtoll.runner.processors import Reserved, reserved
-from dbtoll.runner.upkeep import workspace
+from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.preparation.processors import Reserved, reserved
 
 LINES = 60_000
 ROUNDS, BLOCKS, EXECUTIONS = 8, 4, 3

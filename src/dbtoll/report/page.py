@@ -14,7 +14,7 @@ from dbtoll import __version__
 from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import Json, Outcome
-from dbtoll.report import bills, figures, transactions, words
+from dbtoll.report import attribution, figures, transactions, words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.builder import Comparison, Result, Times
@@ -113,7 +113,7 @@ def render(result: Result, run: Run) -> str:
         time_tables=list(_time_tables(result)),
         plans=words.changed_plans(result),
         contrasts=words.contrasts(result),
-        bills=bills.bills(result),
+        bills=attribution.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )
 

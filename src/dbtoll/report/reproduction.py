@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbtoll import __version__
 from dbtoll.durable import make_directory, write_durably
-from dbtoll.report import bills, words
+from dbtoll.report import attribution, words
 
 if TYPE_CHECKING:
     from dbtoll.analysis.reproduction import ClaimResult, Reproduction
@@ -119,7 +119,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
         version=__version__,
         found=found,
         counts={aspect: counts(found, aspect) for aspect in ASPECTS},
-        bills=bills.bills(together),
+        bills=attribution.bills(together),
         runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
         host=together.facts.get("host", {}),
         scale=runs[0].plan.experiment.workload.options.get("scale"),

@@ -15,7 +15,7 @@ from rich.text import Text
 from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
-from dbtoll.report import bills, transactions, words
+from dbtoll.report import attribution, transactions, words
 from dbtoll.text import printable
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
             "Why",
             [
                 f"{each.arm}{f' ({each.levels})' if each.levels else ''}: {each.sentence}"
-                for each in bills.bills(result)
+                for each in attribution.bills(result)
             ],
         ),
         ("What a factor's level costs", words.contrasts(result)),

@@ -25,7 +25,7 @@ from dbtoll.interfaces import (
     Terminals,
 )
 from dbtoll.model import Address, Arm, Artifact, Experiment, Json, Place, Provision, Step
-from dbtoll.runner.journal import GoneWithIt
+from dbtoll.runner.cleanup.journal import GoneWithIt
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""

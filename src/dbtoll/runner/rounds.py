@@ -25,8 +25,8 @@ from dbtoll.model import (
     Round,
     Statement,
 )
-from dbtoll.runner import gates, paths
 from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.runner.checks import commits, paths
 from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows, is_cold
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
@@ -204,7 +204,7 @@ class RoundRun:
         if placements:
             facts["paths"] = found = paths.measured(running, placements)
         durability = experiment.factors.get("durability", ())
-        commit = gates.commit_reaches_device(
+        commit = commits.commit_reaches_device(
             self.ground, running, engine, experiment.workload.name, data, self.plan.index, durability
         )
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
@@ -408,7 +408,7 @@ class RoundRun:
                         processes=inside.get("processes"),
                         background=background,
                         outside_cpu_ns=self.outside_cpu_ns(host),
-                        driver_cpu_ns=gates.agent_cpu_ns(running.driver(phase.levels.get("placement", "inside"))),
+                        driver_cpu_ns=commits.agent_cpu_ns(running.driver(phase.levels.get("placement", "inside"))),
                         host_at_ns=host.get("at_ns"),
                     )
                 )
@@ -419,7 +419,7 @@ class RoundRun:
         """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
         busy = busy_ns(host)
         arms = [_cpu_ns(running) for running in self.arms.values()]
-        parts = [*arms, gates.agent_cpu_ns(self.ground.host), time.process_time_ns()]
+        parts = [*arms, commits.agent_cpu_ns(self.ground.host), time.process_time_ns()]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 
     def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:

@@ -20,11 +20,11 @@ from dbtoll.errors import ChannelError, Invalid, RunFolderError, UsageError
 from dbtoll.interfaces import Transacting
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
-from dbtoll.runner import preparation
-from dbtoll.runner.journal import of_run, resuming
+from dbtoll.runner.cleanup.journal import of_run, resuming
+from dbtoll.runner.cleanup.signals import Stop
+from dbtoll.runner.cleanup.sweep import host_of, swept
+from dbtoll.runner.preparation import inputs
 from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
-from dbtoll.runner.stop import Stop
-from dbtoll.runner.upkeep import host_of, swept
 from dbtoll.store import schema
 from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
@@ -137,14 +137,12 @@ def _has_line(history: Path) -> bool:
         return file.readline().endswith(b"\n")
 
 
-def _planned(
-    experiment: Experiment, prepared: preparation.Prepared, folder: Path, watch: Watch
-) -> tuple[RunWriter, float]:
+def _planned(experiment: Experiment, prepared: inputs.Prepared, folder: Path, watch: Watch) -> tuple[RunWriter, float]:
     """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
     round_s = 0.0
     plan_file = _kept_plan(folder)
     if plan_file is None:
-        pilot = preparation.fly_pilot(prepared, watch)
+        pilot = inputs.fly_pilot(prepared, watch)
         blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
@@ -173,9 +171,7 @@ def _kept_plan(folder: Path) -> schema.PlanFile | None:
 
 
 @contextmanager
-def ready(
-    experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None
-) -> Iterator[preparation.Prepared]:
+def ready(experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None) -> Iterator[inputs.Prepared]:
     """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile.
 
     However it ends, nothing that is in the journal is left, unless its removal fails: that is said, and `dbtoll clean` can
@@ -189,10 +185,10 @@ def ready(
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
     ):
-        preparation.demand_all(host, experiment, journal)
-        prepared = preparation.prepare(experiment, host, cpuset, folder, journal, watch)
-        with preparation.kept_up(prepared):
-            yield preparation.baseline_answers(prepared, folder, watch)
+        inputs.demand_all(host, experiment, journal)
+        prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch)
+        with inputs.kept_up(prepared):
+            yield inputs.baseline_answers(prepared, folder, watch)
 
 
 @contextmanager
@@ -210,7 +206,7 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def budget_line(experiment: Experiment, pilot: preparation.Pilot, blocks: int) -> str:
+def budget_line(experiment: Experiment, pilot: inputs.Pilot, blocks: int) -> str:
     """What the budget buys, said before the first round; and the budget that would do, where it buys too little."""
     precision = experiment.precision
     round_s = pilot.round_s(blocks)
@@ -232,7 +228,7 @@ class Measurement:
     ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed.
     """
 
-    prepared: preparation.Prepared
+    prepared: inputs.Prepared
     plan: Plan
     folder: Path
     writer: RunWriter

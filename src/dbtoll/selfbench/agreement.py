@@ -16,7 +16,7 @@ from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.errors import Invalid
 from dbtoll.model import Arm, Experiment, Json, Pace, Statement
 from dbtoll.plan import Plan
-from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.selfbench import here
 from dbtoll.selfbench.precision import Quiet, measured
 from dbtoll.store.schema import Visit

@@ -25,9 +25,9 @@ from dbtoll.images import dataset
 from dbtoll.interfaces import Durable, Machine, Session, Terminals
 from dbtoll.machines import tmpfs
 from dbtoll.model import Arm, Artifact, Experiment, Json, Option, WindowReply
-from dbtoll.runner import gates
 from dbtoll.runner.arms import DATA, RunningArm, open_stack
-from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.checks import commits
+from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say, here
 from dbtoll.selfbench.precision import Quiet
@@ -361,7 +361,7 @@ def _until_the_machine_dies(
         driven = other.submit(pieces.drive)
         time.sleep(seconds + PIECE_S / 2)
         killed = time.monotonic()
-        for pid in gates.processes_of(running.machine, host):
+        for pid in commits.processes_of(running.machine, host):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(DbtollError):  # it dies with its machine

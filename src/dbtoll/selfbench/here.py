@@ -8,7 +8,7 @@ from typing import Any
 from dbtoll import registry, spec
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Experiment, Option
-from dbtoll.runner import preparation
+from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench import Say
 from dbtoll.selfbench.rig import experiment
 
@@ -21,9 +21,9 @@ def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, 
     """(the stacks that can be opened here, native first; stack -> why another cannot)."""
     names = [name for name in registry.names("environments") if name != BASELINE] if asked == "all" else list(asked)
     arms = [Arm(name, spec.parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
-    arms = [arm for arm in arms if not any(preparation.simulated(step) for step in arm.stack)]
+    arms = [arm for arm in arms if not any(inputs.simulated(step) for step in arm.stack)]
     with open_local() as host:
-        missing = preparation.lacks(host, arms)
+        missing = inputs.lacks(host, arms)
     for name, lacks in missing.items():
         say(f"{name} is left out: {lacks[0].what} ({lacks[0].why})")
     told = {name: "; ".join(f"{lack.what}: {lack.why}" for lack in lacks) for name, lacks in missing.items()}

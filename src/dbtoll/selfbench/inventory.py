@@ -18,7 +18,7 @@ from typing import Any
 from dbtoll.images.cache import scratch
 from dbtoll.machines.cgroups import TOP
 from dbtoll.machines.chroot import STAGES
-from dbtoll.runner.journal import FILE, journals
+from dbtoll.runner.cleanup.journal import FILE, journals
 
 WATCHED = (
     "/proc/sys/vm/nr_hugepages",

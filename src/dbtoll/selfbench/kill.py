@@ -30,8 +30,8 @@ from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.images.cache import Cache, default_root, scratch
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Json, Option
-from dbtoll.runner import preparation
-from dbtoll.runner.journal import SUFFIX, journals
+from dbtoll.runner.cleanup.journal import SUFFIX, journals
+from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench import Bound, Certificate, Say
 from dbtoll.selfbench.inventory import Marks, Process, carried, descendants, settings
 from dbtoll.store import schema
@@ -146,7 +146,7 @@ def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     wanted = list(asked) or [stack for stack in STACKS if stack in registry.names("environments")]
     arms = [Arm(stack, spec.parse_stack(stack)) for stack in wanted]
     with open_local() as host:
-        lacks = preparation.lacks(host, arms)
+        lacks = inputs.lacks(host, arms)
     missing = {stack: found[0].what for stack, found in lacks.items()}
     if missing and asked:
         raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")

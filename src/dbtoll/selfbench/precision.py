@@ -23,7 +23,7 @@ from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.model import Experiment, Option, Round
 from dbtoll.plan import Plan
-from dbtoll.runner import preparation
+from dbtoll.runner.preparation import inputs
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say, simulation
@@ -231,7 +231,7 @@ def arm_after_arm(asked: Experiment, rounds: Sequence[Round]) -> list[Round]:
     return result
 
 
-def measured(prepared: preparation.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[Visit]:
+def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[Visit]:
     """The steady visits of these rounds."""
     records: list[Record] = []
     for round_ in rounds:

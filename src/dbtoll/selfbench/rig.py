@@ -14,7 +14,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
 from dbtoll.runner.arms import DATA
-from dbtoll.runner.upkeep import workspace
+from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.selfbench import Say
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dbtoll.errors import DbtollError
 from dbtoll.model import Arm, Experiment, Json, Option
 from dbtoll.runner.arms import open_stack
-from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say, here
 from dbtoll.selfbench.precision import Quiet

@@ -23,7 +23,7 @@ from dbtoll.interfaces import Stamped
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json, Option, Pace, Round, Statement
 from dbtoll.runner.arms import RunningArm
-from dbtoll.runner.preparation import Prepared
+from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench import Bound, Certificate, Say, agreement, here

@@ -14,10 +14,11 @@ from dbtoll.images.cache import scratch
 from dbtoll.interfaces import Entry, Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Experiment
-from dbtoll.runner import preparation, removal
-from dbtoll.runner.journal import Journal, passing
+from dbtoll.runner.cleanup import removers
+from dbtoll.runner.cleanup.journal import Journal, passing
+from dbtoll.runner.cleanup.signals import Stop
+from dbtoll.runner.preparation import inputs
 from dbtoll.runner.rounds import Watch
-from dbtoll.runner.stop import Stop
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
     """By an agent of its own: the line to the run's may be what broke."""
     if not journal.leftovers():
         return
-    with stop.held(), removal.removers() as by_kind:
+    with stop.held(), removers.removers() as by_kind:
         removed, failed = journal.sweep(by_kind)
     if removed:
         watch.say(f"removed what had been left of this run: {len(removed)} things")
@@ -46,11 +47,11 @@ def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
 def host_of(
     experiment: Experiment, run_id: str, journal: Journal, say: Callable[[str], None]
 ) -> Iterator[tuple[Machine, tuple[int, ...]]]:
-    """The host and the arms' processors (`preparation.host_machine`); its agent and the run's directory are noted."""
-    with ExitStack() as after, preparation.host_machine(experiment, say) as (host, cpuset):
+    """The host and the arms' processors (`inputs.host_machine`); its agent and the run's directory are noted."""
+    with ExitStack() as after, inputs.host_machine(experiment, say) as (host, cpuset):
         # The one resource that is noted after it was made: only then has it a number. Until then it ends by itself with the
         # line to us.
-        entry = journal.create("agent", **removal.identity_of_agent(host))
+        entry = journal.create("agent", **removers.identity_of_agent(host))
         after.callback(entry.done)
         with _directory_of(host, scratch() / run_id, journal):
             yield host, cpuset

@@ -13,7 +13,7 @@ from dbtoll.environments.docker.images import Imported
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.local import open_local
-from dbtoll.runner.journal import passing
+from dbtoll.runner.cleanup.journal import passing
 
 DAY_S = 24 * 3600.0
 

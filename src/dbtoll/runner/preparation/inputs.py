@@ -36,10 +36,10 @@ from dbtoll.interfaces import (
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
 from dbtoll.plan import Plan
-from dbtoll.runner import processors
 from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
-from dbtoll.runner.calibration import driver_alone
-from dbtoll.runner.journal import passing
+from dbtoll.runner.cleanup.journal import passing
+from dbtoll.runner.preparation import processors
+from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch, understood
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema

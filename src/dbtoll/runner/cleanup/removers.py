@@ -20,8 +20,9 @@ from dbtoll.machines import cgroups, chroot, network_interfaces, sysctl, tmpfs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Json
-from dbtoll.runner import gates, journal
-from dbtoll.runner.journal import FILE, Foreign, Journal, Remover, StillAlive, leftovers
+from dbtoll.runner.checks import commits
+from dbtoll.runner.cleanup import journal
+from dbtoll.runner.cleanup.journal import FILE, Foreign, Journal, Remover, StillAlive, leftovers
 
 END_DEADLINE_S = 10.0
 """A process that was sent SIGKILL ends within milliseconds, unless it waits for a disk."""
@@ -43,7 +44,7 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
             tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
             sysctl.KIND: lambda identity: sysctl.restore(host, identity),
-            gates.TRACING: lambda identity: gates.end_tracing(host, identity),
+            commits.TRACING: lambda identity: commits.end_tracing(host, identity),
         }
 
 

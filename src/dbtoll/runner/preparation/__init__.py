@@ -1,0 +1,1 @@
+"""What is made once, before the first round."""
