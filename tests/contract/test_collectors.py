@@ -14,7 +14,7 @@ from dbtoll import interfaces, registry
 from dbtoll.interfaces import Machine
 from dbtoll.model import Artifact, Provision
 from dbtoll.runner.arms import DATA
-from dbtoll.selfbench.collectors import KNOWN, PRIME, beginning, known_number, let
+from dbtoll.selfbench.costs.collectors import KNOWN, PRIME, beginning, known_number, let
 
 OpenArm = Callable[..., Machine]
 

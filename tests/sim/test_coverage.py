@@ -14,8 +14,8 @@ import pytest
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import GEOMEAN, RATIO_OF_TOTALS, compare
 from dbtoll.analysis.visits.metrics import Times
-from dbtoll.selfbench import simulation
-from dbtoll.selfbench.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
+from dbtoll.selfbench.statistics import simulation
+from dbtoll.selfbench.statistics.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
 
 EXPERIMENTS = 200
 ERROR = math.sqrt(0.05 * 0.95 / EXPERIMENTS)

@@ -27,9 +27,9 @@ from dbtoll.errors import Invalid
 from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Verdict
 from dbtoll.report import attribution, page, predictions, words
 from dbtoll.runner import run as runs
-from dbtoll.selfbench import ledger, predict, unexplained
-from dbtoll.selfbench.precision import Quiet
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.explanations import ledger, predict, unexplained
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Fingerprint, Record, Start, Visit
 

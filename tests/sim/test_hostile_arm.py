@@ -20,7 +20,7 @@ from dbtoll.machines.cgroups import own_cpus
 from dbtoll.model import Json, VisitReply, WindowReply
 from dbtoll.runner import run as runs
 from dbtoll.runner.preparation import inputs
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
 from tests.support.few_rounds import Counting, specification
 

@@ -15,9 +15,9 @@ import pytest
 from dbtoll import commands
 from dbtoll.errors import RunFolderError
 from dbtoll.runner import run as runs
-from dbtoll.selfbench import ledger
-from dbtoll.selfbench.precision import Quiet
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.explanations import ledger
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import FACTS_FILE, HISTORY_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, SPEC_FILE, TABLES_FOLDER
 from tests.support.make_run import DOCKER, make_run
 from tests.support.make_windows import make_windows

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats as reference
 
 from dbtoll.analysis.effects import comparisons, stats
-from dbtoll.selfbench import precision, simulation
-from dbtoll.selfbench.precision import BY_MEAN, BY_MIDMEAN, DBTOLL
+from dbtoll.selfbench.statistics import precision, simulation
+from dbtoll.selfbench.statistics.precision import BY_MEAN, BY_MIDMEAN, DBTOLL
 
 SEED, EXPERIMENTS = 7, 600
 

@@ -14,7 +14,7 @@ from dbtoll.analysis.reproduction import Reproduction
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.report import reproduction as reports
 from dbtoll.runner import run as runs
-from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.reader import Run, read_run
 
 COSTS = "fault_ns={},call_ns={},round_trip_ns={}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.reader import Run
 
 

@@ -26,7 +26,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.guest.boot import GuestMachine
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.cleanup.journal import Journal, leftovers
-from dbtoll.selfbench.collectors import PRIME, beginning, let
+from dbtoll.selfbench.costs.collectors import PRIME, beginning, let
 from tests.support.places import groups_left, place, small_image, start_of
 
 pytestmark = pytest.mark.timeout(300)

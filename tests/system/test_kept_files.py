@@ -15,7 +15,7 @@ from dbtoll import facts
 from dbtoll.errors import RunFolderError
 from dbtoll.machines.agent import local as channel_local
 from dbtoll.runner import run as runs
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 from tests.support.few_rounds import Counting, specification

@@ -17,7 +17,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.checks import paths
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation import inputs
-from dbtoll.selfbench.inventory import Marks, carried
+from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 from tests.support.one_round import measure_one_round

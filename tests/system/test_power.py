@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dbtoll.errors import Unavailable
-from dbtoll.selfbench import Certificate, measure, power
+from dbtoll.selfbench import measure
+from dbtoll.selfbench.robustness import power
+from dbtoll.selfbench.support.certificate import Certificate
 from tests.support.program import is_root
 
 pytestmark = [

@@ -38,7 +38,7 @@ from dbtoll.runner.cleanup.journal import leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 from dbtoll.runner.preparation import inputs
 from dbtoll.selfbench import measure
-from dbtoll.selfbench.inventory import Marks, carried, settings
+from dbtoll.selfbench.support.inventory import Marks, carried, settings
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life

@@ -12,7 +12,7 @@ from dbtoll.errors import UsageError
 from dbtoll.interfaces import Session
 from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Outcome
-from dbtoll.selfbench import faults
+from dbtoll.selfbench.robustness import faults
 from dbtoll.workload_parts.transactions import FOREIGN_KEYS
 from dbtoll.workloads.tpcc import Workload as Tpcc
 from tests.support.one_round import measure_one_round

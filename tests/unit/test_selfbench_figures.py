@@ -13,7 +13,10 @@ import pytest
 
 from dbtoll.errors import DbtollError
 from dbtoll.model import Arm, Experiment, Pace, Step
-from dbtoll.selfbench import Bound, Certificate, aa, agreement, driver, here, null_server, peers, switch, turns
+from dbtoll.selfbench.costs import driver, null_server, switch
+from dbtoll.selfbench.statistics import aa
+from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
+from dbtoll.selfbench.support.certificate import Bound, Certificate
 from dbtoll.store.schema import Timing, Visit
 
 CERTIFICATE = Certificate(
@@ -146,11 +149,11 @@ def test_the_dwell_is_held_against_the_worst_environment_at_the_far_end_of_its_i
 
 
 def experiment() -> Experiment:
-    return here.over(["docker"], {"name": "postgres"}, {"name": "tpch", "queries": ["Q6"]})
+    return available.over(["docker"], {"name": "postgres"}, {"name": "tpch", "queries": ["Q6"]})
 
 
 def test_the_variants_differ_in_neighbours_or_in_the_dwell_and_in_nothing_else() -> None:
-    made = agreement.variants(experiment(), "docker")
+    made = switch_agreement.variants(experiment(), "docker")
     names = {variant: [arm.name for arm in each.arms] for variant, each in made.items()}
     assert names["one_neighbour"] == names["short_dwell"] == names["long_dwell"] == ["native", "docker"]
     assert len(names["four_neighbours"]) == 5
@@ -179,14 +182,14 @@ def visits(effect: float, rounds: int) -> list[Visit]:
 
 
 def test_an_effect_is_the_arms_against_native_whatever_bystanders_there_are() -> None:
-    effects = agreement.effects_of(visits(0.05, 6), ("customer",), "docker")
+    effects = switch_agreement.effects_of(visits(0.05, 6), ("customer",), "docker")
     assert effects == pytest.approx(np.array([0.051, 0.049] * 3), abs=1e-5)
-    same = agreement.effects_of(visits(0.05, 8), ("customer",), "docker")
-    other = agreement.effects_of(visits(0.08, 8), ("customer",), "docker")
-    assert agreement.difference(effects, same)["agree"]
-    assert agreement.difference(effects, other)["agree"]  # 3 %, within the margin
-    far = agreement.effects_of(visits(0.11, 8), ("customer",), "docker")
-    told = agreement.difference(effects, far)
+    same = switch_agreement.effects_of(visits(0.05, 8), ("customer",), "docker")
+    other = switch_agreement.effects_of(visits(0.08, 8), ("customer",), "docker")
+    assert switch_agreement.difference(effects, same)["agree"]
+    assert switch_agreement.difference(effects, other)["agree"]  # 3 %, within the margin
+    far = switch_agreement.effects_of(visits(0.11, 8), ("customer",), "docker")
+    told = switch_agreement.difference(effects, far)
     assert not told["agree"]
     assert told["difference"] == pytest.approx([math.expm1(0.06)] * 3, abs=0.002)
     assert told["power"] == pytest.approx(1)
@@ -195,7 +198,7 @@ def test_an_effect_is_the_arms_against_native_whatever_bystanders_there_are() ->
 def test_what_is_too_noisy_to_tell_does_not_agree() -> None:
     """That no difference is found in noise is no agreement."""
     chance = np.random.default_rng(1)
-    told = agreement.difference(chance.normal(0, 0.1, 5), chance.normal(0, 0.1, 5))
+    told = switch_agreement.difference(chance.normal(0, 0.1, 5), chance.normal(0, 0.1, 5))
     low, high = told["difference"][1:]
     assert low < 0 < high
     assert not told["agree"]
@@ -205,7 +208,7 @@ def test_what_is_too_noisy_to_tell_does_not_agree() -> None:
 @pytest.mark.parametrize(("true", "share"), [(0.0, 0.9), (math.log(1.05), 0.05)])
 def test_two_one_sided_tests_agree_as_often_as_they_should(true: float, share: float) -> None:
     chance = np.random.default_rng(2)
-    told = [agreement.difference(chance.normal(0, 0.04, 12), chance.normal(true, 0.04, 12)) for _ in range(400)]
+    told = [switch_agreement.difference(chance.normal(0, 0.04, 12), chance.normal(true, 0.04, 12)) for _ in range(400)]
     agreed = np.mean([each["agree"] for each in told])
     assert agreed == pytest.approx(share, abs=0.06)
     if not true:
@@ -213,10 +216,10 @@ def test_two_one_sided_tests_agree_as_often_as_they_should(true: float, share: f
 
 
 def test_simulated_environments_are_no_part_of_a_machine() -> None:
-    stacks, missing = here.present(["fake"], lambda text: None)
+    stacks, missing = available.present(["fake"], lambda text: None)
     assert "fake" not in stacks
     assert "fake" not in missing
-    assert Arm("native", (Step("native"),)).name == here.BASELINE
+    assert Arm("native", (Step("native"),)).name == available.BASELINE
 
 
 # --- null-server ---
@@ -356,7 +359,7 @@ def test_a_round_trip_is_a_turn_of_the_client_however_many_pieces_it_has() -> No
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=answer, args=(listener,))
         server.start()
-        with turns.counting(listener.getsockname()) as counted:
+        with round_trip_counter.counting(listener.getsockname()) as counted:
             with socket.create_connection(("127.0.0.1", counted.port)) as client:
                 for _ in range(3):
                     client.sendall(b"as")

@@ -1,118 +1,47 @@
 """The instrument's calibration certificate: each module measures one property and holds its figures to bounds.
 
-A module ``selfbench/NAME.py`` (a ``-`` of the name is a ``_`` there) has ``ABOUT`` (one sentence), ``OPTIONS`` (name -> Option)
-and ``measure(options, say)``, which returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
+A module of one of the FOLDERS (a ``-`` of the property's name is a ``_`` in the file's) has ``ABOUT`` (one sentence), ``OPTIONS``
+(name -> Option) and ``measure(options, say)``, which returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from dbtoll import spec
 from dbtoll.errors import UsageError
-from dbtoll.model import Json
+from dbtoll.selfbench.support.certificate import Certificate, Say
 
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a figure is held to: at most ``most``, at least ``least``; None where there is no such limit."""
-
-    most: float | None = None
-    least: float | None = None
-
-    def holds(self, figure: float | None) -> bool:
-        if figure is None:
-            return False
-        return (self.most is None or figure <= self.most) and (self.least is None or figure >= self.least)
-
-    def __str__(self) -> str:
-        parts = [f"at least {self.least:g}"] if self.least is not None else []
-        parts += [f"at most {self.most:g}"] if self.most is not None else []
-        return " and ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """Figures of one property; ``bounds`` by figure; ``facts``: of the machine and how it was measured."""
-
-    name: str
-    figures: dict[str, Any]
-    bounds: dict[str, Bound]
-    facts: Json = field(default_factory=dict)
-
-    def holds(self) -> bool:
-        """Whether every bounded figure is within its bound."""
-        return all(bound.holds(self.figures.get(name)) for name, bound in self.bounds.items())
-
-    @property
-    def failure(self) -> str | None:
-        """One sentence: which figures are out of their bounds; None where none is."""
-        out = [
-            f"{name} is {_shown(self.figures.get(name))} and should be {bound}"
-            for name, bound in self.bounds.items()
-            if not bound.holds(self.figures.get(name))
-        ]
-        return f"This certificate does not hold: {'; '.join(out)}." if out else None
-
-    def as_json(self) -> Json:
-        """What does not hold stands at the head."""
-        bounds = {name: {"most": bound.most, "least": bound.least} for name, bound in self.bounds.items()}
-        return {
-            "name": self.name,
-            "holds": self.holds(),
-            "failure": self.failure,
-            "figures": self.figures,
-            "bounds": bounds,
-            "facts": self.facts,
-        }
-
-    def as_text(self) -> str:
-        """A line for each figure; what does not hold stands at the head."""
-        lines = [self.failure] if self.failure else []
-        for name, figure in self.figures.items():
-            bound = self.bounds.get(name)
-            held = "" if bound is None else f"  ({bound}: {'holds' if bound.holds(figure) else 'DOES NOT HOLD'})"
-            lines.append(f"{name}: {_shown(figure)}{held}")
-        return "\n".join(lines)
-
-
-def _shown(figure: Any) -> str:
-    match figure:
-        case None:
-            return "not known"
-        case float():
-            return f"{figure:.4g}"
-        case dict():
-            return ", ".join(f"{key} {_shown(value)}" for key, value in figure.items())
-        case list() | tuple():
-            return " … ".join(_shown(value) for value in figure)
-    return str(figure)
+FOLDERS = ("statistics", "costs", "robustness", "explanations")
+"""Each answers one question; all that is in them is a property."""
 
 
 def listed() -> dict[str, str]:
     """Name -> what it measures."""
-    return {name: _module(name).ABOUT for name in _names()}
+    return {name: _module(name).ABOUT for name in sorted(_folders())}
 
 
 def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:
     """Measure one property. UsageError for a name or an option that does not exist."""
-    if name not in _names():
-        raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(_names())}")
+    if name not in _folders():
+        raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(sorted(_folders()))}")
     module = _module(name)
     certificate: Certificate = module.measure(spec.option_values(given, module.OPTIONS, f"selfbench {name!r}"), say)
     return certificate
 
 
-def _names() -> list[str]:
-    found = (module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in found if hasattr(_module(name), "ABOUT"))
+def _folders() -> dict[str, str]:
+    """Property -> the folder that has it; nothing is imported for that but the folders."""
+    packages = {folder: importlib.import_module(f"{__name__}.{folder}") for folder in FOLDERS}
+    return {
+        module.name.replace("_", "-"): folder
+        for folder, package in packages.items()
+        for module in pkgutil.iter_modules(package.__path__)
+    }
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return importlib.import_module(f"{__name__}.{_folders()[name]}.{name.replace('-', '_')}")

@@ -17,8 +17,8 @@ from dbtoll.errors import Invalid
 from dbtoll.model import Arm, Experiment, Json, Pace, Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.preparation.inputs import Prepared
-from dbtoll.selfbench import here
-from dbtoll.selfbench.precision import Quiet, measured
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.quiet_run import Quiet, measured
 from dbtoll.store.schema import Visit
 
 LEVEL = 0.05
@@ -40,8 +40,8 @@ class Agreed:
 
 def variants(experiment: Experiment, name: str) -> dict[str, Experiment]:
     """The arm against one native copy; further native copies, or another dwell, are all that differs."""
-    native, arm = experiment.arm(here.BASELINE), experiment.arm(name)
-    others = tuple(Arm(f"{here.BASELINE} {number}", native.stack) for number in (2, 3, 4))
+    native, arm = experiment.arm(available.BASELINE), experiment.arm(name)
+    others = tuple(Arm(f"{available.BASELINE} {number}", native.stack) for number in (2, 3, 4))
     pair = replace(experiment, arms=(native, arm))
     return {
         "one_neighbour": pair,
@@ -82,9 +82,9 @@ def measure(
 
 def effects_of(visits: Sequence[Visit], queries: tuple[str, ...], name: str) -> Floats:
     """[round]: the arm against the one native copy that all variants have, over all statements; log scale."""
-    arms = (here.BASELINE, name)
+    arms = (available.BASELINE, name)
     times = collect([visit for visit in visits if visit.arm in arms], queries, arms, METRICS["run_time"])
-    (pair,) = comparisons.pairs(arms, here.BASELINE, [])
+    (pair,) = comparisons.pairs(arms, available.BASELINE, [])
     effects = comparisons.geomean_rounds(times, pair) if times else None
     if effects is None or len(effects) < 2:
         raise Invalid(f"{name}: fewer than two rounds have all statements", "see what was said of its starts")

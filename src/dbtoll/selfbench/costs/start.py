@@ -14,13 +14,14 @@ from dbtoll.model import Arm, Experiment, Json, Option
 from dbtoll.runner.arms import open_stack
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.run import ready
-from dbtoll.selfbench import Bound, Certificate, Say, here
-from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.quiet_run import Quiet
 
 ABOUT = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
 OPTIONS = {
     "starts": Option("integer", 10, "of each environment, in turn"),
-    "environments": here.ENVIRONMENTS,
+    "environments": available.ENVIRONMENTS,
 }
 
 BOUNDS_S = {"docker": 1.0, "uml": 6.0, "qemu": 20.0}
@@ -29,8 +30,8 @@ BOUNDS_S = {"docker": 1.0, "uml": 6.0, "qemu": 20.0}
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Median of the starts of each; what a run has ready (a daemon, an imported image, prepared disks, a kernel) is ready."""
-    stacks, missing = here.present(options["environments"], say)
-    asked = here.over(stacks, {"name": "null"}, {"name": "tpch", "queries": ["Q6"]})
+    stacks, missing = available.present(options["environments"], say)
+    asked = available.over(stacks, {"name": "null"}, {"name": "tpch", "queries": ["Q6"]})
     seconds: dict[str, list[float]] = {name: [] for name in stacks}
     failures: dict[str, list[str]] = {name: [] for name in stacks}
     with (

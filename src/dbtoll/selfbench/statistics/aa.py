@@ -30,8 +30,9 @@ from dbtoll.interfaces import Machine
 from dbtoll.model import Experiment, Json, Option
 from dbtoll.plan import Plan
 from dbtoll.runner.run import ready
-from dbtoll.selfbench import Bound, Certificate, Say, here
-from dbtoll.selfbench.precision import Quiet, measured
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.quiet_run import Quiet, measured
 from dbtoll.store.schema import Visit
 
 ABOUT = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
@@ -56,8 +57,8 @@ KEPT_ENDING_S = 10.0
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """One comparison after the other; each has rounds of its own, so nothing is used twice."""
     queries = [str(query) for query in options["queries"]]
-    asked = here.over(
-        [here.BASELINE],
+    asked = available.over(
+        [available.BASELINE],
         {"name": "postgres", "profile": "minhas2008"},
         {"name": "tpch", "scale": options["scale"], "indexes": "minhas2008", "queries": queries},
     )

@@ -9,8 +9,8 @@ from dbtoll import registry, spec
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Experiment, Option
 from dbtoll.runner.preparation import inputs
-from dbtoll.selfbench import Say
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.support.certificate import Say
+from dbtoll.selfbench.support.native_setup import experiment
 
 ENVIRONMENTS = Option("list", "all", "stacks to measure, joined by +; `all` takes every environment that is here")
 

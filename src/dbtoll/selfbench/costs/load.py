@@ -11,8 +11,8 @@ from dbtoll.interfaces import Engine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import AGENT, Address, Json, Option, Resources
 from dbtoll.runner.arms import DATA
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.rig import native_arm
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import native_arm
 from dbtoll.workload_parts.loading import run_side_by_side
 from dbtoll.workload_parts.sql_text import Part
 from dbtoll.workloads.tpch import CONNECTIONS, Workload

@@ -21,8 +21,8 @@ from dbtoll.errors import Invalid, Unavailable
 from dbtoll.interfaces import Collector, Machine, Process
 from dbtoll.model import AGENT, Json, Option, Resources
 from dbtoll.runner.arms import DATA
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.rig import native_arm
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import native_arm
 
 ABOUT = "collectors: wrong (how many miss a known number of events), overhead of each on what it looks at"
 OPTIONS = {"pairs": Option("integer", 20, "of measurements with and without each collector")}

@@ -20,7 +20,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.model import Option, Precision, Verdict
-from dbtoll.selfbench import Bound, Certificate, Say
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = "the statistics: coverage and false verdicts in independent, dependent and rare-start worlds, by rounds and stopping rule"
 OPTIONS = {

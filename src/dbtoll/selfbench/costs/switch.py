@@ -26,13 +26,14 @@ from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
-from dbtoll.selfbench import Bound, Certificate, Say, agreement, here
-from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.support import available, switch_agreement
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import Record, Start
 
 ABOUT = "switches: residual_us in every environment, dwell_over_residual, clock_step_us; whether neighbours and dwell matter"
 OPTIONS = {
-    "environments": here.ENVIRONMENTS,
+    "environments": available.ENVIRONMENTS,
     "starts": Option("integer", 2, "fresh starts of each environment"),
     "visits": Option("integer", 30, "visits of each kind in each start; 0 leaves the cost of a switch out"),
     "rounds": Option("integer", 20, "fresh starts of each variant whose results have to agree; 0 leaves them out"),
@@ -52,7 +53,7 @@ SHORT = "SELECT count(*), sum(c_acctbal), max(c_mktsegment) FROM customer"
 THRASH = "SELECT sum(l_extendedprice * l_discount), count(DISTINCT l_partkey) FROM lineitem"
 """40 MB of pages and a sort: nothing of anybody else is left in the inner caches, little in the outer."""
 
-NEIGHBOUR = f"{here.BASELINE} (A/A)"
+NEIGHBOUR = f"{available.BASELINE} (A/A)"
 
 SWITCHED, BARE, STAYED = "switched", "switched, no lead-in", "stayed awake"
 KINDS = (SWITCHED, BARE, STAYED)
@@ -63,11 +64,11 @@ STEP_US_MOST = 1000.0
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """First every environment with one native neighbour, then the variants of one comparison (`agreement`)."""
-    stacks, missing = here.present(options["environments"], say)
-    chosen = options["arm"] or next((name for name in stacks if name != here.BASELINE), NEIGHBOUR)
+    stacks, missing = available.present(options["environments"], say)
+    chosen = options["arm"] or next((name for name in stacks if name != available.BASELINE), NEIGHBOUR)
     if chosen not in (*stacks, NEIGHBOUR):
         raise UsageError(f"the arm {chosen!r} is not among {', '.join(stacks)}", "name it under environments, too")
-    asked = here.over(
+    asked = available.over(
         stacks,
         {"name": "postgres", "profile": "minhas2008"},
         {"name": "tpch", "scale": options["scale"], "queries": ["Q6"]},
@@ -87,7 +88,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             told["visits"] = {name: each.as_json() for name, each in seen.items()}
         if options["rounds"]:
             statements = {"connect": "SELECT 1", "customer": SHORT}
-            agreed = agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
+            agreed = switch_agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
             figures |= agreed.figures
             bounds["agree"] = Bound(least=1)
             told["agreement"] = agreed.facts

@@ -25,9 +25,9 @@ from dbtoll import facts
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Option
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.inventory import Marks, carried
-from dbtoll.selfbench.kill import PATIENCE_S, SETTLED_S, SPEC, WAYS, Life, run_in
+from dbtoll.selfbench.robustness.kill import PATIENCE_S, SETTLED_S, SPEC, WAYS, Life, run_in
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import HISTORY_FILE
 

@@ -16,7 +16,8 @@ from dbtoll.analysis.result.builder import Result
 from dbtoll.analysis.result.schema import QueryLedger, Unbooked
 from dbtoll.errors import Invalid
 from dbtoll.model import Json
-from dbtoll.selfbench import Bound, Certificate, Say, ledger
+from dbtoll.selfbench.explanations import ledger
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = (
     "median_absolute_error of predicted overheads (logarithm of the factor), and how many of the measured lie inside"

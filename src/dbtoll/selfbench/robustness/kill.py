@@ -32,8 +32,8 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Arm, Json, Option
 from dbtoll.runner.cleanup.journal import SUFFIX, journals
 from dbtoll.runner.preparation import inputs
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.inventory import Marks, Process, carried, descendants, settings
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.inventory import Marks, Process, carried, descendants, settings
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 

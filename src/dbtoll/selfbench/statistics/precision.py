@@ -23,13 +23,12 @@ from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.model import Experiment, Option, Round
 from dbtoll.plan import Plan
-from dbtoll.runner.preparation import inputs
-from dbtoll.runner.rounds import Budget, RoundRun
 from dbtoll.runner.run import ready
-from dbtoll.selfbench import Bound, Certificate, Say, simulation
-from dbtoll.selfbench.rig import experiment
-from dbtoll.store.reader import Run
-from dbtoll.store.schema import Record, Visit
+from dbtoll.selfbench.statistics import simulation
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.selfbench.support.quiet_run import Quiet, measured
+from dbtoll.store.schema import Visit
 
 ABOUT = "half_width_ratio: an interval of dbtoll that covers, over one of the papers' protocol (arm after arm, one server life)"
 OPTIONS = {
@@ -65,19 +64,6 @@ queries = {queries}
 name = "native"
 stack = "native"
 """
-
-
-class Quiet:
-    """A watch that shows nothing."""
-
-    def __init__(self, say: Say) -> None:
-        self.say = say
-
-    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
-        """Nothing."""
-
-    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
-        return None
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -229,17 +215,6 @@ def arm_after_arm(asked: Experiment, rounds: Sequence[Round]) -> list[Round]:
             )
             result.append(Round(round_.index, (arm,), phases))
     return result
-
-
-def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[Visit]:
-    """The steady visits of these rounds."""
-    records: list[Record] = []
-    for round_ in rounds:
-        run = RoundRun(
-            prepared.ground, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
-        )
-        run.measure()
-    return [record for record in records if isinstance(record, Visit) and not record.first_touch]
 
 
 def by_dbtoll(asked: Experiment, visits: Sequence[Visit]) -> Interval:

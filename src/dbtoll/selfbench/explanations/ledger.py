@@ -16,9 +16,10 @@ from dbtoll.analysis.result.schema import LedgerResult
 from dbtoll.errors import Invalid
 from dbtoll.model import Json, Option
 from dbtoll.runner import run as runs
-from dbtoll.selfbench import Bound, Certificate, Say, here
-from dbtoll.selfbench.precision import Quiet
-from dbtoll.selfbench.rig import experiment
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.selfbench.support.quiet_run import Quiet
 
 ABOUT = "unexplained_fraction: of what arms lose that lose more than a tenth, how much no counted event explains"
 OPTIONS = {
@@ -94,7 +95,7 @@ def explained(options: Mapping[str, Any], say: Say) -> Result:
     """Of the run that was named, or of one that is measured now over the environments that are here."""
     if options["run"]:
         return results.analyze(Path(options["run"]))
-    stacks, _ = here.present(options["environments"], say)
+    stacks, _ = available.present(options["environments"], say)
     asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
     queries = options["queries"]
     workload = WORKLOADS[options["workload"]].format(

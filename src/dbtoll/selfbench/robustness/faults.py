@@ -29,8 +29,9 @@ from dbtoll.runner.arms import DATA, RunningArm, open_stack
 from dbtoll.runner.checks import commits
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.run import ready
-from dbtoll.selfbench import Bound, Certificate, Say, here
-from dbtoll.selfbench.precision import Quiet
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.workloads.tpcc import Workload
 
 ABOUT = "faults during transactions: hangs, conditions violated, acknowledged transactions lost; what less durable commits lose"
@@ -109,11 +110,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Each case on a fresh copy of the same data, one after the other."""
     cases: list[Case] = []
     told: Json = {}
-    stacks, missing = here.present(sorted(set(FAULTS.values()) - {here.BASELINE}), say)
+    stacks, missing = available.present(sorted(set(FAULTS.values()) - {available.BASELINE}), say)
     for engine in options["engines"]:
         seconds = int(options["seconds"])
         driving = {"warehouses": 1, "window": f"{seconds}s", "ramp_up": "0s", "patience": PATIENCE}
-        asked = here.over(stacks, {"name": engine}, {"name": "tpcc", **driving})
+        asked = available.over(stacks, {"name": engine}, {"name": "tpcc", **driving})
         with (
             TemporaryDirectory(prefix="dbtoll-selfbench-") as folder,
             ready(asked, Path(folder), Quiet(say)) as prepared,

@@ -21,7 +21,7 @@ from dbtoll.machines.agent.nested import open_nested
 from dbtoll.model import Experiment, Json, Option
 from dbtoll.runner.arms import Ground, open_stack
 from dbtoll.runner.cleanup.journal import passing
-from dbtoll.selfbench import Bound, Certificate, Say
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
 OPTIONS = {

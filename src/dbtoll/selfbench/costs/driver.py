@@ -17,11 +17,11 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Address, Json, Option, Resources, ended_well
 from dbtoll.runner.arms import DATA
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.floor import exchanging
-from dbtoll.selfbench.peers import BenchBase, Command, Count, GoTpc, Job, Peer, Pgbench, SysbenchTpcc
-from dbtoll.selfbench.rig import native_arm
-from dbtoll.selfbench.turns import counting
+from dbtoll.selfbench.support.bare_exchange import exchanging
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import native_arm
+from dbtoll.selfbench.support.peers import BenchBase, Command, Count, GoTpc, Job, Peer, Pgbench, SysbenchTpcc
+from dbtoll.selfbench.support.round_trip_counter import counting
 from dbtoll.workloads.tpcc import Workload
 
 ABOUT = (

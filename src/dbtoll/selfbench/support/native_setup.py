@@ -15,7 +15,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
-from dbtoll.selfbench import Say
+from dbtoll.selfbench.support.certificate import Say
 
 
 @contextmanager

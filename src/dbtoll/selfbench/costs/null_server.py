@@ -18,8 +18,8 @@ from dbtoll.machines.agent.local import kept, open_local
 from dbtoll.machines.agent.machine import AgentMachine, Confinement
 from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Address, Option, ended_well
-from dbtoll.selfbench import Bound, Certificate, Say
-from dbtoll.selfbench.floor import exchanging
+from dbtoll.selfbench.support.bare_exchange import exchanging
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.workloads.tatp import Workload
 
 ABOUT = "the driver against the null server: transactions_per_s of TATP on one processor, agent_mib_1000"

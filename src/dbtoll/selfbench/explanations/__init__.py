@@ -1,0 +1,1 @@
+"""How good are ledgers and predictions?"""

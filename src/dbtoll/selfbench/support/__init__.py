@@ -1,0 +1,1 @@
+"""What several properties need to be measured."""

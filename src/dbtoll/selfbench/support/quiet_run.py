@@ -1,0 +1,37 @@
+"""Rounds measured for a figure of the instrument itself: nothing is shown, and no rule ends them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dbtoll.model import Round
+from dbtoll.runner.preparation import inputs
+from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.selfbench.support.certificate import Say
+from dbtoll.store.reader import Run
+from dbtoll.store.schema import Record, Visit
+
+
+class Quiet:
+    """A watch that shows nothing."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+
+    def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
+        """Nothing."""
+
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        return None
+
+
+def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[Visit]:
+    """The steady visits of these rounds."""
+    records: list[Record] = []
+    for round_ in rounds:
+        run = RoundRun(
+            prepared.ground, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
+        )
+        run.measure()
+    return [record for record in records if isinstance(record, Visit) and not record.first_touch]
