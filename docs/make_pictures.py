@@ -35,10 +35,10 @@ def picture(report: Path, target: Path) -> None:
 def main() -> None:
     """See the head of this file."""
     if lacking := missing():
-        sys.exit(f"{lacking} is missing; mend: apt-get install chromium chromium-driver")
+        sys.exit(f"{lacking} is missing; hint: apt-get install chromium chromium-driver")
     report = Path(sys.argv[1]) / "report.html"
     if not report.is_file():
-        sys.exit(f"{report}: there is no such file; mend: ./dbtoll report {sys.argv[1]}")
+        sys.exit(f"{report}: there is no such file; hint: ./dbtoll report {sys.argv[1]}")
     picture(report, Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs" / "pictures" / "report.png")
 
 

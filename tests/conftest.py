@@ -149,7 +149,7 @@ def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Ite
     folder = tmp_path / "run"
     folder.mkdir()
     native = Native()
-    if lacking := native.lacks(local, {}):
+    if lacking := native.missing_requirements(local, {}):
         pytest.skip(f"native: {lacking[0].what}: {lacking[0].why}")
     with Journal(folder) as journal, ExitStack() as machines:
 

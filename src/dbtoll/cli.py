@@ -1,4 +1,4 @@
-"""The command line: thin. Parses, calls, prints; every error is one sentence with its mend, never a stack trace."""
+"""The command line: thin. Parses, calls, prints; every error is one sentence with its hint, never a stack trace."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def predict(
         engine="none",
         engine_options={},
         workload="probes",
-        workload_options={"probes": list(spec.EXPLAINING)},
+        workload_options={"probes": list(spec.LEDGER_PROBES)},
         image=None,
         tables=tables,
         top={"seed": seed, "question": "What does one event cost in each environment?"},
@@ -404,14 +404,16 @@ def test() -> None:
     raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
 
 
-PLAIN = str.maketrans({"…": "...", "±": "+-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">="})
+COMPARED_FACTS = str.maketrans(
+    {"…": "...", "±": "+-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">="}
+)
 """For terminals of another character set; whatever else they lack becomes a question mark."""
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end].translate(PLAIN)
+    text = error.object[error.start : error.end].translate(COMPARED_FACTS)
     return "".join(letter if letter.isascii() else "?" for letter in text), error.end
 
 
@@ -442,7 +444,7 @@ def main() -> None:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except DbtollError as error:
-        _told(error.message, error.mend)
+        _told(error.message, error.hint)
         sys.exit(error.exit_code)
     except typer.Exit as leaving:
         sys.exit(leaving.exit_code)
@@ -500,7 +502,7 @@ def _hung_up() -> bool:
     return False
 
 
-def _told(message: str, mend: str) -> None:
+def _told(message: str, hint: str) -> None:
     print(f"dbtoll: {message}", file=sys.stderr)
-    if mend:
-        print(f"  mend: {mend}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)

@@ -33,7 +33,7 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
-    from dbtoll.runner.preparation.inputs import lacks
+    from dbtoll.runner.preparation.inputs import missing_requirements
 
     experiment, text = spec.read(experiments() / QUICK)
     console = Console(stderr=True, highlight=False)
@@ -42,10 +42,10 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
         console.print(line, markup=False)
 
     with open_local() as host:
-        missing = lacks(host, experiment.arms, say)
+        missing = missing_requirements(host, experiment.arms, say)
     for name, found in missing.items():
         for lack in found:
-            say(f"{name} is left out: {lack.what} ({lack.why}); mend: {lack.mend}")
+            say(f"{name} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
     kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
     if not any(_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")

@@ -1,6 +1,6 @@
 """Every error that a user can meet, with its exit code (sysexits.h, so that 0, 1 and 2 stay free for the gate).
 
-A message is one sentence that says what is wrong and where; ``mend`` is one that says what to do.
+A message is one sentence that says what is wrong and where; ``hint`` is one that says what to do.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from dbtoll.text import printable
 
 
 class DbtollError(Exception):
-    """The root: ``message`` (what and where), ``mend`` (what to do), ``exit_code``.
+    """The root: ``message`` (what and where), ``hint`` (what to do), ``exit_code``.
 
     A message may quote what an arm, a file or its name says: it is made printable, for it ends in a terminal.
     """
 
     exit_code = 70  # EX_SOFTWARE
 
-    def __init__(self, message: str, mend: str = "") -> None:
+    def __init__(self, message: str, hint: str = "") -> None:
         self.message = printable(message, lines=True)
-        self.mend = printable(mend, lines=True)
+        self.hint = printable(hint, lines=True)
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message}\n  mend: {self.mend}" if self.mend else self.message
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
 class UsageError(DbtollError):
@@ -50,7 +50,7 @@ class RunFolderError(DbtollError):
 
 
 class Unavailable(DbtollError):
-    """This machine lacks what was asked for; ``mend`` is the command that brings it."""
+    """This machine lacks what was asked for; ``hint`` is the command that brings it."""
 
     exit_code = 69  # EX_UNAVAILABLE
 

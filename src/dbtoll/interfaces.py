@@ -19,13 +19,13 @@ from dbtoll.model import (
     Artifact,
     Completed,
     Json,
-    Lack,
+    MissingRequirement,
     Option,
-    Pace,
     Place,
     Resources,
     Statement,
     VisitReply,
+    VisitTiming,
     WindowReply,
 )
 
@@ -33,14 +33,14 @@ FetchKernel = Callable[[], Artifact | None]
 """Brings the kernel that guests boot, when it is needed; None where none is."""
 
 
-class Built(Protocol):
+class CachedBuild(Protocol):
     """What lies in the cache: whole, as it was built, and not removed as long as this process lives."""
 
     @property
     def content(self) -> Path: ...
 
 
-class Keeping(Protocol):
+class BuildCache(Protocol):
     """The cache (`images.cache`), to who makes something for it."""
 
     def obtain(
@@ -51,7 +51,7 @@ class Keeping(Protocol):
         *,
         estimate_bytes: int,
         progress: Callable[[str], None] = ...,
-    ) -> Built:
+    ) -> CachedBuild:
         """What ``recipe`` says; ``build`` fills the directory that it is given if it is not there, and returns facts."""
         ...
 
@@ -65,7 +65,7 @@ class ByteStream(Protocol):
 
 
 @runtime_checkable
-class Stamped(Protocol):
+class TimestampedStream(Protocol):
     """Power of a ByteStream that was relayed with stamps: when did byte number ``count`` pass (ns, relay's clock)?"""
 
     def written_at(self, count: int) -> int | None: ...
@@ -109,7 +109,7 @@ class Session(Protocol):
         statements: Sequence[Statement],
         *,
         mode: str,
-        pace: Pace,
+        pace: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,
@@ -181,7 +181,7 @@ class Machine(Protocol):
     ) -> ByteStream: ...
     def serial(self, address: Address, *, connection: str) -> Session: ...
     def terminals(self, address: Address, driving: Json) -> Terminals:
-        """Connected when it returns. ``driving``: what `Transacting.driving` says."""
+        """Connected when it returns. ``driving``: what `TransactionWorkload.driving` says."""
         ...
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json: ...
@@ -205,7 +205,7 @@ class Machine(Protocol):
 
 
 @runtime_checkable
-class Freezable(Protocol):
+class FreezableMachine(Protocol):
     """Power of a machine that can sleep. ``asleep_cpu_ns`` is the CPU time of all its processes so far, readable asleep.
 
     It counts as asleep only when that stands still.
@@ -217,7 +217,7 @@ class Freezable(Protocol):
 
 
 @runtime_checkable
-class CacheDropping(Protocol):
+class CacheDroppingMachine(Protocol):
     """Power of a machine with a kernel of its own: to empty the page cache that a cold statement would find there.
 
     An arm on its parent's kernel has no such power: the host's caches are the runner's to drop, only with ``exclusive``.
@@ -227,7 +227,7 @@ class CacheDropping(Protocol):
 
 
 @runtime_checkable
-class Reachable(Protocol):
+class ReachableMachine(Protocol):
     """Power of a machine that its parent can reach over a network: terminals can work outside of it.
 
     Both raise Unavailable where it was opened without one.
@@ -272,16 +272,17 @@ class Environment(Protocol):
     options: Mapping[str, Option]
     packages: tuple[str, ...]
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind.
 
-        ``kernel``: fetches what `Booting` asked for, once all else is there; such an environment boots it without any disk.
+        ``kernel``: fetches what `BootingEnvironment` asked for, once all else is there; such an environment boots it without
+        any disk.
         ``journal``: where it is noted what a trial makes, so that it can be found if the trial is killed.
         """
         ...
@@ -290,7 +291,7 @@ class Environment(Protocol):
 
 
 @runtime_checkable
-class Booting(Protocol):
+class BootingEnvironment(Protocol):
     """Power of an environment whose machines boot a kernel of their own: image and data come to it as disks."""
 
     def kernel(self, options: Mapping[str, Any]) -> str | None:
@@ -299,8 +300,8 @@ class Booting(Protocol):
 
 
 @runtime_checkable
-class Networked(Protocol):
-    """Power of an environment whose machines can be `Reachable`."""
+class NetworkedEnvironment(Protocol):
+    """Power of an environment whose machines can be `ReachableMachine`."""
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that were given, with a network where they name none. UsageError where they forbid one."""
@@ -308,7 +309,7 @@ class Networked(Protocol):
 
 
 @runtime_checkable
-class Lasting(Protocol):
+class RunScopedEnvironment(Protocol):
     """Power of an environment whose arms share something that is dear to start (a daemon, an imported image).
 
     While the context lasts, it is there, so that no start of an arm has to wait for it; without it every arm brings its own.
@@ -332,7 +333,7 @@ class Collector(Protocol):
     least_s: float
     """Of executions that it must see in order to know; what is shorter is executed again. 0 where it counts each event."""
 
-    def lacks(self, machine: Machine, pid: int) -> str | None:
+    def missing_requirements(self, machine: Machine, pid: int) -> str | None:
         """Why it cannot be counted for the process ``pid`` and its descendants there; None if it can."""
         ...
 
@@ -400,7 +401,7 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Accounting(Protocol):
+class StatisticsEngine(Protocol):
     """Power of an engine that keeps accounts of its own: of the pages that its sessions touch, and of what they wait for."""
 
     def account(self, session: Session, statement: Statement) -> Json:
@@ -417,7 +418,7 @@ class Accounting(Protocol):
 
 
 @runtime_checkable
-class Committing(Protocol):
+class CommittingEngine(Protocol):
     """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
 
     def commit(self, session: Session) -> None:
@@ -426,7 +427,7 @@ class Committing(Protocol):
 
 
 @runtime_checkable
-class Listening(Protocol):
+class ListeningEngine(Protocol):
     """Power of an engine whose servers can be reached over a network."""
 
     def peer(self, session: Session) -> str | None:
@@ -435,10 +436,10 @@ class Listening(Protocol):
 
 
 @runtime_checkable
-class SettingAside(Protocol):
-    """Power of an engine that does not take all of its user's settings: ``set_aside``, name -> value."""
+class SettingIgnoringEngine(Protocol):
+    """Power of an engine that does not take all of its user's settings: ``ignored_settings``, name -> value."""
 
-    set_aside: Mapping[str, str]
+    ignored_settings: Mapping[str, str]
 
 
 class Workload(Protocol):
@@ -472,7 +473,7 @@ class Workload(Protocol):
         ...
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """Answers computed by an independent engine before the run, kept in ``cache``; {} if there is none.
 
@@ -482,7 +483,7 @@ class Workload(Protocol):
 
 
 @runtime_checkable
-class Resuming(Protocol):
+class ResumableWorkload(Protocol):
     """Power of a workload whose `Workload.load` goes on where an earlier one was killed or interrupted."""
 
     def loaded(self, session: Session) -> frozenset[str]:
@@ -491,7 +492,7 @@ class Resuming(Protocol):
 
 
 @runtime_checkable
-class Transacting(Protocol):
+class TransactionWorkload(Protocol):
     """Power of a workload whose transactions the agent knows: terminals work in measurement windows, and what proves them
     is the state of the data. Its one query, as far as plans go, is a window.
     """
@@ -527,7 +528,7 @@ class Transacting(Protocol):
 
 
 @runtime_checkable
-class Probing(Protocol):
+class ProbeWorkload(Protocol):
     """Power of a workload that asks no server: each of its queries is a micro-probe of the agent's (docs/PROTOCOL.md, "Command
     line"), run in a process of its own in the arm.
     """
@@ -546,7 +547,7 @@ class Probing(Protocol):
 
 
 @runtime_checkable
-class Durable(Protocol):
+class DurabilityEngine(Protocol):
     """Power of an engine whose sessions and commits can be told how strict to be, while it runs."""
 
     decided: frozenset[str]

@@ -32,7 +32,7 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
 
-EXECUTING = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
+EXECUTOR_PROBES = ("rows", "decimals", "descents", "joins", "sorts", "code", "indirect_calls", "branches")
 """Probes that never enter the kernel and do what an executor does, each with its own mix of instructions and memory."""
 CACHED = "_cached"
 HUGE_PAGES = "_2m_pages"
@@ -95,7 +95,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ComponentSpec:
     """An engine or a workload by name, with its validated options."""
 
     name: str
@@ -129,7 +129,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class VisitTiming:
     """How one visit goes: ``lead_in_ns`` untimed, then each statement until ``dwell_ns`` of execution have passed."""
 
     lead_in_ns: int = 5_000_000
@@ -149,14 +149,14 @@ class Experiment:
 
     question: str
     expected: str
-    engine: Choice
-    workload: Choice
+    engine: ComponentSpec
+    workload: ComponentSpec
     arms: tuple[Arm, ...]
     baseline: str
     factors: dict[str, tuple[str, ...]]
     resources: Resources = Resources()
     precision: Precision = Precision()
-    pace: Pace = Pace()
+    pace: VisitTiming = VisitTiming()
     image: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
     parameter_sets: int = PARAMETER_SETS
@@ -326,8 +326,8 @@ class Place:
     """What an environment is asked to open: one arm of one run.
 
     ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory
-    or, for an environment that boots (`interfaces.Booting`), as a disk, like all provisions; None keeps the machine's own
-    root. ``kernel``: what `Booting` asked for. ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
+    or, for an environment that boots (`interfaces.BootingEnvironment`), as a disk, like all provisions; None keeps the machine's
+    own root. ``kernel``: what `BootingEnvironment` asked for. ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
     """
 
     name: str
@@ -376,12 +376,12 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
-    """Something that this machine lacks: ``what``, ``why`` it is needed, ``mend``: the one command that brings it."""
+class MissingRequirement:
+    """Something that this machine lacks: ``what``, ``why`` it is needed, ``hint``: the one command that brings it."""
 
     what: str
     why: str
-    mend: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)

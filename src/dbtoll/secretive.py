@@ -34,8 +34,8 @@ def _shown(value: Any) -> Any:
     return HIDDEN if isinstance(value, str) and WITH_PASSWORD.search(value) else value
 
 
-def demand_none(settings: Iterable[str], mend: str) -> None:
+def demand_none(settings: Iterable[str], hint: str) -> None:
     """SpecError if one of the settings that a specification gives may be a secret: the run folder keeps the specification."""
     for name in settings:
         if NAMES.search(name):
-            raise SpecError(f"the setting {name} may hold a secret, and a run folder keeps the specification", mend)
+            raise SpecError(f"the setting {name} may hold a secret, and a run folder keeps the specification", hint)

@@ -15,37 +15,37 @@ from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
-from dbtoll.interfaces import Listening, Networked, Probing
+from dbtoll.interfaces import ListeningEngine, NetworkedEnvironment, ProbeWorkload
 from dbtoll.model import (
     CACHED,
-    EXECUTING,
+    EXECUTOR_PROBES,
     FACTORS,
     HUGE_PAGES,
     PARAMETER_SETS,
     TRANSACTION_FACTORS,
     Arm,
-    Choice,
+    ComponentSpec,
     Experiment,
     Option,
-    Pace,
     Precision,
     Resources,
     Step,
+    VisitTiming,
 )
 
-EXPLAINING = (
+LEDGER_PROBES = (
     "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek", "system_call_seek_cold",
     "open_file", "open_file_cold", "read_random_buffered", "read_random_buffered_cold", "write_sequential_buffered",
     "write_sequential_buffered_cold", "write_appended_buffered", "write_appended_buffered_cold", "fsync", "fault_anonymous",
     "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared", "fault_shared_cold", "fault_shared_read",
     "fault_shared_read_cold", "fault_shared_around", "fault_copy", "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold",
     "round_trip_unix", "round_trip_unix_cold", "primes",
-    *(3 * (*EXECUTING, *(name + form for name in ("descents", "joins") for form in (CACHED, HUGE_PAGES)))),
+    *(3 * (*EXECUTOR_PROBES, *(name + form for name in ("descents", "joins") for form in (CACHED, HUGE_PAGES)))),
 )  # fmt: skip
 """The probes of an experiment that explains, each as often in a round as it is here: which memory a process gets, by chance, makes
 it up to twice as quick as the next one."""
 
-EXPLAINING_COLD = ("read_sequential_uncached", "read_random_uncached")
+LEDGER_PROBES_COLD = ("read_sequential_uncached", "read_random_uncached")
 """And of one whose statements begin with empty caches."""
 
 NESTED = "//"
@@ -158,8 +158,8 @@ def given_values(given: Mapping[str, Any], options: Mapping[str, Option], owner:
 class OptionError(UsageError, ValueError):
     """A wrong option: ``key`` is the one, for finding its line."""
 
-    def __init__(self, key: str, message: str, mend: str) -> None:
-        super().__init__(message, mend)
+    def __init__(self, key: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
         self.key = key
 
 
@@ -322,8 +322,8 @@ class _Reader:
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
-        cold = EXPLAINING_COLD if "cold" in factors.get("temperature", ()) else ()
-        explain = (*EXPLAINING, *cold) if self.take("", "explain", _flag, False) else ()
+        cold = LEDGER_PROBES_COLD if "cold" in factors.get("temperature", ()) else ()
+        explain = (*LEDGER_PROBES, *cold) if self.take("", "explain", _flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(
@@ -378,15 +378,15 @@ class _Reader:
         *around, step = arm.stack
         environment = registry.find("environments", step.environment)()
         where = f"arm.{index}"
-        if not isinstance(environment, Networked):
+        if not isinstance(environment, NetworkedEnvironment):
             raise self.error(where, "stack", f"{step.environment} cannot be reached from outside", INSIDE)
         try:
             stack = (*around, Step(step.environment, environment.networked(step.options)))
         except UsageError as error:
-            raise self.error(where, "stack", f"{arm.name}: {error.message}", f"{error.mend}, or {INSIDE}") from None
+            raise self.error(where, "stack", f"{arm.name}: {error.message}", f"{error.hint}, or {INSIDE}") from None
         return replace(arm, stack=stack, text=write_stack(stack))
 
-    def check_asked_of(self, workload: Choice, engine: Choice) -> None:
+    def check_asked_of(self, workload: ComponentSpec, engine: ComponentSpec) -> None:
         """A workload that knows another engine's words only."""
         known = registry.find("workloads", workload.name).engines
         if known is not None and engine.name not in known:
@@ -394,9 +394,9 @@ class _Reader:
                 "engine", "name", f"{workload.name} cannot be asked of {engine.name}", f"it knows {', '.join(known)}"
             )
 
-    def check_listens(self, engine: Choice) -> None:
+    def check_listens(self, engine: ComponentSpec) -> None:
         """A server that nobody outside can reach."""
-        if not isinstance(registry.find("engines", engine.name)(engine.options), Listening):
+        if not isinstance(registry.find("engines", engine.name)(engine.options), ListeningEngine):
             raise self.error(
                 "factors", "placement", f"a server of {engine.name} cannot be reached from outside", INSIDE
             )
@@ -414,15 +414,15 @@ class _Reader:
                 steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
         except OptionError as error:
             raise self.error(
-                f"{where}.options" if error.key in options else where, error.key, error.message, error.mend
+                f"{where}.options" if error.key in options else where, error.key, error.message, error.hint
             ) from None
         except UsageError as error:
-            raise self.error(where, "stack", error.message, error.mend) from None
+            raise self.error(where, "stack", error.message, error.hint) from None
         except TypeError:
             raise self.error(where, "stack", "an arm needs its stack", 'for example stack = "docker"') from None
         return steps
 
-    def choice(self, table: str, family: str, default: str) -> Choice:
+    def choice(self, table: str, family: str, default: str) -> ComponentSpec:
         given = dict(self.table(table))
         name = given.pop("name", default)
         try:
@@ -431,13 +431,13 @@ class _Reader:
             paths = [key for key, option in found.options.items() if option.kind == "path" and values[key]]
             values |= {key: str(self.beside(values[key])) for key in paths}
             found(values)  # they check their options against each other when they are made
-            return Choice(name, values)
+            return ComponentSpec(name, values)
         except OptionError as error:
-            raise self.error(table, error.key, error.message, error.mend) from None
+            raise self.error(table, error.key, error.message, error.hint) from None
         except TypeError as error:
             raise self.error(table, "name", str(error), "write its name as a text") from None
         except DbtollError as error:
-            raise self.error(table, "name", error.message, error.mend) from None
+            raise self.error(table, "name", error.message, error.hint) from None
 
     def factors(self, known: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         given = self.table("factors")
@@ -499,10 +499,10 @@ class _Reader:
             )
         return made
 
-    def pace(self) -> Pace:
+    def pace(self) -> VisitTiming:
         self.known(self.table("pace"), {"lead_in", "dwell", "statement_timeout"}, "pace")
-        default = Pace()
-        return Pace(
+        default = VisitTiming()
+        return VisitTiming(
             lead_in_ns=self.take("pace", "lead_in", _duration, default.lead_in_ns),
             dwell_ns=self.take("pace", "dwell", _duration, default.dwell_ns),
             statement_timeout_ns=self.take("pace", "statement_timeout", _duration, default.statement_timeout_ns),
@@ -562,10 +562,10 @@ class _Reader:
                     where, key, f"unknown key {key!r} in {place}", f"known keys are: {', '.join(sorted(keys))}"
                 )
 
-    def error(self, table: str, key: str, message: str, mend: str) -> DbtollError:
+    def error(self, table: str, key: str, message: str, hint: str) -> DbtollError:
         if self.file == COMMAND_LINE:
-            return UsageError(message, mend)
-        return SpecError(f"{self.file}:{self.line(table, key)}: {message}", mend)
+            return UsageError(message, hint)
+        return SpecError(f"{self.file}:{self.line(table, key)}: {message}", hint)
 
     def line(self, table: str, key: str) -> int:
         """Line of ``key`` in ``table`` ("" top, "arm.1" the second [[arm]]); of the table's head, or 1, if not found.
@@ -596,7 +596,7 @@ class _Reader:
 def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
     """Of transactions, if it has any: with the levels that it has. Probes have none."""
     found = registry.find("workloads", workload)
-    if issubclass(found, Probing):
+    if issubclass(found, ProbeWorkload):
         return {}
     own = getattr(found, "factors", None)
     return FACTORS if own is None else {**TRANSACTION_FACTORS, **own}

@@ -25,7 +25,7 @@ def able(name: str, machine: Machine) -> interfaces.Collector:
     """The collector; a kernel that does not show what it counts of a process of ours skips the test, and says why."""
     collector: interfaces.Collector = registry.find("collectors", name)()
     ours = machine.spawn(["sleep", "60"])
-    if why := collector.lacks(machine, ours.pid):
+    if why := collector.missing_requirements(machine, ours.pid):
         pytest.skip(why)
     ours.signal(signal.SIGKILL)
     return collector
@@ -57,7 +57,7 @@ def test_a_known_number_of_events_is_counted(name: str, open_arm: OpenArm, tmp_p
 @collectors
 def test_who_is_not_there_cannot_be_counted(name: str, open_arm: OpenArm) -> None:
     machine = open_arm()
-    assert registry.find("collectors", name)().lacks(machine, 4_000_000)
+    assert registry.find("collectors", name)().missing_requirements(machine, 4_000_000)
 
 
 def test_what_is_to_be_counted_waits_before_it_is_looked_at(open_arm: OpenArm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_settings_are_text_and_the_same_for_equal_resources(name: str) -> None:
 def test_an_engine_that_is_none_names_those_there_are() -> None:
     with pytest.raises(UsageError) as caught:
         registry.find("engines", "postgers")
-    assert "postgres" in caught.value.mend
+    assert "postgres" in caught.value.hint
 
 
 RESOURCES = Resources(memory_bytes=1 << 30)
@@ -81,7 +81,7 @@ def created(name: str, open_arm: OpenArm, tmp_path: Path) -> tuple[Any, Machine]
 def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     """Create, start, ask, stop, start again, for real; after a stop nothing of it is left."""
     engine, machine = created(name, open_arm, tmp_path)
-    network = "127.0.0.1" if isinstance(engine, interfaces.Listening) else None
+    network = "127.0.0.1" if isinstance(engine, interfaces.ListeningEngine) else None
     for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
         server = engine.start(machine, DATA, settings, network=at)
         assert (server.pid is None) == (name == "none")
@@ -114,7 +114,7 @@ def test_the_postgres_engine_runs_without_options() -> None:
 
 
 durable = pytest.mark.parametrize(
-    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.Durable)]
+    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.DurabilityEngine)]
 )
 
 
@@ -170,7 +170,7 @@ def done(script: list[tuple[str, str]], **sessions: Session) -> list[list[str | 
 
 
 accounting = pytest.mark.parametrize(
-    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.Accounting)]
+    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.StatisticsEngine)]
 )
 SLEEPS = {"postgres": ("select pg_sleep(1)", "Timeout: PgSleep"), "mariadb": ("select sleep(1)", "User sleep")}
 SETTINGS = {"mariadb": {"performance-schema": "ON"}}

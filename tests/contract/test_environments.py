@@ -19,9 +19,9 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import Booting, Environment, Freezable, Machine
+from dbtoll.interfaces import BootingEnvironment, Environment, FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, Lack, Option, Pace, Provision, Resources, Statement
+from dbtoll.model import Artifact, MissingRequirement, Option, Provision, Resources, Statement, VisitTiming
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.places import CPU, groups_left, place, small_image
 
@@ -53,18 +53,18 @@ def is_simulated(environment: Environment) -> bool:
 
 @pytest.fixture
 def is_guest(environment: Environment) -> bool:
-    return isinstance(environment, Booting)
+    return isinstance(environment, BootingEnvironment)
 
 
 @pytest.fixture
 def kernel(environment: Environment) -> Artifact | None:
     """What the environment asks for, from the user's cache."""
-    if not isinstance(environment, Booting) or environment.kernel({}) is None:
+    if not isinstance(environment, BootingEnvironment) or environment.kernel({}) is None:
         return None
     try:
         return debian_kernel(Cache())[0]
     except Unavailable as error:
-        pytest.skip(f"{error.message}; {error.mend}")
+        pytest.skip(f"{error.message}; {error.hint}")
 
 
 @pytest.fixture
@@ -110,13 +110,15 @@ def open_one(
     assert groups_left() == []
 
 
-_known_lacks: dict[str, list[Lack]] = {}
+_known_lacks: dict[str, list[MissingRequirement]] = {}
 
 
-def _lacks(environment: Environment, local: AgentMachine, own: dict[str, Any], kernel: Artifact | None) -> Lack | None:
+def _lacks(
+    environment: Environment, local: AgentMachine, own: dict[str, Any], kernel: Artifact | None
+) -> MissingRequirement | None:
     """Probed once: it starts a container, or boots a guest."""
     if environment.name not in _known_lacks:
-        _known_lacks[environment.name] = environment.lacks(local, own, lambda: kernel)
+        _known_lacks[environment.name] = environment.missing_requirements(local, own, lambda: kernel)
     return next(iter(_known_lacks[environment.name]), None)
 
 
@@ -131,10 +133,10 @@ def test_it_is_described(environment: Environment) -> None:
 def test_what_it_lacks_comes_with_a_mend(
     environment: Environment, local: AgentMachine, options: dict[str, Any], kernel: Artifact | None
 ) -> None:
-    for lack in environment.lacks(local, options.get(environment.name, {}), lambda: kernel):
+    for lack in environment.missing_requirements(local, options.get(environment.name, {}), lambda: kernel):
         assert lack.what
         assert lack.why
-        assert lack.mend
+        assert lack.hint
     assert groups_left() == []
 
 
@@ -162,7 +164,7 @@ def test_a_visit_is_bracketed_from_outside(open_one: Open) -> None:
     server = engine.start(machine, "/dbtoll/data", {})
     session = machine.serial(server.address, connection="one")
     statement = Statement("Q1", "SELECT 1", "SELECT 1")
-    pace = Pace(lead_in_ns=1_000_000, dwell_ns=2_000_000)
+    pace = VisitTiming(lead_in_ns=1_000_000, dwell_ns=2_000_000)
     for _ in range(3):
         reply = session.visit([statement], mode="simple", pace=pace, answers={})
         assert {each.outcome for each in reply.executions} == {"ok"}
@@ -179,7 +181,7 @@ def test_asleep_its_cpu_time_stands_still_and_it_can_be_closed_asleep_and_twice(
     open_one: Open, *, is_simulated: bool
 ) -> None:
     machine = open_one()
-    assert isinstance(machine, Freezable)
+    assert isinstance(machine, FreezableMachine)
     if not is_simulated:
         machine.spawn(["sh", "-c", "while :; do :; done"])
         machine.spawn(["sh", "-c", "while :; do true; done"])  # one that forks all the time
@@ -235,7 +237,7 @@ def test_provisions_are_where_they_were_asked_for_and_only_writable_ones_are_wri
 
 def test_two_arms_do_not_see_each_other(open_one: Open, *, is_simulated: bool) -> None:
     first, second = open_one("a"), open_one("b")
-    assert isinstance(first, Freezable)
+    assert isinstance(first, FreezableMachine)
     first.put("/tmp/mine", b"first")
     with pytest.raises(DbtollError):
         second.get("/tmp/mine")

@@ -57,11 +57,11 @@ def test_its_options_are_a_table_that_a_specification_can_use(name: str) -> None
 @workloads
 def test_statements_depend_on_the_seed_alone(name: str) -> None:
     one, other = made(name), made(name)
-    if isinstance(one, interfaces.Transacting):
+    if isinstance(one, interfaces.TransactionWorkload):
         assert one.driving("statement", 1) == other.driving("statement", 1) != one.driving("statement", 2)
         assert one.statements("postgres", 1) == {}
         return
-    if isinstance(one, interfaces.Probing):
+    if isinstance(one, interfaces.ProbeWorkload):
         requests = {query: one.request(query, "/tmp") for query in one.queries}
         assert requests == {query: other.request(query, "/tmp") for query in other.queries}
         assert len({str(request) for request in requests.values()}) == len(one.queries)
@@ -90,14 +90,14 @@ def test_it_says_what_it_needs(name: str) -> None:
     assert made(name).estimate_bytes() > 0
     with pytest.raises((UsageError, SpecError)) as caught:
         registry.find("workloads", name)({**NEEDED.get(name, {}), **WRONG.get(name, {"queries": ["no such"]})})
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("wrong", [{"batches": 0}, {"batch": 1}, {"instances": ["0"]}, {"instances": ["many"]}])
 def test_probes_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         registry.find("workloads", "probes")(wrong)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_tpch_s_key_depends_on_what_is_loaded_only() -> None:
@@ -111,7 +111,7 @@ def test_tpch_refuses_scales_that_make_no_sense(scale: float) -> None:
     with pytest.raises(UsageError) as caught:
         Tpch({"scale": scale})
     assert f"{scale:g}" in caught.value.message
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.02, 0.023, 0.03, 0.05, 1, 300])
@@ -134,7 +134,7 @@ def test_tpch_has_no_other_queries(given: Any) -> None:
 
 
 transacting = pytest.mark.parametrize(
-    "name", [name for name in registry.names("workloads") if isinstance(made(name), interfaces.Transacting)]
+    "name", [name for name in registry.names("workloads") if isinstance(made(name), interfaces.TransactionWorkload)]
 )
 
 

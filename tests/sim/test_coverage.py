@@ -86,7 +86,7 @@ def test_what_is_simulated_is_what_is_analysed(world: str, effect: float) -> Non
     ns = simulation.simulate(8, effect, WORLDS[world], np.random.default_rng(5))
     precision = simulation.PRECISION
     ns[3, :, :, :, 1] *= 1.2  # two copies that differ: an alarm
-    measured = simulation.Measured.of(ns, effect)
+    measured = simulation.ValidVisits.of(ns, effect)
     for index, found in enumerate(measured.seen(None)):
         rounds = found.rounds
         times = Times(
@@ -130,8 +130,8 @@ def test_without_its_two_guards_the_rule_would_cover_too_little(monkeypatch: pyt
     stats._dependence.cache_clear()
     try:
         chance = np.random.default_rng(4)
-        measured = simulation.Measured.of(simulation.simulate(2000, 0.05, WORLDS["none"], chance), 0.05)
-        alone = simulation.Measured(0.05, measured.queries, measured.queries, measured.totals)
+        measured = simulation.ValidVisits.of(simulation.simulate(2000, 0.05, WORLDS["none"], chance), 0.05)
+        alone = simulation.ValidVisits(0.05, measured.queries, measured.queries, measured.totals)
         covered = [each.covers(each.shown.widened(-each.alarm)) for each in alone.seen(None)]
         assert np.mean(covered) < 0.94
     finally:

@@ -16,15 +16,15 @@ import pytest
 from msgspec import structs
 
 from dbtoll.analysis.attribution import prediction
-from dbtoll.analysis.attribution.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, Book, Events
+from dbtoll.analysis.attribution.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, CostModel, Events
 from dbtoll.analysis.attribution.prediction import Foretold
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result import schema
 from dbtoll.analysis.result.builder import Result
 from dbtoll.analysis.visits.metrics import levels_key
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import Invalid
-from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Verdict
+from dbtoll.model import CACHED, EXECUTOR_PROBES, HUGE_PAGES, Verdict
 from dbtoll.report import attribution, page, predictions, words
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.explanations import ledger, predict, unexplained
@@ -73,7 +73,7 @@ def test_nothing_follows_a_part_that_its_user_stopped(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="stopped by the user") as stopped:
         runs.begin_part(experiment(ledger.PLANTED), ledger.PLANTED, tmp_path, Impatient(lambda _: None))
     (folder,) = tmp_path.iterdir()
-    assert stopped.value.mend == f"go on with it: dbtoll run {folder} --resume"
+    assert stopped.value.hint == f"go on with it: dbtoll run {folder} --resume"
 
 
 def test_every_planted_item_is_recovered_and_little_is_left(result: Result) -> None:
@@ -101,7 +101,7 @@ def test_items_and_the_rest_add_up_for_each_query(result: Result) -> None:
 
 
 def test_how_time_is_spread_is_told_of_the_baseline_alone(planted: Run) -> None:
-    book = Book(Measured(planted))
+    book = CostModel(ValidVisits(planted))
     levels = book.measured.levels[0]
     assert book.spread("rows") == pytest.approx(4)
     assert book.spread((levels_key(levels), "Q1")) == pytest.approx(6)
@@ -120,7 +120,7 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
             return structs.replace(record, facts={**record.facts, "environment": {"emulated": emulated}})
         if isinstance(record, Visit) and record.arm == "planted" and record.batches is not None:
             name = record.query.removesuffix(CACHED).removesuffix(HUGE_PAGES)
-            times = len(name) if name in EXECUTING else 1
+            times = len(name) if name in EXECUTOR_PROBES else 1
             batches = tuple(structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.batches)
             return structs.replace(record, batches=batches)
         return record
@@ -167,7 +167,9 @@ def slower(visit: Visit, times: float) -> Visit:
 
 def test_no_measured_time_of_an_arm_enters_what_is_explained_or_predicted(planted: Run) -> None:
     clocked = of_arm(planted, "planted", with_calls_by_the_clock)
-    book, late = (Book(Measured(run)) for run in (clocked, of_arm(clocked, "planted", lambda visit: slower(visit, 3))))
+    book, late = (
+        CostModel(ValidVisits(run)) for run in (clocked, of_arm(clocked, "planted", lambda visit: slower(visit, 3)))
+    )
     levels = book.measured.levels[0]
     before, after = (each.ledgers("planted", levels) for each in (book, late))
     assert [each.query for each in before] == [each.query for each in after]
@@ -179,7 +181,7 @@ def test_no_measured_time_of_an_arm_enters_what_is_explained_or_predicted(plante
 
 
 def test_what_comes_by_the_clock_comes_in_the_time_that_the_ledger_foretells(planted: Run) -> None:
-    book = Book(Measured(of_arm(planted, "planted", with_calls_by_the_clock)))
+    book = CostModel(ValidVisits(of_arm(planted, "planted", with_calls_by_the_clock)))
     levels = book.measured.levels[0]
     for each in book.ledgers("planted", levels):
         (calls,) = (item for item in each.items if item.name == OTHER_CALLS.name)

@@ -129,7 +129,7 @@ def test_what_no_run_has_is_named_with_its_line(
     named = f"{changed / HISTORY_FILE}:{int(place) + 1}:" if where == "visit" else f"{changed / where}:1"
     assert error.value.message.startswith(named)
     assert error.value.exit_code == 66
-    assert error.value.mend
+    assert error.value.hint
 
 
 # --- text ---------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any
 from dbtoll import registry
 from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import Booting
+from dbtoll.interfaces import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Artifact, Place
 from dbtoll.runner.cleanup.journal import FILE, Journal
@@ -105,7 +105,7 @@ def main(folder: str, environment: str, image: str, options: str, line: str) -> 
     opener = registry.find("environments", environment)()
     with Mortal(Path(folder), int(line)) as journal, open_local() as host:
         arm = opener.open(host, _place(Path(folder), environment, image, json.loads(options)), journal)
-        if not isinstance(opener, Booting):
+        if not isinstance(opener, BootingEnvironment):
             arm.run(["sh", "-c", "(sleep 1000 >/dev/null 2>&1 </dev/null &)"])
         arm.freeze()
         if line == "0":
@@ -125,7 +125,7 @@ def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) 
         return place("killed", there, options=options)
     named = {"name": f"{folder.name}-killed", "run_id": folder.name}
     opener = registry.find("environments", environment)()
-    if isinstance(opener, Booting):
+    if isinstance(opener, BootingEnvironment):
         kernel = debian_kernel(Cache())[0] if opener.kernel(options) else None
         return replace(place("killed", None, options=options), kernel=kernel, **named)
     root = folder.parent / "small"

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model import Arm, Choice, Experiment, Precision, Step
+from dbtoll.model import Arm, ComponentSpec, Experiment, Precision, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,
@@ -56,8 +56,8 @@ def experiment(
     return Experiment(
         question="How much does PostgreSQL lose on TPC-H in Docker?",
         expected="nothing that can be told from the noise",
-        engine=Choice("postgres", {}),
-        workload=Choice("tpch", {"scale": 0.1}),
+        engine=ComponentSpec("postgres", {}),
+        workload=ComponentSpec("tpch", {"scale": 0.1}),
         arms=(
             Arm(NATIVE, (Step("native"),)),
             Arm(COPY, (Step("native"),), copy_of=NATIVE),

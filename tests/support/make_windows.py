@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model import Arm, Choice, Experiment, Json, Precision, Step
+from dbtoll.model import Arm, ComponentSpec, Experiment, Json, Precision, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter
@@ -71,8 +71,8 @@ def make_windows(
     experiment = Experiment(
         question="How much of the throughput is lost in Docker?",
         expected="little",
-        engine=Choice("postgres", {}),
-        workload=Choice(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
+        engine=ComponentSpec("postgres", {}),
+        workload=ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
         arms=(
             Arm(NATIVE, (Step("native"),)),
             Arm(COPY, (Step("native"),), copy_of=NATIVE),

@@ -22,14 +22,14 @@ from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream, connect_agent, open_nested
 from dbtoll.model import Artifact
 
 try:
     AGENT = str(find_agent())
 except Unavailable as lack:
-    pytest.skip(f"{lack.message}: {lack.mend}", allow_module_level=True)
+    pytest.skip(f"{lack.message}: {lack.hint}", allow_module_level=True)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -150,7 +150,7 @@ def test_confinement(machine: AgentMachine) -> None:
     script = "ulimit -n; grep Cpus_allowed_list /proc/self/status; cat /mnt/*; echo $$"
     here = str(Path(__file__).parent)
     mounts = ({"kind": "bind", "source": here, "target": "/mnt", "writable": False},)
-    within = Confinement(rlimits={"nofile": 77}, cpus=(cpu,), mounts=mounts)
+    within = LaunchLimits(rlimits={"nofile": 77}, cpus=(cpu,), mounts=mounts)
     lines = machine.run(["/bin/sh", "-c", script], within=within).output.decode()
     assert lines.startswith("77\n")
     assert f"Cpus_allowed_list:\t{cpu}\n" in lines
@@ -359,7 +359,7 @@ def test_nested_agents_are_bracketed_by_the_outermost(machine: AgentMachine) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount")
 def test_a_nested_agent_in_namespaces(machine: AgentMachine) -> None:
-    within = Confinement(unshare=("pid",), mounts=({"kind": "proc", "target": "/proc"},))
+    within = LaunchLimits(unshare=("pid",), mounts=({"kind": "proc", "target": "/proc"},))
     inner, line = open_nested(machine, "inner", [AGENT, "serve"], within=within)
     with inner:
         assert inner.run(["/bin/sh", "-c", "echo $$; cat /proc/1/comm"]).output.splitlines()[-1] == b"dbtoll-agent"
@@ -467,6 +467,6 @@ def test_the_agent_refuses_endless_boot_messages() -> None:
 def test_garbage_from_the_line_is_one_clear_error() -> None:
     with pytest.raises(ChannelError, match="no HELLO within the first 65536 bytes") as caught:
         Channel(PipeStream(["/usr/bin/head", "-c", "100000", "/dev/zero"]), "noise")
-    assert "raw" in caught.value.mend
+    assert "raw" in caught.value.hint
     with pytest.raises(ChannelError, match="without a HELLO"):
         Channel(PipeStream(["/bin/echo", "login:"]), "noise")

@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong is one clear sentence with its mend; never a trace, and the exit code of its kind."""
+"""Whatever a user gets wrong is one clear sentence with its hint; never a trace, and the exit code of its kind."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_sentence_and_the_mend(tmp_path: Path, words: tuple[str, ...], code:
     assert "Traceback" not in done.stderr
     assert "defect" not in done.stderr
     if words:
-        assert "mend: " in done.stderr
+        assert "hint: " in done.stderr
     for word in said:
         assert word in done.stderr
     assert not list(tmp_path.iterdir()), "something was left behind"
@@ -107,7 +107,7 @@ def test_an_edited_history_names_its_line(run_folder: Path, damage: object, said
         done = dbtoll(command, str(run_folder))
         assert done.returncode == 66, done.stderr
         assert said in done.stderr
-        assert "mend: " in done.stderr
+        assert "hint: " in done.stderr
 
 
 @pytest.mark.parametrize("name", ["plan.json", "facts.json", "spec.toml"])
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_written_is_analysed_all_the_same(run_folder: Pa
     done = dbtoll("report", str(run_folder))
     assert done.returncode == 66
     assert "the report cannot be written" in done.stderr
-    assert "mend: " in done.stderr
+    assert "hint: " in done.stderr
 
 
 def test_what_may_not_be_read_is_one_sentence(run_folder: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_may_not_be_read_is_one_sentence(run_folder: Path) -> None:
             done = dbtoll(command, str(run_folder))
             assert done.returncode == 77, done.stderr
             assert "Permission denied" in done.stderr
-            assert "mend: " in done.stderr
+            assert "hint: " in done.stderr
     finally:
         run_folder.parent.chmod(0o755)
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_printed_is_said(tmp_path: Path) -> None:
 def test_a_name_that_no_file_can_have_is_one_error(words: tuple[str, ...]) -> None:
     done = dbtoll(words[0], "x" * 300, *words[1:])
     assert done.returncode not in (0, 70), done.stderr
-    assert "mend: " in done.stderr and "defect" not in done.stderr
+    assert "hint: " in done.stderr and "defect" not in done.stderr
 
 
 def test_a_history_that_is_a_pipe_does_not_hold_a_resumed_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.cleanup import journal, removers
-from dbtoll.runner.cleanup.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, passing
+from dbtoll.runner.cleanup.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, temporary_journal
 from dbtoll.runner.cleanup.removers import Cleaned, clean_all
 from dbtoll.runner.cleanup.sweep import workspace
 from tests.support.program import is_root
@@ -265,7 +265,7 @@ def test_a_journal_stays_while_something_cannot_be_removed(tmp_path: Path, monke
     """Of a run, of a trial, and what `clean` itself finds."""
     del monkeypatch
     mine = victim(tmp_path / "no-scratch")
-    with suppress(ZeroDivisionError), passing() as held:
+    with suppress(ZeroDivisionError), temporary_journal() as held:
         held.create("directory", path=str(mine))
         raise ZeroDivisionError
     (name,) = journal.names()

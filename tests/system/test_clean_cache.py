@@ -127,5 +127,5 @@ def test_the_words(things: list[Path]) -> None:
     for words in (["--older", "3"], ["--keep", "1GiB"], ["--cache", "--keep", "much"], ["--cache", "--older", "-1"]):
         done = dbtoll("clean", *words)
         assert done.returncode == UsageError.exit_code, words
-        assert "mend" in done.stderr
+        assert "hint" in done.stderr
     assert there(things) == [True, True, True, False]

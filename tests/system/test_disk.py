@@ -29,7 +29,7 @@ MIB = 1 << 20
 BOOT_DEADLINE_S = 120
 
 pytestmark = [
-    pytest.mark.skipif(bool(disk.lacks()), reason="e2fsprogs is missing"),
+    pytest.mark.skipif(bool(disk.missing_requirements()), reason="e2fsprogs is missing"),
     pytest.mark.skipif(os.geteuid() != 0, reason="files of several owners need root"),
 ]
 
@@ -188,7 +188,7 @@ def test_missing_programs_are_named(source: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(disk, "PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="e2fsprogs is missing") as caught:
         made(source, tmp_path / "cache")
-    assert caught.value.mend == "apt-get install e2fsprogs"
+    assert caught.value.hint == "apt-get install e2fsprogs"
 
 
 def test_a_tree_that_mke2fs_refuses_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

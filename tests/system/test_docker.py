@@ -23,7 +23,7 @@ from dbtoll.images.oci import unpack_image
 from dbtoll.machines import cgroups, chroot, network_interfaces
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import Unwritten
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -52,7 +52,7 @@ _lacks: dict[str, str] = {}
 def able(local: AgentMachine, root: str) -> None:
     """Skips, with what is lacking, where no container can be started."""
     if root not in _lacks:
-        lacking = Docker().lacks(local, {"data_root": root, "socket": None})
+        lacking = Docker().missing_requirements(local, {"data_root": root, "socket": None})
         _lacks[root] = f"{lacking[0].what}: {lacking[0].why}" if lacking else ""
     if _lacks[root]:
         pytest.skip(_lacks[root])
@@ -60,7 +60,7 @@ def able(local: AgentMachine, root: str) -> None:
 
 @pytest.fixture
 def daemon(local: AgentMachine, root: str, able: None) -> Iterator[dockerd.Lease]:
-    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", root, (CPU,))
+    held = dockerd.lease(local, NullJournal(), f"t{os.getpid()}", root, (CPU,))
     yield held
     held.release()
     assert processes_of(root) == []
@@ -80,7 +80,7 @@ def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Ope
 
     def open_it(arm: str = "a", machine: AgentMachine = local, image: Artifact = image, **asked: Any) -> DockerMachine:
         asked["options"] = {"socket": daemon.socket} | asked.get("options", {})
-        return Docker().open(machine, place(arm, image, **asked), Unwritten())
+        return Docker().open(machine, place(arm, image, **asked), NullJournal())
 
     return open_it
 
@@ -109,11 +109,11 @@ def test_our_own_daemon_comes_and_goes_without_a_trace(local: AgentMachine, imag
     before, mounts = seen(), Path("/proc/self/mountinfo").read_text()
     options = {"data_root": root, "socket": None}
     place_of = {arm: place(arm, image, options=options) for arm in ("a", "b")}
-    with Docker().open(local, place_of["a"], Unwritten()) as first:
+    with Docker().open(local, place_of["a"], NullJournal()) as first:
         told = first.facts()["environment"]
         if told["daemon"] != "dbtoll's own":
             pytest.skip("this host has a daemon of its own")
-        with Docker().open(local, place_of["b"], Unwritten()) as second:
+        with Docker().open(local, place_of["b"], NullJournal()) as second:
             assert len([command for command in processes_of(root) if "dockerd" in command]) == 1
             assert second.run(["true"]).exit_code == 0
         assert first.run(["true"]).exit_code == 0
@@ -143,8 +143,8 @@ def test_a_daemon_that_was_there_is_used_and_left_alone(client: sdk.APIClient, o
 def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: Artifact, root: str) -> None:
     options = {"data_root": root, "socket": None}
     with (
-        Docker().open(local, place("a", image, options=options), Unwritten()) as first,
-        Docker().open(local, place("b", image, options=options), Unwritten()) as second,
+        Docker().open(local, place("a", image, options=options), NullJournal()) as first,
+        Docker().open(local, place("b", image, options=options), NullJournal()) as second,
     ):
         if first.lease is None:
             pytest.skip("this host has a daemon of its own")
@@ -159,7 +159,7 @@ def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: A
         assert first.run(["true"]).exit_code == 0
         first.freeze()
         # A third one is opened while all sleep.
-        with Docker().open(local, place("c", image, options=options), Unwritten()) as third:
+        with Docker().open(local, place("c", image, options=options), NullJournal()) as third:
             assert third.run(["true"]).exit_code == 0
         assert asleep()
     assert processes_of(root) == []
@@ -290,19 +290,19 @@ def test_the_images_of_our_own_daemon_can_be_removed_when_it_does_not_run(
     local: AgentMachine, image: Artifact, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dockerd, "DATA_ROOT", root)
-    with Docker().open(local, place("a", image, options={"data_root": root, "socket": None}), Unwritten()) as arm:
+    with Docker().open(local, place("a", image, options={"data_root": root, "socket": None}), NullJournal()) as arm:
         if arm.facts()["environment"]["daemon"] != "dbtoll's own":
             pytest.skip("this host has a daemon of its own")
         with open_local() as other, pytest.raises(Unavailable, match="another dbtoll run"):
-            docker.images_of_own(other, Unwritten()).__enter__()
-    with docker.images_of_own(local, Unwritten()) as found:
+            docker.images_of_own(other, NullJournal()).__enter__()
+    with docker.images_of_own(local, NullJournal()) as found:
         assert tag_of(image).rpartition(":")[2] in [each.key for each in found]
         assert all(each.remove() for each in found)
-    with docker.images_of_own(local, Unwritten()) as found:
+    with docker.images_of_own(local, NullJournal()) as found:
         assert found == []
     assert processes_of(root) == []
     monkeypatch.setattr(dockerd, "DATA_ROOT", f"{root}/nothing")
-    with docker.images_of_own(local, Unwritten()) as found:
+    with docker.images_of_own(local, NullJournal()) as found:
         assert found == []
 
 
@@ -340,7 +340,7 @@ def test_networks(open_one: Open, local: AgentMachine, image: Artifact, root: st
     with open_one(options={"network": "host"}) as arm:
         assert interfaces(arm) == here
     own = place("a", image, options={"network": "bridge", "data_root": root})
-    with Docker().open(local, own, Unwritten()) as arm:
+    with Docker().open(local, own, NullJournal()) as arm:
         if arm.facts()["environment"]["daemon"] == "dbtoll's own":
             assert interfaces(arm) == {"lo", "eth0"}
     assert {path.name for path in Path("/sys/class/net").iterdir()} == here
@@ -404,11 +404,11 @@ def test_a_runtime_by_its_path_on_our_own_daemon(
     other.symlink_to(runc)
     options = {"data_root": root, "runtime": "other", "runtime_path": str(other)}
     plain = place("plain", image, options={"data_root": root})
-    with Docker().open(local, plain, Unwritten()) as first:
+    with Docker().open(local, plain, NullJournal()) as first:
         if first.facts()["environment"]["daemon"] != "dbtoll's own":
             pytest.skip("this host has a daemon of its own")
         # The running daemon learns it without a restart: the first arm lives on.
-        with Docker().open(local, place("other", image, options=options), Unwritten()) as arm:
+        with Docker().open(local, place("other", image, options=options), NullJournal()) as arm:
             told = arm.facts()["environment"]
             assert (told["runtime"], told["runtime_path"]) == ("other", str(other))
         assert first.run(["true"]).exit_code == 0
@@ -419,16 +419,16 @@ def test_an_unknown_runtime_is_refused_with_a_mend(
 ) -> None:
     with pytest.raises(Unavailable, match="nosuch") as caught:
         open_one(options={"runtime": "nosuch"})
-    assert caught.value.mend
+    assert caught.value.hint
     with pytest.raises(Unavailable, match="nosuch"):
-        Docker().open(local, place("a", image, options={"runtime": "nosuch", "data_root": root}), Unwritten())
+        Docker().open(local, place("a", image, options={"runtime": "nosuch", "data_root": root}), NullJournal())
 
 
 def test_a_socket_where_nothing_answers(local: AgentMachine, image: Artifact, tmp_path: Path) -> None:
     options = {"socket": str(tmp_path / "none.sock")}
     with pytest.raises(DbtollError, match=r"none\.sock"):
-        Docker().open(local, place("a", image, options=options), Unwritten())
-    assert Docker().lacks(local, options)
+        Docker().open(local, place("a", image, options=options), NullJournal())
+    assert Docker().missing_requirements(local, options)
 
 
 def test_a_data_root_that_is_too_long_for_sockets_is_refused(
@@ -436,8 +436,8 @@ def test_a_data_root_that_is_too_long_for_sockets_is_refused(
 ) -> None:
     longest = f"{tmp_path_factory.mktemp('d')}/".ljust(dockerd.DATA_ROOT_MAX_BYTES, "x")
     with pytest.raises(Unavailable, match="too long for sockets"):
-        dockerd.lease(local, Unwritten(), f"t{os.getpid()}", f"{longest}x", (CPU,))
-    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", longest, (CPU,))
+        dockerd.lease(local, NullJournal(), f"t{os.getpid()}", f"{longest}x", (CPU,))
+    held = dockerd.lease(local, NullJournal(), f"t{os.getpid()}", longest, (CPU,))
     assert held.daemon.serves()
     held.release()
     assert processes_of(longest) == []
@@ -449,13 +449,13 @@ def test_no_second_daemon_on_the_same_data_root(daemon: dockerd.Lease, root: str
 
     del daemon
     with open_local() as another, pytest.raises(Unavailable, match="another dbtoll run"):
-        dockerd.lease(another, Unwritten(), "second", root, (CPU,))
+        dockerd.lease(another, NullJournal(), "second", root, (CPU,))
 
 
 def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMachine, daemon: dockerd.Lease) -> None:
     outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
     with (
-        Native().open(local, outer, Unwritten()) as machine,
+        Native().open(local, outer, NullJournal()) as machine,
         open_one("inner", machine=machine) as inner,
     ):
         assert inner.run(["cat"], input=b"through two agents").output == b"through two agents"
@@ -473,11 +473,11 @@ def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMa
 @pytest.mark.usefixtures("able")
 def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact, root: str) -> None:
     outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
-    with Native().open(local, outer, Unwritten()) as machine:
+    with Native().open(local, outer, NullJournal()) as machine:
         inner_place = place("inner", image, options={"data_root": f"{root}-nested"})
-        if Docker().lacks(machine, inner_place.options):
+        if Docker().missing_requirements(machine, inner_place.options):
             pytest.skip("docker cannot be nested here")
-        with Docker().open(machine, inner_place, Unwritten()) as inner:
+        with Docker().open(machine, inner_place, NullJournal()) as inner:
             assert inner.run(["nproc"]).output == b"1\n"
     assert processes_of(f"{root}-nested") == []
     assert groups_left() == []
@@ -507,6 +507,6 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMach
         assert not any(Path(path).exists() for path in line.get("paths", []))
         assert not Path("/sys/class/net", line.get("interface", "none")).exists()
     # And the next run finds a daemon without old containers, so that names are free.
-    with Docker().open(local, place("killed", image, options={"data_root": own}), Unwritten()) as arm:
+    with Docker().open(local, place("killed", image, options={"data_root": own}), NullJournal()) as arm:
         assert arm.run(["true"]).exit_code == 0
     assert not [path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith("dbtoll")]

@@ -22,9 +22,9 @@ from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES
-from dbtoll.machines.control_group import Unwritten
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Arm
-from dbtoll.runner.arms import Ground, open_stack
+from dbtoll.runner.arms import HostContext, open_stack
 from dbtoll.runner.preparation import inputs
 from tests.support.program import dbtoll, is_root
 
@@ -55,7 +55,7 @@ def test_a_probe_that_hangs_is_reported_and_what_it_started_is_ended() -> None:
 
     found = with_deadline(hang, 0.5)
     assert found.state == "hangs"
-    assert "no result within" in found.lacks[0].why
+    assert "no result within" in found.missing_requirements[0].why
     until = time.monotonic() + 10
     while Path(f"/proc/{pids[0]}").exists() and time.monotonic() < until:
         time.sleep(0.02)
@@ -68,7 +68,7 @@ def test_a_probe_that_hangs_in_an_arm_leaves_neither_groups_nor_roots() -> None:
 
     def hang(machine: AgentMachine) -> Probed:
         marks.append(f"doctor-{machine.hello()['pid']}")
-        ground = Ground(machine, None, noise.processors()[1], Unwritten(), marks[0])
+        ground = HostContext(machine, None, noise.processors()[1], NullJournal(), marks[0])
         with ExitStack() as stack:
             arm = open_stack(ground, noise.EXPERIMENT, noise.EXPERIMENT.arms[0], None, stack)
             marks.append("opened")
@@ -88,9 +88,9 @@ def test_a_probe_that_fails_lacks_what_its_error_says(local: AgentMachine) -> No
         return Probed("ready")
 
     found = with_deadline(fail, 30)
-    assert (found.state, found.lacks[0].why) == ("lacks", "there is no such thing")
-    assert fixes.together(found.lacks)[0]
-    assert "exit code 1" in with_deadline(run, 30).lacks[0].why
+    assert (found.state, found.missing_requirements[0].why) == ("lacks", "there is no such thing")
+    assert fixes.together(found.missing_requirements)[0]
+    assert "exit code 1" in with_deadline(run, 30).missing_requirements[0].why
     with pytest.raises(ProgramFailed):
         local.run(["false"])
 
@@ -98,8 +98,8 @@ def test_a_probe_that_fails_lacks_what_its_error_says(local: AgentMachine) -> No
 def test_a_probe_with_a_defect_keeps_no_other_from_its_say() -> None:
     found = with_deadline(lambda machine: Probed("ready", note={}["none"]), 30)
     assert found.state == "lacks"
-    assert "KeyError: 'none'" in found.lacks[0].why
-    assert "report" in found.lacks[0].mend
+    assert "KeyError: 'none'" in found.missing_requirements[0].why
+    assert "report" in found.missing_requirements[0].hint
     assert "test_doctor.py" in found.told["traceback"]
 
 
@@ -127,7 +127,7 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert not found["can_measure"]
     assert found["advice"] == ["./dbtoll setup"]
     assert commands.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
-    assert "the agent has not been built; mend: ./dbtoll setup" in capsys.readouterr().out
+    assert "the agent has not been built; hint: ./dbtoll setup" in capsys.readouterr().out
 
 
 def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
@@ -144,7 +144,7 @@ def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
         for name, each in found[family].items():
             assert each["state"] in states, name
             assert bool(each["lacks"]) == (each["state"] in {"lacks", "hangs"}), name
-            assert all(lack["what"] and lack["why"] and lack["mend"] for lack in each["lacks"]), name
+            assert all(lack["what"] and lack["why"] and lack["hint"] for lack in each["lacks"]), name
     assert found["environments"]["fake"]["state"] == "ready"
     assert found["machine"]["control_groups"]["told"]["layout"] in {"v1", "v2", "hybrid"}
     assert found["machine"]["disk"]["told"]["number"]
@@ -155,7 +155,7 @@ def test_a_copy_and_its_twin_show_the_noise_of_the_moment(monkeypatch: pytest.Mo
     monkeypatch.setattr(noise, "ROUNDS", 3)
     monkeypatch.setattr(noise, "BLOCKS", 2)
     found = with_deadline(noise.probe, 100, cpus=noise.processors()[0])
-    assert found.state == "ready", found.lacks
+    assert found.state == "ready", found.missing_requirements
     told = found.told
     assert told["executions"] == 3 * 2 * 2 * noise.EXECUTIONS
     assert told["half_width"] > 0
@@ -171,16 +171,16 @@ def test_a_runtime_that_is_not_here_is_mended_by_the_command(local: AgentMachine
     if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code:
         pytest.skip("no dockerd here: apt-get install docker.io")
     arm = Arm("sandbox", spec.parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
-    lacks = inputs.lacks(local, [arm])["sandbox"]
+    missing_requirements = inputs.missing_requirements(local, [arm])["sandbox"]
     local.run(["rm", "-rf", "/tmp/dbtoll-test-docker"])
-    assert fixes.together(lacks)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
+    assert fixes.together(missing_requirements)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
 
 
 def test_guests_whose_monitor_is_not_here_are_mended_by_the_command(local: AgentMachine) -> None:
     """By its own name none is found; no kernel is fetched for it."""
-    lacks = availability.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
-    assert [lack.what for lack in lacks] == ["a guest of QEMU that boots"]
-    assert "qemu-system-x86" in (fixes.together(lacks)[0] or "")
+    missing_requirements = availability.missing(local, "qemu", {"path": "no-such-monitor", "accel": "tcg"})
+    assert [lack.what for lack in missing_requirements] == ["a guest of QEMU that boots"]
+    assert "qemu-system-x86" in (fixes.together(missing_requirements)[0] or "")
 
 
 @needs_root
@@ -196,10 +196,10 @@ def test_without_the_program_ip_networks_are_mended_by_the_command(
         with monkeypatch.context() as without:
             without.setattr(network_interfaces, "find_program", lambda machine, name: None)
             found = host.networks(local)
-            assert "iproute2" in (fixes.together(found.lacks)[0] or "")
+            assert "iproute2" in (fixes.together(found.missing_requirements)[0] or "")
             with pytest.raises(Unavailable, match="has no program ip") as caught:
                 network_interfaces.remove(local, {"interface": left})
-            assert "iproute2" in caught.value.mend
+            assert "iproute2" in caught.value.hint
             assert Path("/sys/class/net", left).exists()
     finally:
         network_interfaces.remove(local, {"interface": left})

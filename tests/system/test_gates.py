@@ -31,7 +31,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import Arm, Artifact, Experiment, Outcome, Provision, Resources, Step
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import DATA, Ground, RunningArm
+from dbtoll.runner.arms import DATA, HostContext, RunningArm
 from dbtoll.runner.checks import commits
 from dbtoll.runner.cleanup import removers
 from dbtoll.runner.cleanup.journal import Journal, leftovers
@@ -104,7 +104,7 @@ def gate_of_server(
         running = RunningArm(Arm("a", (Step("native"),)), machine, engine, asked, closing)
         running.start_server()
         try:
-            ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
+            ground = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
             if durability:
                 engine.finish_load(running.session())
             return commits.commit_reaches_device(ground, running, engine, "tpch", artifact, 0, durability)
@@ -175,7 +175,7 @@ def guest(
     try:
         kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
     except Unavailable as error:
-        pytest.skip(f"{error.message}; {error.mend}")
+        pytest.skip(f"{error.message}; {error.hint}")
     if shutil.which({"qemu": "qemu-system-x86_64", "uml": "linux.uml"}[environment.name]) is None:
         pytest.skip(f"apt-get install -y {' '.join(environment.packages)}")
     disks = Cache(tmp_path / "disks")
@@ -210,7 +210,7 @@ def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
     said: str,
 ) -> None:
     with guest(local, journal, on_disk, environment, options) as (running, data):
-        ground = Ground(local, None, (CPU,), journal, f"t{os.getpid()}")
+        ground = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
         gate = commits.commit_reaches_device(ground, running, NullEngine({}), "tpch", data, 0)
     assert gate.passed is passed, gate.finding
     assert said in gate.finding

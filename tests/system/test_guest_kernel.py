@@ -21,7 +21,7 @@ ELF_RELOCATABLE = b"\x7fELF\x02\x01\x01"
 @pytest.fixture(scope="module")
 def made() -> tuple[Artifact, Json]:
     """From the user's cache; built if it is not there."""
-    if lacking := debian.lacks():
+    if lacking := debian.missing_requirements():
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     return kernel.debian_kernel(Cache())
 
@@ -65,11 +65,11 @@ def test_it_is_small(made: tuple[Artifact, Json]) -> None:
 def test_an_unknown_suite_names_the_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="woody") as caught:
         kernel.debian_kernel(Cache(tmp_path), "woody")
-    assert "bookworm" in caught.value.mend
+    assert "bookworm" in caught.value.hint
 
 
 def test_a_mirror_that_is_none_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
-    if lacking := debian.lacks():
+    if lacking := debian.missing_requirements():
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     with pytest.raises(ProgramFailed, match="mmdebstrap ended with"):
         kernel.debian_kernel(Cache(tmp_path), mirror="http://127.0.0.1:9/debian")

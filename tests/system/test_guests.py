@@ -21,7 +21,7 @@ from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import Booting, Machine
+from dbtoll.interfaces import BootingEnvironment, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.guest.boot import GuestMachine
 from dbtoll.model import Artifact, Provision, Resources
@@ -55,12 +55,12 @@ def name(request: pytest.FixtureRequest) -> str:
 def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path: Path) -> Iterator[Boot]:
     """``boot(options, …)``: a guest on the small image; nothing may be left of it afterwards."""
     environment = registry.find("environments", name)()
-    assert isinstance(environment, Booting)
+    assert isinstance(environment, BootingEnvironment)
     try:
         kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
     except DbtollError as error:
-        pytest.skip(f"{error.message}; {error.mend}")
-    if lacking := environment.lacks(local, GUESTS[name], lambda: kernel):
+        pytest.skip(f"{error.message}; {error.hint}")
+    if lacking := environment.missing_requirements(local, GUESTS[name], lambda: kernel):
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -104,7 +104,7 @@ def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path
     native = registry.find("environments", "native")()
     folder = tmp_path / "inner"
     folder.mkdir()
-    lacking = native.lacks(guest, {})
+    lacking = native.missing_requirements(guest, {})
     if lacking:  # a kernel without the controllers
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     with Journal(folder) as journal, native.open(guest, inner_place, journal) as inner:
@@ -265,7 +265,7 @@ def test_guests_of_all_kinds_share_one_image(
             try:
                 machine = opened.enter_context(environment.open(local, wanted, journal))
             except Unavailable as error:
-                pytest.skip(f"{error.message}; {error.mend}")
+                pytest.skip(f"{error.message}; {error.hint}")
             assert machine.run(["true"]).exit_code == 0
     assert leftovers(folder) == []
 

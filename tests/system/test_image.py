@@ -65,11 +65,11 @@ def test_it_cannot_be_written_to(open_arm: OpenArm, tmp_path: Path) -> None:
 def test_an_unknown_suite_names_the_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="woody") as caught:
         debian.debian_image(Cache(tmp_path), "woody")
-    assert "bookworm" in caught.value.mend
+    assert "bookworm" in caught.value.hint
 
 
 def test_a_mirror_that_is_none_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
-    if lacking := debian.lacks():
+    if lacking := debian.missing_requirements():
         pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
     cache = Cache(tmp_path)
     with pytest.raises(ProgramFailed, match="mmdebstrap ended with"):
@@ -98,7 +98,7 @@ def test_the_hosts_way_to_its_mirrors_is_taken_along(monkeypatch: pytest.MonkeyP
 
 def test_a_killed_build_is_cleaned_up_by_the_next(tmp_path: Path) -> None:
     """The whole way: SIGKILL to dbtoll ends mmdebstrap too, and what it left goes away."""
-    if os.geteuid() != 0 or debian.lacks():
+    if os.geteuid() != 0 or debian.missing_requirements():
         pytest.skip("needs root and mmdebstrap")
     program = (
         "from pathlib import Path; from dbtoll.images import debian, cache;"

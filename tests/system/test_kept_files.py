@@ -99,7 +99,7 @@ def test_before_the_first_line_what_can_be_made_again_is(name: str, harm: Harm, 
     with pytest.raises(RunFolderError, match="cannot be read" if harm is gone else name) as error:
         gone_on(folder)
     assert error.value.exit_code == 66
-    assert error.value.mend
+    assert error.value.hint
 
 
 # --- answers of the baseline ------------------------------------------------------------------------------------------------
@@ -165,4 +165,4 @@ def test_it_is_said_on_the_command_line(tmp_path: Path) -> None:
     done = dbtoll("run", str(folder), "--resume", "--budget", "2m")
     assert done.returncode == 66
     assert f"{folder}/facts.json:1: the file is not the one that the run began with" in done.stderr
-    assert "mend: " in done.stderr
+    assert "hint: " in done.stderr

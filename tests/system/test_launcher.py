@@ -24,7 +24,7 @@ from tests.support.program import ROOT, is_root
 
 DEADLINE_S = 120.0
 POLICY = "usr/sbin/policy-rc.d"
-WANTED = "mmdebstrap"
+REQUESTED = "mmdebstrap"
 DENIED, ALLOWED = 101, 0
 """Exit codes of a policy (https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt)."""
 
@@ -105,7 +105,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
             mount("--bind", ROOT, at=root / ROOT.relative_to("/"))
         (root / POLICY).unlink(missing_ok=True)
         for found in ("usr/bin", "bin", "usr/local/bin"):
-            (root / found / WANTED).unlink(missing_ok=True)
+            (root / found / REQUESTED).unlink(missing_ok=True)
         sell(root, tmp_path)
         yield Newcomer(root)
     finally:
@@ -118,10 +118,10 @@ def sell(root: Path, scratch: Path) -> None:
     tree = scratch / "package"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "usr/bin").mkdir(parents=True)
-    (tree / "usr/bin" / WANTED).write_text("#!/bin/sh\n")
-    (tree / "usr/bin" / WANTED).chmod(0o755)
+    (tree / "usr/bin" / REQUESTED).write_text("#!/bin/sh\n")
+    (tree / "usr/bin" / REQUESTED).chmod(0o755)
     control = (
-        f"Package: {WANTED}\nVersion: 99:1\nArchitecture: all\nMaintainer: dbtoll <nobody@invalid>\nDescription: x\n"
+        f"Package: {REQUESTED}\nVersion: 99:1\nArchitecture: all\nMaintainer: dbtoll <nobody@invalid>\nDescription: x\n"
     )
     (tree / "DEBIAN/control").write_text(control)
     (tree / "DEBIAN/postinst").write_text(POSTINST)

@@ -14,7 +14,8 @@ from dbtoll.environments.simulated import Environment as Fake
 from dbtoll.errors import Unavailable
 from dbtoll.machines import cgroups, chroot
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import ArmMachine, Unwritten
+from dbtoll.machines.control_group import ControlGroupMachine
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Artifact, Provision, Resources
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -33,11 +34,11 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return small_image(tmp_path_factory.mktemp("image") / "root")
 
 
-def open_native(machine: AgentMachine, arm: str, image: Artifact | None, **asked: Any) -> ArmMachine:
-    return Native().open(machine, place(arm, image, **asked), Unwritten())
+def open_native(machine: AgentMachine, arm: str, image: Artifact | None, **asked: Any) -> ControlGroupMachine:
+    return Native().open(machine, place(arm, image, **asked), NullJournal())
 
 
-def cpus_used(machine: ArmMachine, wall_s: float) -> float:
+def cpus_used(machine: ControlGroupMachine, wall_s: float) -> float:
     """CPU time of an arm per time passed, from the kernel's own count."""
     before, begin = machine.cpu_ns(), time.monotonic_ns()
     time.sleep(wall_s)
@@ -58,8 +59,8 @@ def test_an_image_without_the_mount_point_is_refused(local: AgentMachine, image:
 
 
 def test_nothing_opens_on_a_machine_without_an_agent(local: AgentMachine, image: Artifact) -> None:
-    with Fake().open(local, place("fake", None), Unwritten()) as fake, pytest.raises(Unavailable, match="agent"):
-        Native().open(fake, place("a", image), Unwritten())
+    with Fake().open(local, place("fake", None), NullJournal()) as fake, pytest.raises(Unavailable, match="agent"):
+        Native().open(fake, place("a", image), NullJournal())
 
 
 def test_the_image_stays_as_it_is(local: AgentMachine, image: Artifact) -> None:

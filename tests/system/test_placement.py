@@ -81,21 +81,21 @@ def with_arms(stacks: Iterable[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def lacks() -> dict[str, str]:
+def missing_requirements() -> dict[str, str]:
     """Stack -> what this machine lacks for it, with the network that it takes."""
     with open_local() as host:
-        found = inputs.lacks(host, spec.parse(with_arms(PEERS), "test").arms)
+        found = inputs.missing_requirements(host, spec.parse(with_arms(PEERS), "test").arms)
     return {stack: f"{each[0].what}: {each[0].why}" for stack, each in found.items()}
 
 
 @pytest.fixture(scope="module")
-def records(lacks: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[schema.Record]:
+def records(missing_requirements: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[schema.Record]:
     """Of one round with everything that can be measured here, on PostgreSQL."""
-    if "native" in lacks:
-        pytest.skip(lacks["native"])
+    if "native" in missing_requirements:
+        pytest.skip(missing_requirements["native"])
     folder = tmp_path_factory.mktemp("runs") / f"placement-{os.getpid()}"
     with pytest.MonkeyPatch.context() as monkeypatch:
-        return one_round(folder, with_arms(PEERS.keys() - lacks.keys()), monkeypatch)
+        return one_round(folder, with_arms(PEERS.keys() - missing_requirements.keys()), monkeypatch)
 
 
 def assert_driven(
@@ -126,17 +126,19 @@ def assert_driven(
 
 
 @pytest.mark.parametrize("stack", PEERS)
-def test_terminals_inside_and_outside(stack: str, lacks: dict[str, str], records: list[schema.Record]) -> None:
-    if stack in lacks:
-        pytest.skip(lacks[stack])
+def test_terminals_inside_and_outside(
+    stack: str, missing_requirements: dict[str, str], records: list[schema.Record]
+) -> None:
+    if stack in missing_requirements:
+        pytest.skip(missing_requirements[stack])
     assert_driven(records, stack, PEERS[stack])
 
 
 def test_mariadb_is_reached_from_outside(
-    lacks: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    missing_requirements: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "native" in lacks:
-        pytest.skip(lacks["native"])
+    if "native" in missing_requirements:
+        pytest.skip(missing_requirements["native"])
     text = SPEC.format(engine="mariadb", placements='["outside"]')
     records = one_round(tmp_path / f"placement-{os.getpid()}", text, monkeypatch)
     assert_driven(records, "native", "127.0.0.1", ("outside",))

@@ -19,7 +19,7 @@ from dbtoll.environments.docker import Environment as Docker
 from dbtoll.machines import cgroups
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import Unwritten
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
@@ -90,14 +90,14 @@ def open_one(local: AgentMachine, image: Artifact, socket: str, client: sdk.APIC
 
     def open_it(arm: str = "a", **asked: Any) -> DockerMachine:
         asked["options"] = {"socket": socket} | asked.get("options", {})
-        return Docker().open(local, place(arm, image, **asked), Unwritten())
+        return Docker().open(local, place(arm, image, **asked), NullJournal())
 
     return open_it
 
 
 def test_the_probe_finds_nothing_missing(local: AgentMachine, socket: str, client: sdk.APIClient) -> None:
     del client
-    assert Docker().lacks(local, {"socket": socket}) == []
+    assert Docker().missing_requirements(local, {"socket": socket}) == []
 
 
 def test_an_arm_has_what_it_was_given_and_sleeps(open_one: Open, socket: str) -> None:

@@ -101,7 +101,7 @@ def test_a_setting_that_it_refuses_is_named(machine: Machine, settings: Json, sa
     engine = Engine({"settings": settings})
     with pytest.raises(EngineError, match=said) as caught:
         engine.start(machine, DATA, engine.settings(RESOURCES))
-    assert caught.value.mend
+    assert caught.value.hint
     with running(machine) as (_, _, session):
         assert session.query("SELECT 1") == [["1"]]
 
@@ -151,7 +151,7 @@ def test_a_data_directory_that_is_none(machine: Machine) -> None:
 def test_an_image_without_a_server_is_said(machine: Machine) -> None:
     with pytest.raises(Unavailable, match="/usr/no/bin/postgres") as caught:
         Engine({"bin": "/usr/no/bin"}).key(machine)
-    assert "bin" in caught.value.mend
+    assert "bin" in caught.value.hint
 
 
 def counts_until(engine: Engine, session: Session, key: str, least: int) -> Json:

@@ -327,7 +327,7 @@ def test_a_missing_environment_is_named_with_its_mend(tmp_path: Path) -> None:
     done = dbtoll("compare", "docker:runtime=kata,runtime_path=/nowhere/kata", "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 69, done.stderr
     assert "docker" in done.stderr
-    assert "mend: " in done.stderr
+    assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -345,6 +345,6 @@ def test_a_busy_port_is_named(tmp_path: Path) -> None:
         done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 71, done.stderr
     assert "Address already in use" in done.stderr
-    assert "mend: " in done.stderr
+    assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
     assert carried() == before

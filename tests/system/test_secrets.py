@@ -79,16 +79,16 @@ def test_no_secret_of_any_input_is_in_any_output(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("engine", "setting", "mend"),
+    ("engine", "setting", "hint"),
     [("postgres", "primary_conninfo", "settings_file"), ("postgres", "ssl_passphrase_command", "settings_file"),
      ("mariadb", "ssl_passphrase", "leave it out")],
 )  # fmt: skip
-def test_a_secret_does_not_belong_into_a_specification(engine: str, setting: str, mend: str) -> None:
+def test_a_secret_does_not_belong_into_a_specification(engine: str, setting: str, hint: str) -> None:
     """The run folder and the page hold it as it was given."""
     text = f'[engine]\nname = "{engine}"\n[engine.settings]\n{setting} = "hunter2"\n[[arm]]\nname = "native"\nstack = "native"\n'
     with pytest.raises(SpecError, match=f"the setting {setting} may hold a secret") as error:
         spec.parse(text, "spec.toml")
-    assert mend in error.value.mend
+    assert hint in error.value.hint
     assert "hunter2" not in str(error.value)
 
 

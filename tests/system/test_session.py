@@ -13,16 +13,16 @@ from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.nested import open_nested
-from dbtoll.model import Address, AnswerReference, Pace, Statement
+from dbtoll.model import Address, AnswerReference, Statement, VisitTiming
 
 try:
     AGENT = str(find_agent())
 except Unavailable as lack:
-    pytest.skip(f"{lack.message}: {lack.mend}", allow_module_level=True)
+    pytest.skip(f"{lack.message}: {lack.hint}", allow_module_level=True)
 
 pytestmark = pytest.mark.timeout(60)
 
-PACE = Pace(lead_in_ns=2_000_000, dwell_ns=5_000_000)
+PACE = VisitTiming(lead_in_ns=2_000_000, dwell_ns=5_000_000)
 STATEMENTS = [Statement("Q1", "SELECT 1", "SELECT $1", ("1",)), Statement("Q2", "SELECT 2", "SELECT $1", ("2",))]
 
 

@@ -25,12 +25,12 @@ from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images.cache import default_root
-from dbtoll.interfaces import Booting
+from dbtoll.interfaces import BootingEnvironment
 from dbtoll.machines import cgroups
 from dbtoll.machines.agent import session
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import Unwritten
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Arm
 from dbtoll.runner import run
 from dbtoll.runner.arms import place_name
@@ -88,9 +88,9 @@ stack = "{stack}"
 def needs(stack: str) -> None:
     """Skip, saying what is missing, where that stack cannot be opened."""
     with open_local() as host:
-        lacks = inputs.lacks(host, [Arm(stack, spec.parse_stack(stack))])
-    if lacks:
-        lack = lacks[stack][0]
+        missing_requirements = inputs.missing_requirements(host, [Arm(stack, spec.parse_stack(stack))])
+    if missing_requirements:
+        lack = missing_requirements[stack][0]
         pytest.skip(f"{stack}: {lack.what}: {lack.why}")
 
 
@@ -240,7 +240,7 @@ def test_a_docker_daemon_that_ends_in_mid_run(tmp_path: Path, number: int) -> No
 
 @pytest.mark.parametrize("name", [name for name in registry.names("environments") if name not in ("native", "docker")])
 def test_a_guest_that_is_killed(tmp_path: Path, name: str) -> None:
-    if not isinstance(registry.find("environments", name)(), Booting):
+    if not isinstance(registry.find("environments", name)(), BootingEnvironment):
         pytest.skip(f"{name} has no guest")
     needs(name)
     watch = Harm("victim Q6", lambda: os.kill(next(iter(processes_of(tmp_path / "runs"))), signal.SIGKILL))
@@ -274,7 +274,7 @@ def test_a_host_agent_that_is_killed_ends_the_run_which_can_go_on(tmp_path: Path
 
     with pytest.raises(ChannelError, match="finished rounds are kept") as caught:
         measured(tmp_path, "native", Harm("victim Q6", kill_it, index=1))
-    assert "--resume" in caught.value.mend
+    assert "--resume" in caught.value.hint
     (folder,) = (tmp_path / "runs").iterdir()
     assert carried(Marks(folder)) == {}
     assert read_run(folder).complete_rounds == (0,)
@@ -330,8 +330,8 @@ def test_a_run_folder_that_cannot_grow(tmp_path: Path) -> None:
         text = SPEC.format(stack="native", dwell="5ms", budget="60s")
         with pytest.raises(RunFolderError, match="No space left") as caught:
             run.begin(spec.parse(text, "test"), text, disk / "runs", Harm("victim Q6", lambda: fill(disk), index=1))
-        assert "make room" in caught.value.mend
-        assert "--resume" in caught.value.mend
+        assert "make room" in caught.value.hint
+        assert "--resume" in caught.value.hint
         (folder,) = (disk / "runs").iterdir()
         assert carried(Marks(folder)) == {}
         before = (folder / schema.HISTORY_FILE).read_bytes()
@@ -524,12 +524,12 @@ def test_a_daemon_that_sleeps_for_a_living_run_is_not_taken_for_a_dead_ones(
         pytest.skip("no dockerd is installed")
     root = str(tmp_path_factory.mktemp("d"))
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", root, cpus)
+    held = dockerd.lease(local, NullJournal(), f"t{os.getpid()}", root, cpus)
     try:
         held.rest()
         pid = held.daemon.process.pid
         with open_local() as another, pytest.raises(Unavailable, match="another dbtoll run"):
-            dockerd.lease(another, Unwritten(), "second", root, cpus)
+            dockerd.lease(another, NullJournal(), "second", root, cpus)
         held.wake()
         assert held.daemon.serves()
         assert held.daemon.process.pid == pid
@@ -545,14 +545,14 @@ def test_a_systems_daemon_that_ends_is_not_replaced_by_one_of_ours(
         pytest.skip("no dockerd is installed")
     folder = tmp_path_factory.mktemp("d")
     image = small_image(folder / "root")
-    held = dockerd.lease(local, Unwritten(), f"t{os.getpid()}", str(folder), (CPU,))
+    held = dockerd.lease(local, NullJournal(), f"t{os.getpid()}", str(folder), (CPU,))
     monkeypatch.setattr(docker, "SYSTEM_SOCKET", held.socket)
     with open_local() as host:
-        with docker.Environment().open(host, place("a", image), Unwritten()) as arm:
+        with docker.Environment().open(host, place("a", image), NullJournal()) as arm:
             assert arm.run(["true"]).exit_code == 0
         held.release()
         with pytest.raises(Unavailable, match=r"no Docker API answers at .*docker\.sock"):
-            docker.Environment().open(host, place("a", image), Unwritten())
+            docker.Environment().open(host, place("a", image), NullJournal())
 
 
 def test_what_is_no_group_of_dbtoll_is_never_emptied(local: AgentMachine) -> None:

@@ -17,7 +17,7 @@ from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Machine, Session
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import AnswerReference, Artifact, Pace, Provision, Resources, Statement
+from dbtoll.model import AnswerReference, Artifact, Provision, Resources, Statement, VisitTiming
 from dbtoll.workloads.sql import Workload as Sql
 from dbtoll.workloads.tpch import Workload as Tpch
 from dbtoll.workloads.tpch.reference import Question, Rows, answers
@@ -106,7 +106,13 @@ def outcomes(
     session: Session, statements: dict[str, Statement], mode: str, answers: dict[str, AnswerReference]
 ) -> dict[str, str]:
     reply = session.visit(
-        list(statements.values()), mode=mode, pace=Pace(), answers=answers, lead_in=False, dwell=False, keep_rows=False
+        list(statements.values()),
+        mode=mode,
+        pace=VisitTiming(),
+        answers=answers,
+        lead_in=False,
+        dwell=False,
+        keep_rows=False,
     )
     return {
         each.statement: each.outcome if each.outcome == "ok" else f"{each.outcome}: {each.difference or each.error}"

@@ -31,14 +31,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_is_built(checkout: Path) -> None:
     with pytest.raises(Unavailable, match="the agent for x86_64 has not been built") as caught:
         find_agent("x86_64")
-    assert "./dbtoll setup" in caught.value.mend
-    assert "cargo static" in caught.value.mend
+    assert "./dbtoll setup" in caught.value.hint
+    assert "cargo static" in caught.value.hint
 
 
 def test_unknown_architecture(checkout: Path) -> None:
     with pytest.raises(Unavailable, match="no agent for the architecture s390x") as caught:
         find_agent("s390x")
-    assert "x86_64" in caught.value.mend
+    assert "x86_64" in caught.value.hint
 
 
 def test_the_packaged_one_comes_first(checkout: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_damaged_one_is_named(checkout: Path) -> None:
     path.write_bytes(whole + bytes(127))
     with pytest.raises(Unavailable, match="damaged") as caught:
         find_agent("x86_64")
-    assert caught.value.mend == "./dbtoll setup"
+    assert caught.value.hint == "./dbtoll setup"
 
 
 def test_of_a_wheel_the_hash_counts(checkout: Path) -> None:
@@ -93,7 +93,7 @@ def test_of_a_wheel_the_hash_counts(checkout: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(Unavailable, match="damaged") as caught:
         find_agent("x86_64")
-    assert caught.value.mend == "install dbtoll anew"
+    assert caught.value.hint == "install dbtoll anew"
     told.write_text("")
     with pytest.raises(Unavailable, match="damaged"):
         find_agent("x86_64")

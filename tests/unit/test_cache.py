@@ -169,7 +169,7 @@ def test_a_program_that_outlives_its_builder_keeps_the_lock(tmp_path: Path) -> N
 def test_no_room_is_said_before_it_starts(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no room for the kind") as caught:
         Cache(tmp_path).obtain("kind", RECIPE, never, estimate_bytes=1 << 60)
-    assert "DBTOLL_CACHE" in caught.value.mend
+    assert "DBTOLL_CACHE" in caught.value.hint
 
 
 def test_a_disk_that_fills_up_is_one_clear_error(tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ def test_a_directory_that_serves_others_is_not_taken_from_them(tmp_path: Path, m
         with pytest.raises(DbtollError, match="others may read") as caught:
             Cache(chosen)
         assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
-    assert os.system(caught.value.mend.split(",")[0]) == 0
+    assert os.system(caught.value.hint.split(",")[0]) == 0
     Cache(tmp_path / "home")
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail
 from dbtoll.channel.frames import FrameError, Kind, credit_payload, json_payload
-from dbtoll.channel.relay import Passages, RelayStream
+from dbtoll.channel.relay import ByteTimestamps, RelayStream
 from dbtoll.errors import AgentFailure, ChannelError, EngineError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.session import SerialSession
-from dbtoll.model import Address, AnswerReference, Artifact, Json, Pace, Statement
+from dbtoll.model import Address, AnswerReference, Artifact, Json, Statement, VisitTiming
 from tests.support.scripted_agent import ENDED, HELLO, USAGE, Later, ScriptedAgent
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
@@ -111,7 +111,7 @@ def test_an_echoing_line(agent: ScriptedAgent) -> None:
     with pytest.raises(ChannelError) as caught:
         Channel(agent.line, "arm")
     echoing.get()
-    assert "raw" in caught.value.mend
+    assert "raw" in caught.value.hint
 
 
 def test_an_agent_of_a_newer_version(agent: ScriptedAgent) -> None:
@@ -124,7 +124,7 @@ def test_an_agent_of_a_newer_version(agent: ScriptedAgent) -> None:
     assert "arm" in caught.value.message
     assert "version 2" in caught.value.message
     assert "version 1" in caught.value.message
-    assert "./dbtoll setup" in caught.value.mend
+    assert "./dbtoll setup" in caught.value.hint
     agent.expect(Kind.HELLO, 0)
     assert agent.expect(Kind.ERROR, 0).json()["code"] == "version"
 
@@ -135,7 +135,7 @@ def test_an_agent_that_finds_us_too_new(agent: ScriptedAgent) -> None:
     with pytest.raises(ChannelError) as caught:
         Channel(agent.line, "arm")
     assert message in caught.value.message
-    assert "./dbtoll setup" in caught.value.mend
+    assert "./dbtoll setup" in caught.value.hint
 
 
 def controller_vectors(name: str) -> list[Any]:
@@ -358,7 +358,7 @@ def test_head_and_tail(pieces: list[bytes], limit_bytes: int) -> None:
 
 
 def test_passages() -> None:
-    passages = Passages()
+    passages = ByteTimestamps()
     assert passages.mark_of(1) is None
     for count, mark in ((10, 100), (20, 200), (20, 250), (30, 300)):
         passages.add(count, mark)
@@ -369,7 +369,7 @@ def test_passages() -> None:
 
 
 def test_passages_forget() -> None:
-    passages = Passages()
+    passages = ByteTimestamps()
     for count in range(1, 20_001):
         passages.add(count, count * 2)
     assert passages.mark_of(20_000) == 40_000
@@ -501,7 +501,7 @@ def test_provide_sends_nothing(agent: ScriptedAgent) -> None:
         with pytest.raises(Unavailable) as caught:
             machine.provide(absent)
         assert absent.path in caught.value.message
-        assert "rsync" in caught.value.mend
+        assert "rsync" in caught.value.hint
 
 
 def test_close_unwinds_also_after_the_line_broke(agent: ScriptedAgent) -> None:
@@ -629,7 +629,9 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     driver = Driver(agent)
     assert driver.parameters["address"] == {"unix": "/run/pg"}
     reference = AnswerReference(("numeric",), (("3",),))
-    visiting = Later(lambda: driver.session.visit([STATEMENT], mode="prepared", pace=Pace(), answers={"Q1": reference}))
+    visiting = Later(
+        lambda: driver.session.visit([STATEMENT], mode="prepared", pace=VisitTiming(), answers={"Q1": reference})
+    )
     command = driver.asked()
     assert command["lead_in"] == {"sql": "SELECT 1", "min_ns": 5_000_000, "min_executions": 1}
     (asked,) = command["statements"]
@@ -651,7 +653,7 @@ def test_a_visit_without_dwell_and_lead_in(agent: ScriptedAgent) -> None:
     driver = Driver(agent)
     visiting = Later(
         lambda: driver.session.visit(
-            [STATEMENT], mode="simple", pace=Pace(), answers={}, lead_in=False, dwell=False, keep_rows=True
+            [STATEMENT], mode="simple", pace=VisitTiming(), answers={}, lead_in=False, dwell=False, keep_rows=True
         )
     )
     command = driver.asked()
@@ -681,7 +683,7 @@ def test_query_and_the_servers_errors(agent: ScriptedAgent) -> None:
 )
 def test_strange_answers(agent: ScriptedAgent, answer: bytes) -> None:
     driver = Driver(agent)
-    visiting = Later(lambda: driver.session.visit([STATEMENT], mode="simple", pace=Pace(), answers={}))
+    visiting = Later(lambda: driver.session.visit([STATEMENT], mode="simple", pace=VisitTiming(), answers={}))
     driver.asked()
     driver.answer(answer)
     with pytest.raises(ChannelError, match="the load driver on arm"):

@@ -12,11 +12,11 @@ import pytest
 from dbtoll.analysis.effects import stats
 from dbtoll.doctor import fixes, host, noise, summary
 from dbtoll.doctor.deadline import Probed
-from dbtoll.model import Lack
+from dbtoll.model import MissingRequirement
 
 
-def lack(mend: str) -> Lack:
-    return Lack("something", "it is needed", mend)
+def lack(hint: str) -> MissingRequirement:
+    return MissingRequirement("something", "it is needed", hint)
 
 
 # --- one command ---
@@ -25,8 +25,8 @@ def lack(mend: str) -> Lack:
 def test_packages_of_all_mends_go_into_one_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     command, advice = fixes.together(
-        lack(mend)
-        for mend in (
+        lack(hint)
+        for hint in (
             "apt-get install -y docker.io",
             "apt-get install -y --no-install-recommends qemu-system-x86",
             "apt-get install mmdebstrap debian-archive-keyring",
@@ -147,13 +147,13 @@ def test_the_sentence_says_what_a_noisy_machine_costs_and_what_a_quiet_one_shows
 
 def findings(**changed: Any) -> dict[str, Any]:
     described = {"system": "Debian", "kernel": "6.1", "cpus": 2, "cpu_model": "CPU", "memory_bytes": 8 << 30}
-    missing = Probed("lacks", (Lack("a daemon", "there is none", "apt-get install -y docker.io"),))
+    missing = Probed("lacks", (MissingRequirement("a daemon", "there is none", "apt-get install -y docker.io"),))
     return {
         "host": {**described, "meaning": host.meaning({"is_guest": True})},
         "environments": {"native": Probed("ready", note="here").as_json(), "docker": missing.as_json()},
         "engines": {"null": Probed("ready").as_json()},
-        "machine": {"disk": Probed("hangs", (Lack("an answer", "no result within 3 s", ""),)).as_json()},
-        "mend": "apt-get install -y docker.io",
+        "machine": {"disk": Probed("hangs", (MissingRequirement("an answer", "no result within 3 s", ""),)).as_json()},
+        "hint": "apt-get install -y docker.io",
         "can_measure": True,
         "root_adds": [],
         **changed,
@@ -165,14 +165,14 @@ def test_the_text_names_states_reasons_mends_and_the_one_command() -> None:
     assert "Debian, kernel 6.1, 2 x CPU, 8.0 GiB" in text
     assert "native to this guest" in text.replace("\n                  ", " ")
     assert f"{'native':<16}ready: here" in text
-    assert "a daemon: there is none; mend: apt-get install -y docker.io" in text
+    assert "a daemon: there is none; hint: apt-get install -y docker.io" in text
     assert "hangs" in text
     assert text.rstrip().endswith("apt-get install -y docker.io")
     assert all(len(line) <= summary.WIDTH for line in text.splitlines())
 
 
 def test_the_text_says_when_nothing_can_be_measured_and_what_root_may_add() -> None:
-    text = summary.text(findings(can_measure=False, mend=None, root_adds=["native", "docker"]))
+    text = summary.text(findings(can_measure=False, hint=None, root_adds=["native", "docker"]))
     assert "nothing can be measured" in text
     assert "root may add native, docker" in text
     assert "root" not in summary.text(findings())

@@ -18,7 +18,7 @@ from dbtoll.analysis.reproduction.verdicts import CLAIMS
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
-from dbtoll.model import EXECUTING, Arm, Outcome, Step, Verdict
+from dbtoll.model import EXECUTOR_PROBES, Arm, Outcome, Step, Verdict
 from dbtoll.report import attribution, page, predictions, tables, words
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Batch, GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
@@ -35,7 +35,7 @@ ARMS = (NATIVE, COPY, DOCKER)
 COSTS_NS = {
     "system_call": dict(zip(ARMS, (100.0, 100.0, 900.0), strict=True)),
     "fault_anonymous": dict(zip(ARMS, (500.0, 500.0, 1500.0), strict=True)),
-    **{name: dict(zip(ARMS, (500.0, 500.0, 1000.0), strict=True)) for name in EXECUTING},
+    **{name: dict(zip(ARMS, (500.0, 500.0, 1000.0), strict=True)) for name in EXECUTOR_PROBES},
 }
 
 

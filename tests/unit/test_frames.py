@@ -214,7 +214,7 @@ def test_another_version_names_both() -> None:
     assert caught.value.code == "version"
     assert "version 2" in caught.value.message
     assert "version 1" in caught.value.message
-    assert "setup" in caught.value.mend
+    assert "setup" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from dbtoll.channel.stream import WAITING_MAX
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.machine_facts import read_facts
-from dbtoll.model import Address, Pace, Statement, VisitReply, WindowReply
+from dbtoll.model import Address, Statement, VisitReply, VisitTiming, WindowReply
 from tests.support.scripted_agent import ENDED, HELLO, Later, ScriptedAgent
 
 COUNTERS = {
@@ -125,7 +125,7 @@ CALLS: dict[str, Callable[[AgentMachine], Any]] = {
     "trace": lambda machine: machine.call("trace_end", {}),
     "query": lambda machine: machine.serial(ADDRESS, connection="one").query("select 1"),
     "visit": lambda machine: machine.serial(ADDRESS, connection="one").visit(
-        [STATEMENT], mode="simple", pace=Pace(), answers={}
+        [STATEMENT], mode="simple", pace=VisitTiming(), answers={}
     ),
     "window": lambda machine: machine.terminals(ADDRESS, {"patience_ns": 1}).window(
         ramp_up_ns=0, window_ns=1, rate=None

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dbtoll.errors import DbtollError, RunFolderError
-from dbtoll.runner.cleanup.journal import FILE, GoneWithIt, Journal, StillAlive, leftovers
+from dbtoll.machines.null_journal import NullJournal
+from dbtoll.runner.cleanup.journal import FILE, Journal, StillAlive, leftovers
 
 
 def test_what_is_done_is_no_leftover(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_damaged_journal_names_its_line(tmp_path: Path) -> None:
 
 
 def test_what_is_made_inside_a_guest_is_not_noted(tmp_path: Path) -> None:
-    journal = GoneWithIt()
+    journal = NullJournal()
     journal.create("cgroup", paths=["/sys/fs/cgroup/dbtoll/x"]).done()
     assert leftovers(tmp_path) == []
 
@@ -138,7 +139,7 @@ def test_a_disk_that_is_full_cuts_no_line(tmp_path: Path) -> None:
         try:
             full.create("directory", path="/a-long-name" * 9)
         except RunFolderError as error:
-            os._exit(0 if "make room" in error.mend and "--resume" in error.mend else 2)
+            os._exit(0 if "make room" in error.hint and "--resume" in error.hint else 2)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert (tmp_path / FILE).stat().st_size == size_bytes

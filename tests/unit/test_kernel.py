@@ -203,7 +203,7 @@ def test_what_is_needed_comes_first_and_once() -> None:
 def test_an_unknown_module_names_who_needs_it() -> None:
     with pytest.raises(UsageError, match="the kernel module b, which a needs, is not in this kernel") as caught:
         load_order({"a": ["b"]}, ["a"])
-    assert caught.value.mend == "it has: a"
+    assert caught.value.hint == "it has: a"
     with pytest.raises(UsageError, match="the kernel module zfs is not in this kernel"):
         load_order({"a": []}, ["zfs"])
 

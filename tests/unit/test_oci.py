@@ -118,7 +118,7 @@ def test_a_directory_is_used_in_place(tmp_path: Path) -> None:
     root.mkdir()
     with pytest.raises(DbtollError, match="/dbtoll/data") as caught:
         own_image(cache, str(root))
-    assert os.system(caught.value.mend) == 0  # the mend must be a command that mends
+    assert os.system(caught.value.hint) == 0  # the hint must be a command that helps
     first, facts = own_image(cache, str(root))
     assert first.path == str(root)
     assert facts["source"] == "directory root"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from dbtoll.model import Arm, Choice, Experiment, Step
+from dbtoll.model import Arm, ComponentSpec, Experiment, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import place_name
 
@@ -20,8 +20,8 @@ def experiment(seed: int = 1) -> Experiment:
     return Experiment(
         question="",
         expected="",
-        engine=Choice("null"),
-        workload=Choice("tpch"),
+        engine=ComponentSpec("null"),
+        workload=ComponentSpec("tpch"),
         arms=tuple(Arm(name, (Step("native"),)) for name in ("a", "a (A/A)", "b")),
         baseline="a",
         factors={"temperature": ("warm", "cold"), "connection": ("one",), "protocol": ("simple",)},

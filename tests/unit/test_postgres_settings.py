@@ -66,7 +66,7 @@ def test_a_file_is_read_as_the_server_reads_it() -> None:
 def test_what_it_would_refuse_names_file_and_line(line: str) -> None:
     with pytest.raises(SpecError, match=r"^my\.conf:3: ") as caught:
         configuration.parse(f"a = 1\n\n{line}\n", "my.conf")
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_files_that_it_includes_are_read_in_their_place(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_wrong_include_names_the_file_that_includes(tmp_path: Path) -> None:
     (tmp_path / "next.conf").write_text("include 'main.conf'")
     with pytest.raises(SpecError, match="more than 10") as caught:
         configuration.read(tmp_path / "main.conf")
-    assert "circle" in caught.value.mend
+    assert "circle" in caught.value.hint
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_what_wins(tmp_path: Path) -> None:
     assert settings["random_page_cost"] == "1.1"
     assert settings["autovacuum"] == "off", "arms sleep"
     assert "data_directory" not in settings
-    assert Engine(options).set_aside == {"data_directory": "/var/lib/x", "autovacuum": "on"}
+    assert Engine(options).ignored_settings == {"data_directory": "/var/lib/x", "autovacuum": "on"}
     as_set = Engine({**options, "background": "as set"})
     assert as_set.settings(Resources())["autovacuum"] == "on"
-    assert as_set.set_aside == {"data_directory": "/var/lib/x"}
+    assert as_set.ignored_settings == {"data_directory": "/var/lib/x"}
 
 
 def test_profiles_follow_the_resources() -> None:

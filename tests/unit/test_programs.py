@@ -1,4 +1,4 @@
-"""Every program that the code calls is one that every Debian has, or one that the launcher installs and a mend names.
+"""Every program that the code calls is one that every Debian has, or one that the launcher installs and a hint names.
 
 What is called is read from the code: the first word of every list that is run, what is looked for by name, and the commands in
 shell scripts.
@@ -57,7 +57,7 @@ IN_IMAGES = {"initdb", "locale", "mariadb-install-db", "mariadbd", "pgrep", "pos
 
 ONLY_IF_THERE = {
     "docker": "a daemon's own client is used before curl",
-    "newuidmap": "images without root; its mend is advice",
+    "newuidmap": "images without root; its hint is advice",
     "cargo": "the launcher's own section installs it, by its version",
     "rustup": "a test of the oldest compiler is skipped without it",
     "podman": "its tests are skipped without it",
@@ -219,10 +219,10 @@ def is_essential(package: str) -> bool:
 
 
 def test_a_mend_names_the_package_of_every_program_that_dbtoll_calls() -> None:
-    mends = "\n".join(file.read_text() for file in sorted((ROOT / "src").rglob("*.py")))
+    hints = "\n".join(file.read_text() for file in sorted((ROOT / "src").rglob("*.py")))
     for program, (package, whose) in listed().items():
         if whose != "tests" and program not in CALLED_BY_OTHERS and package != "mount":
-            assert re.search(rf'(apt-get install[^"]*|packages = \(|"){re.escape(package)}\b', mends), program
+            assert re.search(rf'(apt-get install[^"]*|packages = \(|"){re.escape(package)}\b', hints), program
 
 
 def test_the_walk_sees_what_it_is_made_for(tmp_path: Path) -> None:

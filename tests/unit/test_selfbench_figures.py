@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dbtoll.errors import DbtollError
-from dbtoll.model import Arm, Experiment, Pace, Step
+from dbtoll.model import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import driver, null_server, switch
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
@@ -140,7 +140,7 @@ def test_the_dwell_is_held_against_the_worst_environment_at_the_far_end_of_its_i
             found.times[kind] = [visit] * 10
         return found
 
-    figures = switch.residual_figures({"quick": seen(10_000), "slow": seen(1_000_000)}, Pace())
+    figures = switch.residual_figures({"quick": seen(10_000), "slow": seen(1_000_000)}, VisitTiming())
     assert figures["residual_us"] == {"quick": 10.0, "slow": 1000.0}
     assert figures["dwell_over_residual"] == pytest.approx(50.0)
 
@@ -159,8 +159,8 @@ def test_the_variants_differ_in_neighbours_or_in_the_dwell_and_in_nothing_else()
     assert len(names["four_neighbours"]) == 5
     assert all(arm.stack == (Step("native"),) for arm in made["four_neighbours"].arms if arm.name != "docker")
     dwells = {variant: each.pace.dwell_ns for variant, each in made.items()}
-    assert dwells["one_neighbour"] == dwells["four_neighbours"] == Pace().dwell_ns
-    assert dwells["short_dwell"] < Pace().dwell_ns < dwells["long_dwell"]
+    assert dwells["one_neighbour"] == dwells["four_neighbours"] == VisitTiming().dwell_ns
+    assert dwells["short_dwell"] < VisitTiming().dwell_ns < dwells["long_dwell"]
     assert all(arm.copy_of is None for each in made.values() for arm in each.arms)
 
 

@@ -1,4 +1,4 @@
-"""Specifications: what is accepted, and that each error names file, line and the mend."""
+"""Specifications: what is accepted, and that each error names file, line and the hint."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_error_names_file_line_and_mend(added: str, line: int, words: list[st
         spec.parse(SMALLEST.rstrip("\n") + "\n" + added, "x.toml")
     assert caught.value.message.startswith(f"x.toml:{line}: "), caught.value.message
     said = str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
     for word in words:
         assert word in said
 

@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said(files: dict[str, str], said: str, tmp_path: Path)
     with pytest.raises(SpecError, match=said) as caught:
         workload(write(tmp_path, files))
     assert caught.value.message.startswith(str(tmp_path))
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_more_rows_than_a_control_stream_should_carry(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_more_rows_than_a_control_stream_should_carry(tmp_path: Path) -> None:
         file.truncate(65 << 20)
     with pytest.raises(SpecError, match="at most 64 MiB are taken") as caught:
         workload(tmp_path)
-    assert "generate_series" in caught.value.mend
+    assert "generate_series" in caught.value.hint
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:

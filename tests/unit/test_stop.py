@@ -23,7 +23,7 @@ def _heard_by_default() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_ends_it(number: int) -> None:
     stop = Stop()
-    with stop.heard(), pytest.raises(KeyboardInterrupt):
+    with stop.handling_signals(), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), number)
     assert stop.asked
 
@@ -31,12 +31,12 @@ def test_the_first_signal_ends_it(number: int) -> None:
 def test_those_that_follow_change_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     stop = Stop()
     taken_down = False
-    with stop.heard():
+    with stop.handling_signals():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         for number in SIGNALS:
             os.kill(os.getpid(), number)
-        with stop.held():
+        with stop.deferring_signals():
             os.kill(os.getpid(), signal.SIGTERM)
         taken_down = True
     assert taken_down
@@ -46,8 +46,8 @@ def test_those_that_follow_change_nothing(capfd: pytest.CaptureFixture[str]) -> 
 def test_what_is_held_is_done_first() -> None:
     stop = Stop()
     done = []
-    with stop.heard(), pytest.raises(KeyboardInterrupt), stop.held():
-        with stop.held():
+    with stop.handling_signals(), pytest.raises(KeyboardInterrupt), stop.deferring_signals():
+        with stop.deferring_signals():
             os.kill(os.getpid(), signal.SIGTERM)
             done.append("inner")
         done.append("outer")
@@ -56,7 +56,7 @@ def test_what_is_held_is_done_first() -> None:
 
 def test_an_error_in_what_is_held_is_the_one_that_is_seen() -> None:
     stop = Stop()
-    with stop.heard(), pytest.raises(ValueError, match="real"), stop.held():
+    with stop.handling_signals(), pytest.raises(ValueError, match="real"), stop.deferring_signals():
         os.kill(os.getpid(), signal.SIGTERM)
         raise ValueError("the real reason")
     assert stop.asked
@@ -66,7 +66,7 @@ def test_what_was_ignored_stays_ignored_and_the_rest_is_put_back() -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Stop().heard():
+        with Stop().handling_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -137,7 +137,7 @@ def test_every_edit_is_found_and_named(folder: Path) -> None:
         rewrite(folder, [*whole[: number - 1], line[:digit] + other + line[digit + 1 :], *whole[number:]])
         with pytest.raises(RunFolderError, match=rf"history\.ndjson:{number}: this line was edited") as error:
             read_run(folder)
-        assert error.value.mend
+        assert error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_newer_schema_is_said_to_be_newer(folder: Path) -> None:
     rewrite(folder, [body + b',"chain":"%08x"}\n' % zlib.crc32(b"00000000" + body)])
     with pytest.raises(RunFolderError, match=r"history\.ndjson:1: written in schema 2.* reads up to 1") as error:
         read_run(folder)
-    assert error.value.mend == "read it with a newer dbtoll"
+    assert error.value.hint == "read it with a newer dbtoll"
 
 
 @pytest.mark.parametrize("name", ["spec.toml", "plan.json", "facts.json"])

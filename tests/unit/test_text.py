@@ -21,7 +21,7 @@ def test_what_a_terminal_obeys_is_replaced_and_all_else_stays() -> None:
 
 @pytest.mark.parametrize("error", [DbtollError(EVIL, EVIL), AgentFailure("not_found", EVIL)])
 def test_no_error_tells_more(error: DbtollError) -> None:
-    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\ud800"} & set(str(error) + error.mend + str(error.args))
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\ud800"} & set(str(error) + error.hint + str(error.args))
 
 
 def test_nor_does_the_progress(capfd: pytest.CaptureFixture[str]) -> None:

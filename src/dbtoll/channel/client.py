@@ -264,14 +264,14 @@ class Channel:
         for stream in pending:
             stream.on_closed(None, self._failure)
 
-    def _broken(self, reason: str, mend: str = "") -> ChannelError:
+    def _broken(self, reason: str, hint: str = "") -> ChannelError:
         words = "" if self._closing else self._last_words()
         if words and words != reason:
             reason = f"{reason} ({words})"
-        return ChannelError(f"the line to {self.name} broke: {reason}", mend or _BROKEN_MEND)
+        return ChannelError(f"the line to {self.name} broke: {reason}", hint or _BROKEN_MEND)
 
     def _broken_by(self, error: Exception) -> ChannelError:
-        failure = self._broken(_plain(error), error.mend if isinstance(error, DbtollError) else "")
+        failure = self._broken(_plain(error), error.hint if isinstance(error, DbtollError) else "")
         failure.__cause__ = error
         return failure
 
@@ -301,7 +301,7 @@ class Channel:
             self._fail(self._broken("its agent ended"))
         except FrameError as violation:
             self._say_goodbye(violation)
-            self._fail(self._broken(violation.message, violation.mend))
+            self._fail(self._broken(violation.message, violation.hint))
         except Exception as error:  # whatever it is: without this thread everybody would wait for ever
             self._fail(self._broken_by(error))
 

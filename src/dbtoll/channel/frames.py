@@ -46,8 +46,8 @@ class Kind(IntEnum):
 class FrameError(ChannelError):
     """A rule of the protocol is broken; ``code`` is ``protocol`` or ``version`` and stands in the message too."""
 
-    def __init__(self, code: str, message: str, mend: str = "") -> None:
-        super().__init__(f"{code}: {message}", mend)
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{code}: {message}", hint)
         self.code = code
 
 

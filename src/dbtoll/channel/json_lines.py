@@ -10,7 +10,7 @@ from dbtoll.channel.frames import FrameError, json_object, json_payload
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import DriverError, check
 from dbtoll.errors import ChannelError, EngineError
-from dbtoll.interfaces import Stamped
+from dbtoll.interfaces import TimestampedStream
 from dbtoll.model import Json
 
 LINE_MAX_BYTES: Final = 64 << 20
@@ -59,7 +59,7 @@ class JsonLines:
         """When the last command was written and its reply read, by the clock of the agent that relays the stream; None
         where nobody does."""
         line = self._channel.line
-        if not isinstance(line, Stamped):
+        if not isinstance(line, TimestampedStream):
             return None, None
         return line.written_at(self._stream.written_count), line.read_at(self._stream.read_count)
 

@@ -10,7 +10,7 @@ from typing import Final, NotRequired, Self, TypedDict
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, Channel, Stream, Tail, control_message
 from dbtoll.channel.replies import Count, check
 from dbtoll.errors import ChannelError, DbtollError
-from dbtoll.interfaces import Stamped
+from dbtoll.interfaces import TimestampedStream
 from dbtoll.model import Json
 
 _STAMPS_MAX: Final = 16_384
@@ -34,7 +34,7 @@ class _Stamp(TypedDict):
     read_bytes: NotRequired[Count]
 
 
-class Passages:
+class ByteTimestamps:
     """When bytes passed: rising ``(count, mark)`` pairs, the last ones kept."""
 
     def __init__(self) -> None:
@@ -76,9 +76,9 @@ class RelayStream:
     """
 
     def __init__(self, channel: Channel, method: str, parameters: Json, *, stamps: bool) -> None:
-        self._outer = channel.line if stamps and isinstance(channel.line, Stamped) else None
-        self._written = Passages()
-        self._read = Passages()
+        self._outer = channel.line if stamps and isinstance(channel.line, TimestampedStream) else None
+        self._written = ByteTimestamps()
+        self._read = ByteTimestamps()
         self._written_count = 0
         self._read_count = 0
         self._rest = b""

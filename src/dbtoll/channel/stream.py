@@ -189,8 +189,8 @@ def again(error: DbtollError) -> DbtollError:
     """The same error for one more waiter: raised twice, one object would collect the tracebacks of both."""
     if isinstance(error, AgentFailure):
         again: DbtollError = AgentFailure(error.code, error.message, error.detail)
-        again.mend = error.mend
+        again.hint = error.hint
     else:
-        again = ChannelError(error.message, error.mend)
+        again = ChannelError(error.message, error.hint)
     again.__cause__ = error.__cause__
     return again

@@ -31,8 +31,8 @@ def examine(say: Say, *, with_noise: bool) -> Json:
     """All findings as one JSON object (docs: the README's `doctor`). ``with_noise``: also the A/A, about 15 s.
 
     ``host``: as in a run's facts; null where no agent can be started. ``environments``, ``engines``, ``machine``: name ->
-    `Probed`. ``noise``: null where it was left out or could not be measured. ``mend``: the one command, null where nothing that a
-    command brings is missing; ``advice``: what no command mends. ``root``: whether we are; if not, ``root_adds`` names what may be
+    `Probed`. ``noise``: null where it was left out or could not be measured. ``hint``: the one command, null where nothing that a
+    command brings is missing; ``advice``: what no command hints. ``root``: whether we are; if not, ``root_adds`` names what may be
     ready with it. ``can_measure``: whether any environment that is not simulated is ready.
     """
     described = None
@@ -40,7 +40,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         described = facts.host(machine)
     found = _probed(say, with_noise=with_noise)
     command, advice = fixes.together(
-        lack for family in found.values() for each in family.values() for lack in each.lacks
+        lack for family in found.values() for each in family.values() for lack in each.missing_requirements
     )
     either = {**found["environments"], **found["machine"]}
     is_root = os.geteuid() == 0
@@ -49,7 +49,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         "host": {**described, "meaning": host.meaning(described)} if described else None,
         **{family: {name: each.as_json() for name, each in members.items()} for family, members in found.items()},
         "noise": noticed.told if noticed and noticed.state == "ready" else None,
-        "mend": command,
+        "hint": command,
         "advice": advice,
         "root": is_root,
         "root_adds": [] if is_root else [name for name, each in either.items() if each.state != "ready"],

@@ -15,7 +15,7 @@ from dbtoll.images.cache import Cache
 from dbtoll.interfaces import Engine, Environment
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import own_cpus
-from dbtoll.model import Arm, Artifact, Json, Lack, Option, Place, Provision, Resources, Step
+from dbtoll.model import Arm, Artifact, Json, MissingRequirement, Option, Place, Provision, Resources, Step
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.runner.preparation import inputs
@@ -52,8 +52,8 @@ def environment(name: str, machine: AgentMachine) -> Probed:
     options: Mapping[str, Option] = registry.find("environments", name).options
     if "accel" in options and "kvm" in options["accel"].choices:
         return _with_or_without_help(machine, name)
-    lacks = missing(machine, name, {})
-    return Probed("lacks" if lacks else "ready", tuple(lacks))
+    missing_requirements = missing(machine, name, {})
+    return Probed("lacks" if missing_requirements else "ready", tuple(missing_requirements))
 
 
 def _with_or_without_help(machine: AgentMachine, name: str) -> Probed:
@@ -65,9 +65,9 @@ def _with_or_without_help(machine: AgentMachine, name: str) -> Probed:
     helped = missing(machine, name, {"accel": "kvm", "boot_timeout": HELPED_NS}) if opens else []
     if opens and not helped:
         return Probed("ready", note="with hardware help (KVM)", told=_told(opens=True, boots=True))
-    lacks = missing(machine, name, {"accel": "tcg", "boot_timeout": EMULATED_NS})
-    if lacks:  # then the same may have kept the other from booting
-        return Probed("lacks", tuple(lacks), told=_told(opens=opens, boots=None))
+    missing_requirements = missing(machine, name, {"accel": "tcg", "boot_timeout": EMULATED_NS})
+    if missing_requirements:  # then the same may have kept the other from booting
+        return Probed("lacks", tuple(missing_requirements), told=_told(opens=opens, boots=None))
     reason = helped[0].why if opens else ""
     why = f"{KVM} opens, but no guest boots with it: {reason}" if opens else f"{KVM} cannot be opened"
     note = textwrap.shorten(f"emulated, so many times slower: {why}", NOTE_MAX, placeholder=" …")
@@ -78,9 +78,9 @@ def _told(*, opens: bool, boots: bool | None) -> Json:
     return {"kvm_opens": opens, "kvm_boots": boots, "emulated": None if boots is None else not boots}
 
 
-def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[Lack]:
+def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[MissingRequirement]:
     """As before a run."""
-    return inputs.lacks(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
+    return inputs.missing_requirements(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
 
 
 def engine(name: str, machine: AgentMachine) -> Probed:
@@ -96,16 +96,20 @@ def engine(name: str, machine: AgentMachine) -> Probed:
         except _NotMadeError:
             return Probed("not probed", note="it is tried on the system image, which the first run makes")
     native: Environment = registry.find("environments", "native")()
-    if lacks := native.lacks(machine, {}):
-        return Probed("not probed", note=f"it is tried in a native arm, which lacks {lacks[0].what}")
+    if missing_requirements := native.missing_requirements(machine, {}):
+        return Probed("not probed", note=f"it is tried in a native arm, which lacks {missing_requirements[0].what}")
     version = _serve(machine, native, tried, image)
     return Probed("ready", note=version.partition(" on ")[0])
 
 
 def images(machine: AgentMachine) -> Probed:
     """The programs that the first run makes its system image, kernel and disks with."""
-    lacks = (*debian.lacks(), *disk.lacks())
-    return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "what the first run needs is here")
+    missing_requirements = (*debian.missing_requirements(), *disk.missing_requirements())
+    return Probed(
+        "lacks" if missing_requirements else "ready",
+        missing_requirements,
+        note="" if missing_requirements else "what the first run needs is here",
+    )
 
 
 def cache(machine: AgentMachine) -> Probed:

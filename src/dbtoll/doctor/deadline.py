@@ -14,7 +14,7 @@ from dbtoll.errors import DbtollError
 from dbtoll.machines import cgroups, chroot
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, Lack
+from dbtoll.model import Json, MissingRequirement
 
 GRACE_S = 15.0
 """How long a probe that was broken off may take to tidy up."""
@@ -22,21 +22,25 @@ GRACE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """``state``: ready; lacks something; hangs; or was not probed, for the reason in ``note``.
+    """``state``: ready; missing_requirements something; hangs; or was not probed, for the reason in ``note``.
 
     ``note``: one sentence for people. ``told``: what the probe learnt, for programs. ``seconds``: how long it took, by
     Python's clock: it is shown to explain the wait and is no result.
     """
 
     state: Literal["ready", "lacks", "hangs", "not probed"]
-    lacks: tuple[Lack, ...] = ()
+    missing_requirements: tuple[MissingRequirement, ...] = ()
     note: str = ""
     told: Json = field(default_factory=dict)
     seconds: float = 0.0
 
     def as_json(self) -> Json:
         """As plain dicts and lists."""
-        return {**asdict(self), "lacks": [asdict(lack) for lack in self.lacks], "seconds": round(self.seconds, 2)}
+        return {
+            **asdict(self),
+            "lacks": [asdict(lack) for lack in self.missing_requirements],
+            "seconds": round(self.seconds, 2),
+        }
 
 
 Probe = Callable[[AgentMachine], Probed]
@@ -53,7 +57,7 @@ def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None
     try:
         machine = open_local(cpus=cpus)
     except DbtollError as error:
-        return Probed("lacks", (Lack("the agent", error.message, error.mend),))
+        return Probed("lacks", (MissingRequirement("the agent", error.message, error.hint),))
     with machine:
         mark = f"doctor-{machine.hello()['pid']}"
         thread = threading.Thread(target=lambda: found.append(_asked(probe, machine)), name=mark, daemon=True)
@@ -65,22 +69,24 @@ def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None
         thread.join(GRACE_S)
         left = _tidy(mark)
         why = f"no result within {deadline_s:.0f} s" + (f"; {left}" if left else "")
-        lack = Lack("an answer", why, "try it alone; the kernel's log (dmesg) may say what it waits for")
+        lack = MissingRequirement("an answer", why, "try it alone; the kernel's log (dmesg) may say what it waits for")
         return Probed("hangs", (lack,), seconds=seconds)
     result = found[0]
-    return Probed(result.state, result.lacks, result.note, result.told, seconds)
+    return Probed(result.state, result.missing_requirements, result.note, result.told, seconds)
 
 
 def _asked(probe: Probe, machine: AgentMachine) -> Probed:
     try:
         return probe(machine)
     except DbtollError as error:
-        return Probed("lacks", (Lack("a probe that gets through", error.message, error.mend),))
+        return Probed("lacks", (MissingRequirement("a probe that gets through", error.message, error.hint),))
     except Exception as error:  # of one probe: the others still have their say
         why = f"a defect of dbtoll: {type(error).__name__}: {error}"
-        mend = "please report it with what `dbtoll doctor --json` tells of it"
+        hint = "please report it with what `dbtoll doctor --json` tells of it"
         return Probed(
-            "lacks", (Lack("a probe that gets through", why, mend),), told={"traceback": traceback.format_exc()}
+            "lacks",
+            (MissingRequirement("a probe that gets through", why, hint),),
+            told={"traceback": traceback.format_exc()},
         )
 
 

@@ -7,30 +7,30 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from dbtoll.model import Lack
+from dbtoll.model import MissingRequirement
 
 INSTALL = "apt-get install -y --no-install-recommends"
 
 _INSTALLS = re.compile(r"apt-get install(?: -\S+)*((?: [a-z0-9][a-z0-9+.-]+)+)")
 _PROGRAMS = ("mount ", "modprobe ", "sysctl ")
-"""A mend that begins with one of these is a command as it stands."""
+"""A hint that begins with one of these is a command as it stands."""
 
 
-def together(lacks: Iterable[Lack]) -> tuple[str | None, list[str]]:
-    """(one command for everything that commands mend, or None; the other mends as advice, each once).
+def together(missing_requirements: Iterable[MissingRequirement]) -> tuple[str | None, list[str]]:
+    """(one command for everything that commands fix, or None; the other hints as advice, each once).
 
-    Packages of all mends go into one installation.
+    Packages of all hints go into one installation.
     """
     packages: dict[str, None] = {}
     commands: dict[str, None] = {}
     advice: dict[str, None] = {}
-    for lack in lacks:
-        if named := _INSTALLS.match(lack.mend):
+    for lack in missing_requirements:
+        if named := _INSTALLS.match(lack.hint):
             packages |= dict.fromkeys(named[1].split())
-        elif lack.mend.startswith(_PROGRAMS):
-            commands[lack.mend] = None
-        elif lack.mend:
-            advice[lack.mend] = None
+        elif lack.hint.startswith(_PROGRAMS):
+            commands[lack.hint] = None
+        elif lack.hint:
+            advice[lack.hint] = None
     steps = ([f"{INSTALL} {' '.join(packages)}"] if packages else []) + list(commands)
     if not steps:
         return None, list(advice)

@@ -11,7 +11,7 @@ from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
 from dbtoll.machines import cgroups, network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, Lack
+from dbtoll.model import Json, MissingRequirement
 
 TRACING = "/sys/kernel/tracing"
 
@@ -51,12 +51,12 @@ def control_groups(machine: AgentMachine) -> Probed:
     version = layout.versions()
     told = {"layout": version, "trees": trees, "own": layout.base}
     words = {"v1": "version 1", "v2": "version 2", "hybrid": "version 1 and 2 side by side"}
-    lacks = tuple(
-        Lack(f"the controller {name}", "arms sleep, and get processors and memory, by control groups",
+    missing_requirements = tuple(
+        MissingRequirement(f"the controller {name}", "arms sleep, and get processors and memory, by control groups",
              f"boot with cgroup_enable={name}, without cgroup_disable={name}")
         for name in lacking
     )  # fmt: skip
-    return Probed("lacks" if lacks else "ready", lacks, words[version], told)
+    return Probed("lacks" if missing_requirements else "ready", missing_requirements, words[version], told)
 
 
 def tracing(machine: AgentMachine) -> Probed:
@@ -67,8 +67,8 @@ def tracing(machine: AgentMachine) -> Probed:
         machine.run(["unshare", "--mount", "sh", "-c", _TRACE, "sh", TRACING, mark])
     except (ProgramFailed, AgentFailure) as error:
         is_root = machine.run(["id", "-u"]).output.strip() == b"0"
-        mend = "use a kernel with CONFIG_FTRACE" if is_root else "sudo ./dbtoll …"
-        return Probed("lacks", (Lack("tracepoints", f"{why}; {error.message}", mend),))
+        hint = "use a kernel with CONFIG_FTRACE" if is_root else "sudo ./dbtoll …"
+        return Probed("lacks", (MissingRequirement("tracepoints", f"{why}; {error.message}", hint),))
     return Probed("ready", note="tracepoints can be read")
 
 
@@ -77,8 +77,8 @@ def pressure(machine: AgentMachine) -> Probed:
     try:
         lines = machine.get("/proc/pressure/cpu").decode()
     except AgentFailure as failure:
-        mend = "boot with psi=1 (a kernel with CONFIG_PSI)"
-        return Probed("lacks", (Lack("pressure stall information", failure.message, mend),))
+        hint = "boot with psi=1 (a kernel with CONFIG_PSI)"
+        return Probed("lacks", (MissingRequirement("pressure stall information", failure.message, hint),))
     share = float(lines.partition("avg60=")[2].split()[0]) / 100
     load = machine.get("/proc/loadavg").decode().split()
     told = {"cpu_some_avg60": share, "load_1": float(load[0])}
@@ -111,8 +111,12 @@ def disk(machine: AgentMachine) -> Probed:
 
 def networks(machine: AgentMachine) -> Probed:
     """What makes and removes network interfaces."""
-    lacks = tuple(network_interfaces.lacks(machine))
-    return Probed("lacks" if lacks else "ready", lacks, note="" if lacks else "interfaces can be made and removed")
+    missing_requirements = tuple(network_interfaces.missing_requirements(machine))
+    return Probed(
+        "lacks" if missing_requirements else "ready",
+        missing_requirements,
+        note="" if missing_requirements else "interfaces can be made and removed",
+    )
 
 
 PROBES: Mapping[str, Probe] = {

@@ -23,13 +23,13 @@ from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.doctor.deadline import Probed
-from dbtoll.interfaces import Freezable
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.interfaces import FreezableMachine
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import open_nested
 from dbtoll.machines.chroot import RUN, agent_path
-from dbtoll.model import Arm, Choice, Experiment, Json, Precision, Resources, Round, Step
+from dbtoll.model import Arm, ComponentSpec, Experiment, Json, Precision, Resources, Round, Step
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import Ground, busy_ns, open_stack
+from dbtoll.runner.arms import HostContext, busy_ns, open_stack
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.runner.preparation.processors import Reserved, reserved
 
@@ -49,8 +49,8 @@ _STEPS = (Step("native", {"root": "host"}),)
 EXPERIMENT = Experiment(
     question="How noisy is this machine now?",
     expected="",
-    engine=Choice("null"),
-    workload=Choice(WORK),
+    engine=ComponentSpec("null"),
+    workload=ComponentSpec(WORK),
     arms=(Arm(COPIES[0], _STEPS), Arm(COPIES[1], _STEPS, copy_of=COPIES[0])),
     baseline=COPIES[0],
     factors={},
@@ -79,7 +79,7 @@ def _noise(machine: AgentMachine, cpuset: tuple[int, ...]) -> Probed:
     plan = Plan(replace(EXPERIMENT, seed=secrets.randbits(32)), (WORK,), BLOCKS, {})
     mark = f"doctor-{machine.hello()['pid']}"
     with reserved(cpuset), workspace(mark) as (folder, journal):
-        ground = Ground(machine, None, cpuset, journal, mark)
+        ground = HostContext(machine, None, cpuset, journal, mark)
         opener = _Native(ground) if is_root else _Plain(machine, cpuset, folder)
         before = machine.counters()["machine"]
         rounds = [_round(opener, plan.round(index)) for index in range(ROUNDS)]
@@ -129,7 +129,7 @@ def sentence(told: Json) -> str:
 class _Native:
     """Copies as native arms on this machine's own directories, asleep while they are not asked."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._ground = ground
 
     @contextmanager
@@ -151,7 +151,7 @@ class _Plain:
     def open(self, name: str) -> Iterator[tuple[AgentMachine, str]]:
         """(the agent, where its lines lie)."""
         argv = [agent_path(self._machine), "serve"]
-        machine, _ = open_nested(self._machine, name, argv, within=Confinement(cpus=self._cpuset))
+        machine, _ = open_nested(self._machine, name, argv, within=LaunchLimits(cpus=self._cpuset))
         with machine:
             yield machine, str(self._folder / f"lines-{COPIES.index(name)}")
 
@@ -178,7 +178,7 @@ def _round(opener: _Native | _Plain, plan: Round) -> tuple[list[list[float]], li
 
 def _visit(machine: AgentMachine, path: str) -> list[int]:
     """Wake a copy, let it work once untimed and then EXECUTIONS times, put it to sleep. ns, from exec to end."""
-    if isinstance(machine, Freezable):
+    if isinstance(machine, FreezableMachine):
         machine.thaw()
     argv = ["sort", "--parallel=1", "--buffer-size=64M", "--output=/dev/null", path]
     seen = [machine.run(argv, env={"LC_ALL": "C"}).usage["wall_ns"] for _ in range(1 + EXECUTIONS)]
@@ -187,7 +187,7 @@ def _visit(machine: AgentMachine, path: str) -> list[int]:
 
 
 def _sleep(machine: AgentMachine) -> None:
-    if isinstance(machine, Freezable):
+    if isinstance(machine, FreezableMachine):
         machine.freeze()
 
 

@@ -39,14 +39,14 @@ def _lines(found: Json) -> Iterator[str]:
             yield from _told(TITLES.get(name, name), _state(each))
             for lack in each["lacks"]:
                 yield from _told(
-                    "", f"{lack['what']}: {lack['why']}" + (f"; mend: {lack['mend']}" if lack["mend"] else "")
+                    "", f"{lack['what']}: {lack['why']}" + (f"; hint: {lack['hint']}" if lack["hint"] else "")
                 )
     yield ""
     if found["root_adds"]:
         yield f"not root: look again with `sudo ./dbtoll doctor`; root may add {', '.join(found['root_adds'])}"
-    if found["mend"]:
+    if found["hint"]:
         yield "one command brings everything that is missing and can be brought:"
-        yield f"  {found['mend']}"
+        yield f"  {found['hint']}"
     if not found["can_measure"]:
         yield "nothing can be measured here as things are"
 

@@ -1,4 +1,6 @@
-"""No server: for workloads that need none (`interfaces.Probing`). Its data directory is an empty one, on the arm's own storage."""
+"""No server: for workloads that need none (`interfaces.ProbeWorkload`). Its data directory is an
+empty one, on the arm's own storage.
+"""
 
 from __future__ import annotations
 

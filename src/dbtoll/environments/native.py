@@ -14,12 +14,13 @@ from dbtoll.channel.client import Channel
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.machines import cgroups
-from dbtoll.machines.agent.machine import Confinement
+from dbtoll.machines.agent.machine import LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
 from dbtoll.machines.cgroups import Limits
 from dbtoll.machines.chroot import confine, open_files
-from dbtoll.machines.control_group import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
-from dbtoll.model import AGENT, Lack, Option, Place
+from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
+from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model import AGENT, MissingRequirement, Option, Place
 
 
 class Environment:
@@ -40,32 +41,36 @@ class Environment:
         """It is on its parent's network (interfaces.Networked)."""
         return dict(options)
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """Makes a mount namespace and a group, freezes and removes it."""
         parent = through_agent(machine)
         if parent.run(["id", "-u"]).output.strip() != b"0":
             return [
-                Lack(
+                MissingRequirement(
                     "root",
                     "to change the root directory and to write control groups: with it, native and Docker arms",
                     "sudo ./dbtoll …",
                 )
             ]
-        lacks = []
+        missing_requirements = []
         try:
-            parent.run(["true"], within=Confinement(mounts=()))
+            parent.run(["true"], within=LaunchLimits(mounts=()))
         except AgentFailure as failure:
-            lacks.append(Lack("mount namespaces", failure.message, "run outside a container, or in a privileged one"))
+            missing_requirements.append(
+                MissingRequirement(
+                    "mount namespaces", failure.message, "run outside a container, or in a privileged one"
+                )
+            )
         try:
             limits = Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
             trial = cgroups.create(
-                parent, journal or Unwritten(), (f"doctor-{parent.hello()['pid']}", "native"), limits
+                parent, journal or NullJournal(), (f"doctor-{parent.hello()['pid']}", "native"), limits
             )
             try:
                 trial.freezer.freeze()
@@ -73,11 +78,13 @@ class Environment:
             finally:
                 trial.close()
         except DbtollError as error:
-            lacks.append(Lack("control groups that can be written", error.message, error.mend))
-        return lacks
+            missing_requirements.append(
+                MissingRequirement("control groups that can be written", error.message, error.hint)
+            )
+        return missing_requirements
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> ArmMachine:
-        """A machine in its own mounts and group. Raises Unavailable with the mend."""
+    def open(self, machine: Machine, place: Place, journal: Journal) -> ControlGroupMachine:
+        """A machine in its own mounts and group. Raises Unavailable with the hint."""
         parent = through_agent(machine)
         options = {name: option.default for name, option in self.options.items()} | place.options
         on_host = options["root"] == "host" or place.image is None
@@ -94,7 +101,7 @@ class Environment:
                 "cpu_quota": options["cpu_quota"],
                 "open_files": open_files(parent, place.resources.open_files),
             }
-            arm = ArmMachine(
+            arm = ControlGroupMachine(
                 place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told, shows_parent=on_host
             )
             arm.network = Network(LOOPBACK)

@@ -13,7 +13,7 @@ from typing import Any
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.machines.chroot import agent_path
-from dbtoll.machines.control_group import Unwritten, through_agent
+from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.guest.boot import (
     OPTIONS,
     Boot,
@@ -26,7 +26,8 @@ from dbtoll.machines.guest.boot import (
     probe_place,
     try_guest,
 )
-from dbtoll.model import Lack, Option, Place
+from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model import MissingRequirement, Option, Place
 
 LINE = "/dev/ttyS0"
 PROBE_TIMEOUT_NS = 30_000_000_000
@@ -56,18 +57,18 @@ class Environment:
         """See interfaces.Networked."""
         return networked(options, "tap")
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """Boots a guest without any disk."""
         asked = {"boot_timeout": PROBE_TIMEOUT_NS, **options}
         place = probe_place(through_agent(machine), self.name, asked, None)
         what = "a guest of User Mode Linux that boots"
-        return try_guest(lambda: self.open(machine, place, journal or Unwritten()), what)
+        return try_guest(lambda: self.open(machine, place, journal or NullJournal()), what)
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""

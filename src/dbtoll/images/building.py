@@ -24,12 +24,12 @@ def run_build(
     argv: list[str],
     progress: Callable[[str], None] = lambda line: None,
     *,
-    mend: str,
+    hint: str,
     env: Mapping[str, str] | None = None,
     accepted: Collection[int] = (0,),
 ) -> list[str]:
     """Runs a long build program; its ``I: …`` lines are progress, its last lines (at most 12) are returned and go into
-    the error (ProgramFailed, with ``mend``) if it ends with an exit code that is not ``accepted``.
+    the error (ProgramFailed, with ``hint``) if it ends with an exit code that is not ``accepted``.
 
     The kernel ends it with us (``setpriv``). It inherits the cache's lock (``close_fds=False``; the lock is
     inheritable), so that nobody removes the half-built image before its last process has ended.
@@ -58,7 +58,7 @@ def run_build(
             if line.startswith("I: ") and "hook" not in line:
                 progress(line[3:].rstrip())
         if process.wait() not in accepted:
-            raise ProgramFailed(f"{argv[0]} ended with {process.returncode}: " + " | ".join(last), mend)
+            raise ProgramFailed(f"{argv[0]} ended with {process.returncode}: " + " | ".join(last), hint)
     return list(last)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
-from dbtoll.interfaces import Engine, Machine, Resuming, Workload
+from dbtoll.interfaces import Engine, Machine, ResumableWorkload, Workload
 from dbtoll.model import Artifact, Json, Provision, Resources
 
 DATA = "/dbtoll/data"
@@ -66,7 +66,7 @@ def build(
         with open_machine((Provision(place, DATA, writable=True),)) as machine:
             if not goes_on:
                 engine.create(machine, DATA)
-            if isinstance(workload, Resuming):
+            if isinstance(workload, ResumableWorkload):
                 let_go_on(content)
             server = engine.start(machine, DATA, settings)
             load_facts = workload.load(machine, engine.name, server, progress)

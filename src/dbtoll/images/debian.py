@@ -14,7 +14,7 @@ from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, Entry
 from dbtoll.images.inspect import image_facts
 from dbtoll.images.unpacking import Bounds, unpack_layer
-from dbtoll.model import Json, Lack
+from dbtoll.model import Json, MissingRequirement
 
 RECIPE_VERSION = 1
 """Raise it when the hooks or options below change: the image then gets another address."""
@@ -66,20 +66,24 @@ rm -rf "$1/var/lib/mysql"
 """
 
 
-def lacks() -> list[Lack]:
+def missing_requirements() -> list[MissingRequirement]:
     """What this host lacks to build a Debian image."""
-    found: list[Lack] = []
+    found: list[MissingRequirement] = []
     if not shutil.which("mmdebstrap"):
-        found.append(Lack("mmdebstrap", "it makes the system image from Debian packages", "apt-get install mmdebstrap"))
+        found.append(
+            MissingRequirement(
+                "mmdebstrap", "it makes the system image from Debian packages", "apt-get install mmdebstrap"
+            )
+        )
     if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
         found.append(
-            Lack(
+            MissingRequirement(
                 "debian-archive-keyring", "it proves where packages come from", "apt-get install debian-archive-keyring"
             )
         )
     if os.geteuid() != 0 and not shutil.which("newuidmap"):
         found.append(
-            Lack(
+            MissingRequirement(
                 "uidmap",
                 "without root the image is made in a user namespace; native arms need root in any case",
                 "apt-get install uidmap",
@@ -128,8 +132,8 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
 
     Without root it works in a user namespace, and all files belong to the caller. Raises Unavailable, ProgramFailed.
     """
-    if lacking := lacks():
-        raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].mend)
+    if lacking := missing_requirements():
+        raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].hint)
     with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
         configuration = Path(scratch) / "host-apt.conf"
         configuration.write_text(host_apt_configuration(), encoding="utf-8")
@@ -140,7 +144,7 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
         run_build(
             ["mmdebstrap", *shared, *options, f"--mode={mode}", suite, str(target), *sources],
             progress,
-            mend="the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
+            hint="the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
         )
         if target != root:
             with target.open("rb") as tar:

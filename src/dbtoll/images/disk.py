@@ -22,7 +22,7 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.building import PATH, run_build
 from dbtoll.images.cache import Cache
 from dbtoll.images.ext4 import BLOCK_BYTES, Ext4, opened
-from dbtoll.model import Artifact, Json, Lack
+from dbtoll.model import Artifact, Json, MissingRequirement
 
 NAME = "disk.ext4"
 
@@ -67,11 +67,11 @@ class Tree:
     blocks: int
 
 
-def lacks() -> list[Lack]:
+def missing_requirements() -> list[MissingRequirement]:
     """What this host lacks to make disks."""
     if all(shutil.which(program, path=PATH) for program in ("mke2fs", "debugfs", "e2fsck")):
         return []
-    return [Lack("e2fsprogs", "it makes a guest's disk from a directory", "apt-get install e2fsprogs")]
+    return [MissingRequirement("e2fsprogs", "it makes a guest's disk from a directory", "apt-get install e2fsprogs")]
 
 
 def disk_of(
@@ -91,8 +91,8 @@ def disk_of(
     recipe: Json = {"version": RECIPE_VERSION, "source": source.key, "spare_bytes": spare_bytes}
     entry = cache.find("disk", recipe)
     if entry is None:
-        if lacking := lacks():
-            raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].mend)
+        if lacking := missing_requirements():
+            raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].hint)
         tree = measured(Path(source.path))
         blocks, inodes = layout(tree, spare_bytes)
 
@@ -185,7 +185,7 @@ def _make(source: Path, disk: Path, blocks: int, inodes: int, key: str) -> Json:
         version = tools.mke2fs(source, inodes, key)
         filled = _fill_holes(tools, disk)
         # Indexes its directories, as a kernel does that makes them: mke2fs writes them as lists. And nothing that we
-        # did goes unchecked: what e2fsck cannot mend without asking is an error.
+        # did goes unchecked: what e2fsck cannot repair without asking is an error.
         tools.e2fsck()
         tools.debugfs(_root_directory(source))
     with opened(disk) as made:
@@ -237,7 +237,7 @@ class _Tools:
         self._run("e2fsck", "-f", "-p", "-D", str(self._disk), accepted=(0, 1))  # 1: something was changed, as asked
 
     def _run(self, *argv: str, accepted: tuple[int, ...] = (0,)) -> list[str]:
-        return run_build(list(argv), mend=_MEND, env=self._env, accepted=accepted)
+        return run_build(list(argv), hint=_MEND, env=self._env, accepted=accepted)
 
 
 def _uuid(purpose: str, key: str) -> str:

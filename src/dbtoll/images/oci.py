@@ -139,7 +139,7 @@ def unpack_image(path: Path, root: Path, *, set_owner: bool) -> Configuration:
                 try:
                     found = unpack_layer(_unpacked(packed, name), root, bounds, set_owner=set_owner)
                 except ImageError as error:
-                    raise ImageError(f"{path.name}: layer {name}: {error.message}", error.mend) from error
+                    raise ImageError(f"{path.name}: layer {name}: {error.message}", error.hint) from error
             if f"sha256:{found}" != diff_id:
                 raise ImageError(f"{path.name}: layer {name} is sha256:{found}, expected {diff_id}", AGAIN)
     return configuration

@@ -93,9 +93,9 @@ def _in_place(path: Path) -> tuple[Artifact, Json]:
     if lacking := missing_mount_points(path):
         directories = [shlex.quote(str(path / name)) for name in lacking if name in DIRECTORIES]
         files = [shlex.quote(str(path / name)) for name in lacking if name in FILES]
-        mends = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
+        hints = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
         missing = ", ".join(f"/{name}" for name in lacking)
-        raise Unavailable(f"the image {path} lacks mount points (links are none): {missing}", " && ".join(mends))
+        raise Unavailable(f"the image {path} lacks mount points (links are none): {missing}", " && ".join(hints))
     listing = tree_digest(path)
     facts: Json = {"source": f"directory {path.name}", "tree_sha256": listing, **image_facts(path)}
     return Artifact(key=key_of("image", {"directory": listing}), path=str(path)), facts

@@ -491,7 +491,7 @@ def _refusable(machine: AgentMachine, what: str, step: Callable[[], None]) -> No
         step()
     except AgentFailure as failure:
         if failure.detail.get("errno") in (errno.EACCES, errno.EPERM, errno.EROFS):
-            mend = "run as root, in a machine whose control groups can be written"
+            hint = "run as root, in a machine whose control groups can be written"
         else:
-            mend = "ask for processors and memory that this machine has"
-        raise Unavailable(f"{machine.name}: cannot {what}: {failure.message}", mend) from failure
+            hint = "ask for processors and memory that this machine has"
+        raise Unavailable(f"{machine.name}: cannot {what}: {failure.message}", hint) from failure

@@ -12,8 +12,8 @@ from typing import Any
 from dbtoll import identities
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
-from dbtoll.machines.control_group import ArmMachine
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
+from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model import AGENT, Json, Place
 
 DATA = "/dbtoll/data"
@@ -37,7 +37,7 @@ def confine(
     on_close: ExitStack,
     *,
     on_host: bool,
-) -> Confinement:
+) -> LaunchLimits:
     """What the agent puts around an arm: its image, or the machine's own directories, as root; fresh mounts over it."""
     if place.image is not None and not on_host:
         root = machine.provide(place.image)
@@ -55,7 +55,7 @@ def confine(
                 f"make that {provision.artifact.kind} in the image, or ask for it at {DATA}",
             )
         mounts.append(_bind(machine.provide(provision.artifact), target, writable=provision.writable))
-    return Confinement(
+    return LaunchLimits(
         cgroups=cgroups,
         mounts=tuple(mounts),
         root=root,
@@ -69,7 +69,7 @@ def agent_path(machine: AgentMachine) -> str:
 
     Where the machine shows its parent's files, the parent's path: a daemon outside knows it too.
     """
-    while isinstance(machine, ArmMachine) and machine.shows_parent:
+    while isinstance(machine, ControlGroupMachine) and machine.shows_parent:
         machine = machine.parent
     pid = machine.hello()["pid"]
     path = machine.run(["readlink", f"/proc/{pid}/exe"]).output.decode().strip()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from dbtoll.channel.client import Channel
 from dbtoll.errors import Unavailable
@@ -26,7 +25,7 @@ class Network:
     forward: Callable[[int], int] | None = None
 
 
-class ArmMachine(AgentMachine):
+class ControlGroupMachine(AgentMachine):
     """An agent in a control group, on the same kernel as ``parent``: it can sleep, and its page cache is its parent's.
 
     ``told``: facts that only the environment knows. ``shows_parent``: it sees the parent's own files, at the same
@@ -115,14 +114,3 @@ def through_agent(machine: Machine) -> AgentMachine:
             f"{machine.name}: nothing can be opened on a machine without an agent", "put `fake` last in its stack"
         )
     return machine
-
-
-class Unwritten:
-    """A journal (and its own entries) for a trial that is over before anything could be left behind."""
-
-    def create(self, kind: str, **identity: Any) -> Unwritten:
-        """Notes nothing."""
-        return self
-
-    def done(self) -> None:
-        """Notes nothing."""

@@ -16,7 +16,7 @@ from dbtoll.environments.docker.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import Journal
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Lack, Place
+from dbtoll.model import MissingRequirement, Place
 
 NETWORKS = IPv4Network("198.18.0.0/15")
 """For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""
@@ -44,17 +44,17 @@ def interface_name(place: Place) -> str:
     return "dbtoll" + hashlib.sha256(place.name.encode()).hexdigest()[:8]
 
 
-def lacks(machine: AgentMachine) -> list[Lack]:
+def missing_requirements(machine: AgentMachine) -> list[MissingRequirement]:
     """What the machine lacks to make taps, and to remove the networks that a killed run left."""
     if find_program(machine, "ip"):
         return []
     why = "it makes a guest's network, and removes those that a killed run left, Docker's bridges too"
-    return [Lack("ip", why, "apt-get install -y --no-install-recommends iproute2")]
+    return [MissingRequirement("ip", why, "apt-get install -y --no-install-recommends iproute2")]
 
 
 def _demand_program(machine: AgentMachine) -> None:
-    for lack in lacks(machine):
-        raise Unavailable(f"{machine.name} has no program {lack.what}", lack.mend)
+    for lack in missing_requirements(machine):
+        raise Unavailable(f"{machine.name} has no program {lack.what}", lack.hint)
 
 
 def tap(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> Tap:

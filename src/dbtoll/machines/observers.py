@@ -28,7 +28,7 @@ class Program:
     everywhere = True
     least_s = 0.0
 
-    def lacks(self, machine: Machine, pid: int) -> str | None:
+    def missing_requirements(self, machine: Machine, pid: int) -> str | None:
         """Tried for a moment: sandboxes and kernels may forbid it."""
         try:
             with self.around(machine, pid):
@@ -79,7 +79,7 @@ class Counters:
     everywhere = True
     least_s = 0.0
 
-    def lacks(self, machine: Machine, pid: int) -> str | None:
+    def missing_requirements(self, machine: Machine, pid: int) -> str | None:
         """Every kernel has some of them."""
         try:
             machine.counters(tree_of=pid)

@@ -15,7 +15,7 @@ import duckdb
 import msgspec
 
 from dbtoll.analysis.transactions.windows import merged
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.durable import make_directory, move_durably
 from dbtoll.errors import RunFolderError
 from dbtoll.report import words
@@ -185,7 +185,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
 
 def _windows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[dict[str, Any], Json]]:
     """What tells a window from all others, and what was counted in it."""
-    kept = {id(visit) for visit in Measured(run).visits}
+    kept = {id(visit) for visit in ValidVisits(run).visits}
     for visit, attempt, complete in run.all_visits():
         yield (
             {
@@ -225,7 +225,7 @@ def _intervals(window: Json) -> Iterator[dict[str, Any]]:
 def _response_times(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
     """Of the windows that count, merged in each round."""
     together: dict[tuple[int, str, tuple[str | None, ...]], list[Json]] = {}
-    for visit in Measured(run).visits:
+    for visit in ValidVisits(run).visits:
         if visit.window is not None and not visit.first_touch:
             key = (visit.round, visit.arm, tuple(visit.levels.get(factor) for factor in factors))
             together.setdefault(key, []).append(visit.window["transactions"])
@@ -281,7 +281,7 @@ def _flat(counted: Json, before: str = "") -> Iterator[tuple[str, float | str | 
 
 
 def _visits(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[Visit, dict[str, Any]]]:
-    measured = Measured(run)
+    measured = ValidVisits(run)
     kept = {id(visit) for visit in (*measured.visits, *measured.instructions)}
     for visit, attempt, complete in run.all_visits():
         yield (

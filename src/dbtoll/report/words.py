@@ -562,7 +562,7 @@ def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
     return Phrase(f"{NOISE_LEAD} {found.value}", rest)
 
 
-_BEYOND_CHANCE = "two identical copies differ by more than chance here, which more rounds need not mend"
+_BEYOND_CHANCE = "two identical copies differ by more than chance here, which more rounds need not remove"
 """Why nothing can be told where A/A's difference was added."""
 
 _NO_REASON = "the run does not say why"

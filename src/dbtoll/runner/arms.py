@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from dbtoll import registry
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces import (
-    Booting,
-    CacheDropping,
+    BootingEnvironment,
+    CacheDroppingMachine,
     Engine,
     Environment,
-    Freezable,
+    FreezableMachine,
     Journal,
     Machine,
-    Reachable,
+    ReachableMachine,
     Server,
     Session,
     Terminals,
 )
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import Address, Arm, Artifact, Experiment, Json, Place, Provision, Step
-from dbtoll.runner.cleanup.journal import GoneWithIt
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""
@@ -36,7 +36,7 @@ NESTED = "/dbtoll/run/nested"
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class HostContext:
     """What all arms of a run stand on: the host, the arms' processors, where to write, and what arms are made of.
 
     ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
@@ -60,7 +60,7 @@ def environment_of(step: Step) -> Environment:
 
 def boots(step: Step) -> bool:
     """Whether that environment has a kernel of its own, and so takes disks."""
-    return isinstance(environment_of(step), Booting)
+    return isinstance(environment_of(step), BootingEnvironment)
 
 
 def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
@@ -68,7 +68,9 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
     return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
-def open_stack(ground: Ground, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
+def open_stack(
+    ground: HostContext, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack
+) -> Machine:
     """Open the environments of an arm, outermost first; ``stack`` closes them again, innermost first.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
@@ -83,7 +85,7 @@ def open_stack(ground: Ground, experiment: Experiment, arm: Arm, data: Artifact 
         provisions: tuple[Provision, ...] = (Provision(data, DATA, writable=True),) if data and last else ()
         image = ground.image if last else None
         kernel: Artifact | None = None
-        if isinstance(environment, Booting) and ground.image:
+        if isinstance(environment, BootingEnvironment) and ground.image:
             kernel = ground.kernels.get(environment.kernel(step.options) or "")
             image = ground.disks[packages_inside(arm, depth)]
             if not last:
@@ -106,9 +108,9 @@ def open_stack(ground: Ground, experiment: Experiment, arm: Arm, data: Artifact 
         )
         machine = environment.open(machine, place, journal)
         stack.callback(machine.close)
-        if isinstance(environment, Booting):
+        if isinstance(environment, BootingEnvironment):
             cpuset = tuple(range(len(cpuset)))
-            journal = GoneWithIt()
+            journal = NullJournal()
     return machine
 
 
@@ -213,7 +215,7 @@ class RunningArm:
     def drop_caches(self, host: Machine) -> None:
         """Of every machine from the arm's to the host: what is read next comes from the device."""
         for machine in stack_of(self.machine):
-            if isinstance(machine, CacheDropping):
+            if isinstance(machine, CacheDroppingMachine):
                 machine.drop_caches()
         drop_host_caches(host)
 
@@ -265,14 +267,14 @@ def stack_of(machine: Machine) -> list[Machine]:
     return found
 
 
-def _reachable(machine: Machine) -> Reachable:
-    if not isinstance(machine, Reachable):
+def _reachable(machine: Machine) -> ReachableMachine:
+    if not isinstance(machine, ReachableMachine):
         raise Unavailable(f"{machine.name} cannot be reached from outside", 'placement = ["inside"] under [factors]')
     return machine
 
 
-def _sleepers(machine: Machine) -> list[Freezable]:
-    return [each for each in stack_of(machine) if isinstance(each, Freezable)]
+def _sleepers(machine: Machine) -> list[FreezableMachine]:
+    return [each for each in stack_of(machine) if isinstance(each, FreezableMachine)]
 
 
 def busy_ns(counters: Json) -> int | None:

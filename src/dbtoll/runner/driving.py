@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dbtoll.errors import DbtollError, EngineError, Unavailable, UsageError
-from dbtoll.interfaces import Accounting, Collector, Durable, Machine, Probing, Transacting
+from dbtoll.interfaces import Collector, DurabilityEngine, Machine, ProbeWorkload, StatisticsEngine, TransactionWorkload
 from dbtoll.machines.observers import risen
-from dbtoll.model import AGENT, EXECUTING, AnswerReference, Block, Experiment, Json, Phase, Statement
+from dbtoll.model import AGENT, EXECUTOR_PROBES, AnswerReference, Block, Experiment, Json, Phase, Statement
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.store import schema
 
@@ -24,7 +24,7 @@ as the analysis looks at (`analysis.samples.REUSES`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
+class VisitResult:
     """What a visit brought, as the history keeps it (`schema.Visit`)."""
 
     start_ns: int
@@ -42,7 +42,7 @@ class Driven:
     samples: Json | None = None
 
 
-class Driving(Protocol):
+class VisitDriver(Protocol):
     """How the arms of an experiment are driven. Every arm is awake when it is asked to do something."""
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
@@ -53,7 +53,9 @@ class Driving(Protocol):
         """Untimed, before each visit."""
         ...
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven: ...
+    def drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool
+    ) -> VisitResult: ...
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """What must hold of the data, ``initially`` or at the end of a round, and does not; None if nothing is known of them."""
@@ -77,7 +79,7 @@ class Statements:
         if is_cold(phase) and not first_touch:
             running.restart_cold(self.host)
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
         """See Driving."""
         levels = phase.levels
         steady_warm = not first_touch and not is_cold(phase)
@@ -104,7 +106,7 @@ class Statements:
         source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
         read = _difference(before, after, source, (counter,))
         faults = _difference(before, after, "processes", ("minor_faults",))
-        return Driven(
+        return VisitResult(
             start_ns=reply.start_ns,
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
@@ -129,13 +131,13 @@ class Windows:
     """Whole measurement windows, each begun with a checkpoint and never cut by a sleep (DESIGN §1.3)."""
 
     experiment: Experiment
-    workload: Transacting
+    workload: TransactionWorkload
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
         for. The terminals of the phase connect when they are first needed."""
         engine, levels = running.engine, phase.levels
-        if not isinstance(engine, Durable):
+        if not isinstance(engine, DurabilityEngine):
             return
         engine.make_durable(running.session(), levels["durability"])
         self.workload.constrain(running.session(), engine.name, levels["foreign_keys"])
@@ -153,13 +155,15 @@ class Windows:
     def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
         """Nothing: a window begins with its checkpoint."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
         """See Driving. A first touch is a window too: the terminals' first."""
         levels = phase.levels
         engine = running.engine
         driving = self.workload.driving(levels["interaction"], self.experiment.seed * 1000 + block.parameter_set)
         session = (
-            engine.session(levels["isolation"], multiple=self.workload.multiple) if isinstance(engine, Durable) else []
+            engine.session(levels["isolation"], multiple=self.workload.multiple)
+            if isinstance(engine, DurabilityEngine)
+            else []
         )
         terminals = running.terminals(
             levels["placement"], {**driving, "session": session, "imitation": not engine.answers}
@@ -173,7 +177,7 @@ class Windows:
         after = running.counters()
         running.executed.update({name: _ended(kind) for name, kind in reply.counts["transactions"].items()})
         refusal = reply.counts.get("refusal")
-        return Driven(
+        return VisitResult(
             start_ns=reply.start_ns,
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
@@ -195,7 +199,7 @@ class Windows:
 class Counting:
     """The same again while collectors look on: first all that do not disturb it, then each of the others by itself."""
 
-    driving: Driving
+    driving: VisitDriver
     collectors: Sequence[Collector]
     baseline: str
 
@@ -206,9 +210,9 @@ class Counting:
     def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
         """Each pass by itself."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
         """See Driving; the times are those of the last pass. What cannot be counted in an arm says why."""
-        driven: Driven | None = None
+        driven: VisitResult | None = None
         if not is_cold(phase) and phase.levels.get("connection", "one") == "one":
             # On a connection that is kept, its server process maps what it needs in the first execution.
             driven = self.driving.drive(running, phase, block, query, first_touch=True)
@@ -230,14 +234,14 @@ class Counting:
                 if driven is not None:
                     counts |= {name: {**_work(driven), "counted": tell()} for name, tell in told.items()}
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
-        if isinstance(running.engine, Accounting) and not is_cold(phase):
+        if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
             counts["engine"] = _engine_account(self.driving, running, phase, block, query)
         driven = driven or self.driving.drive(running, phase, block, query, first_touch=first_touch)
         return replace(driven, executions=(), window=None, counts=counts)
 
     def _drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool, least_s: float
-    ) -> Driven:
+    ) -> VisitResult:
         """Statements, which dwell in each visit, until ``least_s`` of them were executed; a window once."""
         driven = self.driving.drive(running, phase, block, query, first_touch=first_touch)
         while driven.window is None and driven.problem is None and _work(driven)["elapsed_ns"] < least_s * 1e9:
@@ -278,10 +282,10 @@ LOOK_EVERY_S = 0.02
 """At what the sessions wait for: some hundred times in a window, and little enough work for the server."""
 
 
-def _engine_account(driving: Driving, running: RunningArm, phase: Phase, block: Block, query: str) -> Json:
+def _engine_account(driving: VisitDriver, running: RunningArm, phase: Phase, block: Block, query: str) -> Json:
     """What the server itself counts, of one execution, or in a window in which its sessions are looked at too."""
     engine = running.engine
-    assert isinstance(engine, Accounting)
+    assert isinstance(engine, StatisticsEngine)
     if isinstance(driving, Statements):
         try:
             told = engine.account(running.session(), driving.statements[block.parameter_set][query])
@@ -299,7 +303,7 @@ def _engine_account(driving: Driving, running: RunningArm, phase: Phase, block: 
 def _looks(running: RunningArm) -> Iterator[Counter[str]]:
     """While it lasts: what sessions were found to wait for, and how often; ``looks``: how many there were."""
     engine, server = running.engine, running.server
-    assert isinstance(engine, Accounting) and server is not None
+    assert isinstance(engine, StatisticsEngine) and server is not None
     found: Counter[str] = Counter()
     over = threading.Event()
     session = running.machine.serial(server.address, connection="one")
@@ -334,7 +338,7 @@ class Probes:
 
     experiment: Experiment
     host: Machine
-    workload: Probing
+    workload: ProbeWorkload
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """Nothing."""
@@ -342,9 +346,9 @@ class Probes:
     def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
         """A probe prepares what it needs by itself."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> Driven:
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
         """See Driving. What an arm cannot do is its problem, not a failure."""
-        looked_up = running.arm.name == self.experiment.baseline and query in EXECUTING
+        looked_up = running.arm.name == self.experiment.baseline and query in EXECUTOR_PROBES
         request = {**self.workload.request(query, DATA), "samples": looked_up}
         if self.workload.uncached(query):
             if not self.experiment.exclusive:
@@ -353,7 +357,7 @@ class Probes:
         done = running.machine.run([AGENT, "probe", json.dumps(request)], timeout_s=PROBE_DEADLINE_S)
         told = json.loads(done.output)
         batches = (schema.Batch(each["events"], each["elapsed_ns"], each["cpu_ns"]) for each in told.get("batches", ()))
-        return Driven(
+        return VisitResult(
             start_ns=told["start_ns"],
             end_ns=told["end_ns"],
             host_start_ns=None,
@@ -381,7 +385,7 @@ def _quiet(running: RunningArm) -> None:
     running.prepared_work.update(Counter(engine.background_work(session)) - before)
 
 
-def _work(driven: Driven) -> Json:
+def _work(driven: VisitResult) -> Json:
     """How many executions or transactions there were, what they took together, and how often they went there and back."""
     if driven.window is not None:
         ended = sum(_ended(kind) for kind in driven.window["transactions"].values())

@@ -13,7 +13,7 @@ from typing import Protocol
 import dbtoll
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
-from dbtoll.interfaces import Collector, Engine, Probing, Transacting, Workload
+from dbtoll.interfaces import Collector, Engine, ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model import (
     AnswerReference,
     Arm,
@@ -25,9 +25,9 @@ from dbtoll.model import (
     Round,
     Statement,
 )
-from dbtoll.runner.arms import DATA, Ground, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.runner.checks import commits, paths
-from dbtoll.runner.driving import Counting, Driving, Probes, Statements, Windows, is_cold
+from dbtoll.runner.driving import Counting, Probes, Statements, VisitDriver, Windows, is_cold
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
@@ -86,7 +86,7 @@ class Inputs:
     fresh_data: Callable[[Arm], Artifact] | None
     drop_data: Callable[[Arm], None]
     collectors: Sequence[Collector] = ()
-    probing: Probing | None = None
+    probing: ProbeWorkload | None = None
 
 
 class Cut(Exception):
@@ -97,10 +97,11 @@ class Cut(Exception):
 class RoundRun:
     """One attempt at one round. ``write`` takes each record as it comes.
 
-    ``held``: around what a signal must not cut (`stop.Stop.held`). ``whole``: every phase was measured to its end.
+    ``deferring``: around what a signal must not cut (`signals.Stop.deferring_signals`). ``whole``: every phase was
+    measured to its end.
     """
 
-    ground: Ground
+    ground: HostContext
     inputs: Inputs
     plan: Round
     write: Callable[[Record], object]
@@ -109,7 +110,7 @@ class RoundRun:
     logs: Path | None
     seen_plans: set[str]
     given_up: frozenset[str] = frozenset()
-    held: Callable[[], AbstractContextManager[None]] = nullcontext
+    deferring: Callable[[], AbstractContextManager[None]] = nullcontext
     whole: bool = False
     arms: dict[str, RunningArm] = field(default_factory=dict)
     timed_s: float = 0.0
@@ -129,7 +130,7 @@ class RoundRun:
                 self.awake(
                     self.arms[self.inputs.experiment.baseline], lambda running: self.verify(running, initially=True)
                 )
-            if not isinstance(self.inputs.workload, Probing):  # a probe warms what it needs by itself
+            if not isinstance(self.inputs.workload, ProbeWorkload):  # a probe warms what it needs by itself
                 warm = [phase for phase in self.plan.phases if phase.kind == "timed" and not is_cold(phase)]
                 if warm:
                     self.warm_up(warm[0])
@@ -143,20 +144,20 @@ class RoundRun:
                 self.awake(self.arms[name], lambda running: self.verify(running, initially=False))
             self.whole = True
         finally:
-            with self.held():
+            with self.deferring():
                 self.end()
 
-    def driving(self, phase: Phase | None = None) -> Driving:
+    def driving(self, phase: Phase | None = None) -> VisitDriver:
         """How this experiment's arms are driven, in a phase other than the timed ones."""
         inputs = self.inputs
         if phase is not None and phase.kind == "probed":
             assert inputs.probing is not None
             return Probes(inputs.experiment, self.ground.host, inputs.probing)
-        if isinstance(inputs.workload, Probing):
+        if isinstance(inputs.workload, ProbeWorkload):
             return Probes(inputs.experiment, self.ground.host, inputs.workload)
         driving = (
             Windows(inputs.experiment, inputs.workload)
-            if isinstance(inputs.workload, Transacting)
+            if isinstance(inputs.workload, TransactionWorkload)
             else Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
         )
         if phase is not None and phase.kind == "counted":
@@ -186,7 +187,7 @@ class RoundRun:
                 self.serve(running, data)
                 running.sleep()
         except BaseException as error:
-            with self.held():
+            with self.deferring():
                 self.undo(arm, running, closing)
             if not isinstance(error, DbtollError):
                 raise
@@ -221,7 +222,7 @@ class RoundRun:
         finding = "every statement has an answer to be checked against"
         if not self.inputs.engine.answers:
             passed, finding = None, f"what {self.inputs.engine.name} answers means nothing"
-        elif isinstance(self.inputs.workload, Transacting):
+        elif isinstance(self.inputs.workload, TransactionWorkload):
             passed, finding = None, "not answers but the state of the data is checked"
         elif unknown:
             finding = f"nothing to check the answers of {', '.join(unknown)} against"

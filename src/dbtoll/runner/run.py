@@ -17,7 +17,7 @@ import msgspec
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import ChannelError, Invalid, RunFolderError, UsageError
-from dbtoll.interfaces import Transacting
+from dbtoll.interfaces import TransactionWorkload
 from dbtoll.model import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner.cleanup.journal import of_run, resuming
@@ -142,7 +142,7 @@ def _planned(experiment: Experiment, prepared: inputs.Prepared, folder: Path, wa
     round_s = 0.0
     plan_file = _kept_plan(folder)
     if plan_file is None:
-        pilot = inputs.fly_pilot(prepared, watch)
+        pilot = inputs.run_pilot_round(prepared, watch)
         blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = pilot.round_s(blocks)
         watch.say(budget_line(experiment, pilot, blocks))
@@ -152,7 +152,7 @@ def _planned(experiment: Experiment, prepared: inputs.Prepared, folder: Path, wa
             queries=prepared.queries,
             blocks=blocks,
             slow=pilot.slow,
-            transactions=tuple(workload.mix) if isinstance(workload, Transacting) else (),
+            transactions=tuple(workload.mix) if isinstance(workload, TransactionWorkload) else (),
         )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = read_file(folder / schema.SPEC_FILE)
@@ -181,13 +181,13 @@ def ready(experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None 
     with (
         _room(folder),
         of_run(folder) as journal,
-        stop.heard(),
+        stop.handling_signals(),
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
     ):
-        inputs.demand_all(host, experiment, journal)
+        inputs.require_all(host, experiment, journal)
         prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch)
-        with inputs.kept_up(prepared):
+        with inputs.run_scoped_resources(prepared):
             yield inputs.baseline_answers(prepared, folder, watch)
 
 
@@ -262,12 +262,12 @@ class Measurement:
 
     def append(self, record: schema.Record) -> schema.Record:
         """Into the history, whole; as its readers will have it."""
-        with self.stop.held():
+        with self.stop.deferring_signals():
             return self.writer.append(record)
 
     def round(self, index: int) -> str | None:
         """One attempt at one round. Returns why no other can follow, or None."""
-        self.demand_host()
+        self.require_host()
         begin = schema.RoundBegin(
             round=index, attempt=self.so_far.next_attempt(index), elapsed_s=self.budget.elapsed_s()
         )
@@ -287,7 +287,7 @@ class Measurement:
             self.folder / "logs" / f"{index}.{begin.attempt}",
             self.seen_plans,
             self.given_up(),
-            self.stop.held,
+            self.stop.deferring_signals,
         )
         ended: str | None = None
         problem: str | None = None
@@ -318,7 +318,7 @@ class Measurement:
             self.round_s = max(end.elapsed_s - begin.elapsed_s, 0.8 * self.round_s)
         return ended or self.nothing_left()
 
-    def demand_host(self) -> None:
+    def require_host(self) -> None:
         """ChannelError unless the host's agent answers: without it every arm of every round would only fail."""
         try:
             self.prepared.ground.host.call("ping", {})

@@ -34,7 +34,7 @@ Many = Annotated[int, Meta(ge=0, le=2**40)]
 """Of what happens in a window: a thousand windows of it can be added up, in 64 bits and in a float."""
 Long = Annotated[int, Meta(ge=0, le=2**53)]
 """Times and sizes in a window, which a float holds whole: 104 days."""
-Lasting = Annotated[int, Meta(ge=1, le=2**53)]
+RunScopedEnvironment = Annotated[int, Meta(ge=1, le=2**53)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Above0 = Annotated[float, Meta(gt=0, le=1e300)]
 AtLeast0 = Annotated[float, Meta(ge=0, le=1e300)]
@@ -77,8 +77,8 @@ class _Transaction(Struct):
 
 
 class _Window(Struct):
-    length_ns: Lasting
-    interval_ns: Lasting
+    length_ns: RunScopedEnvironment
+    interval_ns: RunScopedEnvironment
     series: Annotated[tuple[Many, ...], Meta(max_length=INTERVALS_MAX)]
     transactions: dict[str, _Transaction]
     counted: str | None

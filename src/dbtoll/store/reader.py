@@ -143,7 +143,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """All of a run. RunFolderError names file and line of the first thing that is wrong, and the mend."""
+    """All of a run. RunFolderError names file and line of the first thing that is wrong, and the hint."""
     history = folder / HISTORY_FILE
     if not folder.is_dir():
         raise RunFolderError(f"{folder}: there is no such run folder", "see `dbtoll run --runs-dir` for where runs lie")

@@ -56,7 +56,7 @@ def _run(query: Callable[..., object], part: Part) -> None:
     try:
         query(part.sql, timeout_s=PART_DEADLINE_S)
     except EngineError as error:
-        raise EngineError(f"{part.where}: {error.message}", error.mend) from None
+        raise EngineError(f"{part.where}: {error.message}", error.hint) from None
 
 
 def by_tenths(progress: Callable[[str], None]) -> Callable[[Json], None]:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Any
 
 from dbtoll.errors import EngineError, UsageError
-from dbtoll.interfaces import Keeping, Machine, Server, Session
+from dbtoll.interfaces import BuildCache, Machine, Server, Session
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workload_parts import sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
@@ -179,7 +179,7 @@ class Transactions(ABC):
             for stem in [*late, *self.scripts(engine)]:
                 index_ns += self._build(machine, address, engine, stem, done, progress)
             session.query(f"DROP TABLE {LOADED}")
-            self.demand_sound(session)
+            self.require_sound(session)
         finally:
             session.close()
         return {
@@ -231,7 +231,7 @@ class Transactions(ABC):
         return {}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """None: what proves the answers is the state of the data (`conditions`)."""
         return {}
@@ -275,7 +275,7 @@ class Transactions(ABC):
                 found.append(problem)
         return found
 
-    def demand_sound(self, session: Session) -> None:
+    def require_sound(self, session: Session) -> None:
         """EngineError unless all that must hold initially does."""
         if found := self.violations(session, initially=True):
             raise EngineError(f"the loaded data are not as specified: {'; '.join(found)}", "it is a defect of dbtoll")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Keeping, Machine, Server
+from dbtoll.interfaces import BuildCache, Machine, Server
 from dbtoll.model import AnswerReference, Json, Option, Statement
 
 COLD = "_cold"
@@ -150,7 +150,7 @@ class Workload:
         return {}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """None."""
         return {}

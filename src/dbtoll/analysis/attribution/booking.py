@@ -37,8 +37,8 @@ from dbtoll.analysis.result.schema import (
     Unbooked,
 )
 from dbtoll.analysis.visits.metrics import Times, event_time_ns, levels_key, time_per_ended_ns
-from dbtoll.analysis.visits.valid import Measured
-from dbtoll.model import CACHED, EXECUTING, HUGE_PAGES, Json, Precision
+from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.model import CACHED, EXECUTOR_PROBES, HUGE_PAGES, Json, Precision
 from dbtoll.store.schema import Visit
 
 COLD = "_cold"
@@ -139,13 +139,13 @@ LEAST_FACTOR = 1e-3
 """Of a predicted time, over the baseline's: with few rounds the costs of a baseline's events may exceed its time."""
 
 
-class Book:
+class CostModel:
     """The ledgers of a run. Empty where it counted nothing.
 
     ``probes``: another run, whose probes tell what events cost in arms that this one has not (`dbtoll predict`).
     """
 
-    def __init__(self, measured: Measured, probes: Measured | None = None) -> None:
+    def __init__(self, measured: ValidVisits, probes: ValidVisits | None = None) -> None:
         self.measured = measured
         self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
         for visit in measured.run.records(Visit):
@@ -327,7 +327,7 @@ class Book:
         ):
             if queries:
                 yield f"{', '.join(queries)} left out, for {why}"
-        memory = [name for name in EXECUTING if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
+        memory = [name for name in EXECUTOR_PROBES if self.cost_ns(self.baseline, name + HUGE_PAGES) is not None]
         if memory and not any(self.cost_ns(arm, name + HUGE_PAGES) is not None for name in memory):
             yield f"address translation as a part of {CACHES}, for the arm has no huge pages"
 
@@ -397,7 +397,7 @@ class Book:
 
     def _computes(self, arm: str) -> bool:
         """Whether it was probed in the arm and in the baseline how long an executor's work takes in user mode."""
-        return any(self.cost_ns(arm, name) and self.cost_ns(self.baseline, name) for name in EXECUTING)
+        return any(self.cost_ns(arm, name) and self.cost_ns(self.baseline, name) for name in EXECUTOR_PROBES)
 
     def _unprobed(self, arm: str, events: Sequence[Events]) -> Iterator[str]:
         """Items that happen, and whose cost is known in the baseline and not in the arm."""
@@ -517,7 +517,7 @@ class Book:
         common. Together they are the quartiles of the probes as they are; or, where instructions are emulated and it is known over
         how many of them the time of all probes and of the query is spread, of what the line through them says of such a query."""
         cached, huge, whole, spreads = [], [], [], []
-        for name in EXECUTING:
+        for name in EXECUTOR_PROBES:
             if (as_it_is := self._ratio(arm, name, rounds)) is None:
                 continue
             # What has no such form, or an arm without huge pages, shows no difference.

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis.attribution.booking import LEAST_FACTOR, Book
+from dbtoll.analysis.attribution.booking import LEAST_FACTOR, CostModel
 from dbtoll.analysis.attribution.ledger import Span
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import Forecast, Levels
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import UsageError
 from dbtoll.store.reader import Run
 
@@ -47,14 +47,14 @@ class Prediction:
 
 def find_all(profile: Run, probes: Run, arms: Sequence[str]) -> list[Prediction]:
     """For each of ``arms``; for all that were probed if it is empty. UsageError where the runs do not hold what is needed."""
-    measured, probed = Measured(profile), Measured(probes)
-    book = Book(measured, probed)
+    measured, probed = ValidVisits(profile), ValidVisits(probes)
+    book = CostModel(measured, probed)
     chosen = arms or [arm for arm in probed.arms if arm not in (book.baseline, *probed.copies)]
     rounds = min(len(profile.counted), len(probes.counted))
     enough = max(stats.rounds_to_decide(run.plan.experiment.precision) for run in (profile, probes))
-    mend = "a profile is a run with --explain; probes are a run of `dbtoll probe`"
+    hint = "a profile is a run with --explain; probes are a run of `dbtoll probe`"
     if bars := measured.invalid(book.baseline) or probed.invalid(book.baseline):
-        raise UsageError(f"what {book.baseline} did cannot be built upon: {bars}", mend)
+        raise UsageError(f"what {book.baseline} did cannot be built upon: {bars}", hint)
     found: list[Prediction] = []
     for levels in profile.plan.experiment.combinations:
         for arm in chosen:
@@ -67,7 +67,7 @@ def find_all(profile: Run, probes: Run, arms: Sequence[str]) -> list[Prediction]
         raise UsageError(
             f"{profile.folder} has no query that was timed and counted in {book.baseline}, or {probes.folder} does not tell how "
             f"fast {' and '.join(chosen) or 'any arm'} computes{f' ({failed})' if failed else ''}",
-            mend,
+            hint,
         )
     return found
 

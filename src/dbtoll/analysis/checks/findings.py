@@ -155,7 +155,7 @@ def recorded(evidence: Evidence) -> list[Finding]:
 def same_server(evidence: Evidence) -> Finding:
     """Void: a start whose server has another version or other settings than the baseline's.
 
-    What a server made of what it found in its machine (`same_settings.FOUND_OUT`) is a label.
+    What a server made of what it found in its machine (`same_settings.AUTO_TUNED`) is a label.
     """
     different: dict[int, list[Difference]] = {}
     compared = 0

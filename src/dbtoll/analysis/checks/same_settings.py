@@ -11,7 +11,7 @@ from dbtoll.model import Json
 SERVER_FACTS = ("version", "encoding", "collation")
 """What an engine says of a server, beside its ``settings``."""
 
-MAY_DIFFER: Mapping[str, str] = {
+IGNORED_FACTS: Mapping[str, str] = {
     "port": "drawn for each start, so that no two arms on one network meet",
     "report_port": "the same, to a server that replicates",
     "data_directory": "a path, and an arm may have its data elsewhere",
@@ -23,7 +23,7 @@ MAY_DIFFER: Mapping[str, str] = {
 }
 """Settings that say where a server lies, not what it does: setting -> why it may differ."""
 
-FOUND_OUT: Mapping[str, str] = {
+AUTO_TUNED: Mapping[str, str] = {
     "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log",
 }
 """Settings that a server makes from what it finds in its machine: setting -> how. A difference is one of the machines: it is named
@@ -34,10 +34,10 @@ MEMORY_BOUND = 0.05
 
 CPUS, QUOTA = "processors", "CPU quota"
 
-WANTED: Mapping[str, str] = {CPUS: "vcpus", QUOTA: "cpu_quota"}
+REQUESTED: Mapping[str, str] = {CPUS: "vcpus", QUOTA: "cpu_quota"}
 """What an environment's option of that name asks for: then it is a factor, and no reason to void."""
 
-PLAIN: Mapping[str, str] = {
+COMPARED_FACTS: Mapping[str, str] = {
     "architecture": "architecture",
     "cpu_model": "processor model",
     "page_bytes": "page size",
@@ -91,10 +91,10 @@ def of_servers(facts: Json, expected: Json) -> list[Difference]:
     """Version and settings that differ, but for those that only say where a server lies."""
     pairs = {name: (facts.get(name), expected.get(name)) for name in SERVER_FACTS}
     settings, wanted = facts.get("settings") or {}, expected.get("settings") or {}
-    for name in sorted({*settings, *wanted} - set(MAY_DIFFER)):
+    for name in sorted({*settings, *wanted} - set(IGNORED_FACTS)):
         pairs[name] = (settings.get(name, "built-in"), wanted.get(name, "built-in"))
     return [
-        Difference(different.text, voids=name not in FOUND_OUT)
+        Difference(different.text, voids=name not in AUTO_TUNED)
         for name, pair in pairs.items()
         if (different := _plain(name, *pair)) is not None
     ]
@@ -123,7 +123,7 @@ def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[D
     }
     for name, (value, wanted) in processors.items():
         if (different := _plain(name, value, wanted)) is not None:
-            was_asked = WANTED[name] in asked
+            was_asked = REQUESTED[name] in asked
             text = different.text + (", as asked for" if was_asked else "")
             yield Difference(text, voids=not was_asked and None not in (value, wanted))
     memory, baseline = memory_bytes(facts), memory_bytes(expected)
@@ -132,7 +132,7 @@ def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[D
             yield Difference(f"memory {_gib(memory)} ({_gib(baseline)})")
     elif abs(memory - baseline) > MEMORY_BOUND * baseline:
         yield Difference(f"memory {_gib(memory)} ({_gib(baseline)})")
-    for key, name in PLAIN.items():
+    for key, name in COMPARED_FACTS.items():
         if (different := _plain(name, facts.get(key), expected.get(key))) is not None:
             yield different
     yield from _flags(facts.get("cpu_flags"), expected.get("cpu_flags"))

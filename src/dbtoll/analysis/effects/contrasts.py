@@ -10,10 +10,10 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, pairs, reach
 from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
 from dbtoll.analysis.visits.metrics import main_metric, nothing
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 
 
-def find_all(measured: Measured, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:
+def find_all(measured: ValidVisits, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:
     """For each factor with several levels, each of them against the first, for every arm.
 
     ``comparisons``: of the same run; what stands in the way of their verdicts stands in the way of these too.
@@ -53,7 +53,7 @@ class _Asked:
 
 
 def _contrast(
-    measured: Measured, effect: Effect, asked: _Asked, beside: Sequence[Comparison], between: float
+    measured: ValidVisits, effect: Effect, asked: _Asked, beside: Sequence[Comparison], between: float
 ) -> Contrast:
     """``beside``: the arm's comparisons at the two levels; ``between``: how far A/A's own contrast reaches from 0, log scale.
 

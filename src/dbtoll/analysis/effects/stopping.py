@@ -14,7 +14,7 @@ from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, fractions, varied_factors
 from dbtoll.analysis.visits.metrics import main_metric
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import Precision
 from dbtoll.store.reader import Run
 
@@ -116,7 +116,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     reason. ``precision``: the run's own, or the one it was resumed with.
     """
     experiment = run.plan.experiment
-    measured = Measured(run)
+    measured = ValidVisits(run)
     metric = main_metric(measured.visits, experiment)
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []

@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from dbtoll.analysis.attribution.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, Book
+from dbtoll.analysis.attribution.booking import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES, CostModel
 from dbtoll.analysis.attribution.ledger import Ledger
 from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.result.builder import Result, analyze_run
 from dbtoll.analysis.result.schema import Comparison, Levels
 from dbtoll.analysis.visits.metrics import METRICS, collect
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import Json
 from dbtoll.store.reader import Run
 
@@ -51,8 +51,8 @@ class Part:
         return analyze_run(self.run)
 
     @cached_property
-    def book(self) -> Book:
-        return Book(Measured(self.run))
+    def book(self) -> CostModel:
+        return CostModel(ValidVisits(self.run))
 
     @property
     def baseline(self) -> str:

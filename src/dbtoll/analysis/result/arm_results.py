@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dbtoll.analysis.result.schema import ArmResult, Gate, PlanChange, SeriesPoint, Times
 from dbtoll.analysis.visits.metrics import levels_key, main_value
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import Arm, Outcome
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start
@@ -16,7 +16,7 @@ from dbtoll.store.schema import Fingerprint, Start
 _FEWEST_FOR_A_MEDIAN = 3
 
 
-def arm(measured: Measured, arm: Arm) -> ArmResult:
+def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
     """What became of an arm, with its gates."""
     run = measured.run
     outside = [record for record in run.outside if isinstance(record, Start) and record.arm == arm.name]
@@ -54,7 +54,7 @@ def arm(measured: Measured, arm: Arm) -> ArmResult:
 
 
 def _outcome(
-    measured: Measured, arm: str, counted: bool, starts: Sequence[Start], gates: Sequence[Gate]
+    measured: ValidVisits, arm: str, counted: bool, starts: Sequence[Start], gates: Sequence[Gate]
 ) -> tuple[Outcome, str | None]:
     if invalid := measured.invalid(arm):
         return Outcome.INVALID, invalid
@@ -75,7 +75,7 @@ def _step_text(environment: str, options: Mapping[str, object]) -> str:
     return environment + (":" + ",".join(words) if words else "")
 
 
-def series(measured: Measured) -> list[SeriesPoint]:
+def series(measured: ValidVisits) -> list[SeriesPoint]:
     """In the order in which the visits were made. Parameters change a query's time, so each set has its own median.
 
     A set that came up once or twice would be its own median, and its visits show no deviation whatever the machine did:
@@ -115,7 +115,7 @@ def _since(at_ns: int | None, first_ns: int | None) -> float:
     return 0.0 if at_ns is None or first_ns is None else (at_ns - first_ns) / 1e9
 
 
-def times(measured: Measured) -> list[Times]:
+def times(measured: ValidVisits) -> list[Times]:
     """Over all visits that count, with what failed in them; void visits are not in it."""
     rows = []
     for levels in measured.levels:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dbtoll.analysis.attribution.booking import Book
+from dbtoll.analysis.attribution.booking import CostModel
 from dbtoll.analysis.effects import contrasts, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
 from dbtoll.analysis.result import arm_results, run_warnings
@@ -34,7 +34,7 @@ from dbtoll.analysis.result.schema import (
 )
 from dbtoll.analysis.transactions import windows
 from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric, nothing
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
@@ -52,7 +52,7 @@ def analyze(folder: Path) -> Result:
 
 def analyze_run(run: Run) -> Result:
     """All that may be said about a run that was read."""
-    measured = Measured(run)
+    measured = ValidVisits(run)
     comparisons = [
         comparison
         for levels in measured.levels
@@ -82,13 +82,13 @@ def analyze_run(run: Run) -> Result:
         windows=summaries,
         plans_changed=tuple(arm_results.plans_changed(run)),
         facts=run.facts,
-        ledgers=tuple(Book(measured).find_all()),
+        ledgers=tuple(CostModel(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),
         rounds_to_decide=stats.rounds_to_decide(experiment.precision),
     )
 
 
-def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Comparison]:
+def _comparisons(measured: ValidVisits, levels: Levels, metric: str) -> list[Comparison]:
     experiment = measured.run.plan.experiment
     steady = measured.times(levels, metric, False)
     if steady is None:
@@ -109,7 +109,7 @@ def _comparisons(measured: Measured, levels: Levels, metric: str) -> list[Compar
     return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in no_quantities]
 
 
-def _comparison(measured: Measured, effect: Effect, levels: Levels, metric: str) -> Comparison:
+def _comparison(measured: ValidVisits, effect: Effect, levels: Levels, metric: str) -> Comparison:
     bars = measured.bars(effect.arm, effect.query)
     shown, decisive = Bounds.of(effect.shown), Bounds.of(None if bars.all_of_them else effect.decisive)
     verdict = bars.allow(effect.verdict)

@@ -8,7 +8,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN
 from dbtoll.analysis.effects.stats import FEWEST_DRAWS
 from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
@@ -135,7 +135,7 @@ def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:
     ]
 
 
-def not_inside(measured: Measured) -> list[str]:
+def not_inside(measured: ValidVisits) -> list[str]:
     """The levels of the hierarchy with fewer than five independent draws (DESIGN §5)."""
     run = measured.run
     found = []

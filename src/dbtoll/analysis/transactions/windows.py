@@ -14,7 +14,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.result.schema import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
-from dbtoll.analysis.visits.valid import Measured
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model import Json, ended_well
 from dbtoll.store.schema import Visit
 
@@ -36,7 +36,7 @@ _FEWEST_BEYOND = 10
 """Transactions that must lie beyond a quantile for it to be more than the luck of a few."""
 
 
-def find_all(measured: Measured) -> Iterator[WindowsResult]:
+def find_all(measured: ValidVisits) -> Iterator[WindowsResult]:
     """For each arm and combination of levels that has steady windows."""
     groups = [
         (levels, arm, visits)
@@ -73,7 +73,7 @@ def _by_round(visits: Sequence[Visit]) -> list[list[Json]]:
 
 
 def _summary(
-    measured: Measured, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
+    measured: ValidVisits, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
@@ -103,7 +103,7 @@ def _summary(
     )
 
 
-def _rate(measured: Measured, visits: Sequence[Visit]) -> Rate | None:
+def _rate(measured: ValidVisits, visits: Sequence[Visit]) -> Rate | None:
     """By the estimand of the overhead: in each round the midmean over its windows of the log time per transaction."""
     precision = measured.run.plan.experiment.precision
     by_round: dict[int, list[float]] = {}
@@ -152,7 +152,7 @@ class _Cost:
         )
 
 
-def _driver(measured: Measured, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
+def _driver(measured: ValidVisits, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
     experiment = measured.run.plan.experiment
     threads = experiment.workload.options.get("threads", 1)
     calibrated = measured.run.facts.get("driver") or {}

@@ -49,7 +49,7 @@ class Bars:
         return Verdict.CANNOT_TELL if self.all_of_them else guarded(verdict, self.good_news)
 
 
-class Measured:
+class ValidVisits:
     """The visits of a run that count, by levels, with what the gates void taken out."""
 
     def __init__(self, run: Run) -> None:

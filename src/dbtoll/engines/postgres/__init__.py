@@ -119,7 +119,7 @@ class Engine:
             given[configuration.canonical(name)] = _as_text(name, value)
             self._written_at.pop(configuration.canonical(name), None)
         configuration.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
-        self._given, self.set_aside = configuration.set_aside(given, asleep=not self._as_set)
+        self._given, self.ignored_settings = configuration.ignored_settings(given, asleep=not self._as_set)
 
     # --- settings ---
 
@@ -389,7 +389,7 @@ class Engine:
             "collation": collation,
             "database_bytes": int(size or 0),
             "settings": {name: value for name, value in settings if name is not None},
-            "settings_set_aside": sorted(self.set_aside),
+            "settings_set_aside": sorted(self.ignored_settings),
         }
 
 

@@ -209,7 +209,7 @@ def write(settings: Mapping[str, str]) -> bytes:
     return "".join(lines).encode()
 
 
-def set_aside(settings: Mapping[str, str], *, asleep: bool) -> tuple[dict[str, str], dict[str, str]]:
+def ignored_settings(settings: Mapping[str, str], *, asleep: bool) -> tuple[dict[str, str], dict[str, str]]:
     """(what the server gets, what is said otherwise): by the arm, and, as arms are ``asleep``, by ``WHILE_ASLEEP``."""
     kept = dict(settings)
     names = WHERE_IT_LIVES | (WHILE_ASLEEP.keys() if asleep else set())

@@ -1,4 +1,4 @@
-"""``docker``: the system image as a container, through the Engine API of Docker, or of ``podman system service``.
+"""``docker``: the system image as a created_container, through the Engine API of Docker, or of ``podman system service``.
 
 The container's first process is the agent, attached by its standard streams: no port, no network, no ``docker exec``.
 """
@@ -15,15 +15,24 @@ from dbtoll import identities
 from dbtoll.channel.client import Channel
 from dbtoll.environments.docker import dockerd
 from dbtoll.environments.docker.api import Api, AttachedStream, answers
-from dbtoll.environments.docker.container import LABEL, Engine, Wish, container, furnish, plain_errors, remove_container
+from dbtoll.environments.docker.container import (
+    LABEL,
+    ContainerSpec,
+    Engine,
+    created_container,
+    plain_errors,
+    remove_container,
+    set_up_container,
+)
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
 from dbtoll.machines import cgroups, chroot
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import RUN, STAGES, open_files
-from dbtoll.machines.control_group import LOOPBACK, ArmMachine, Network, Unwritten, through_agent
-from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
+from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
+from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model import Artifact, Json, MissingRequirement, Option, Place, Resources
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
@@ -37,7 +46,7 @@ GVISOR_NETWORK: Mapping[str, list[str]] = {"none": ["--network=none"], "host": [
 """gVisor brings a network of its own, which it refuses to start where it takes the namespace for the host's."""
 
 
-class DockerMachine(ArmMachine):
+class DockerMachine(ControlGroupMachine):
     """A container; its logs include those of dbtoll's own daemon."""
 
     lease: dockerd.Lease | None = None
@@ -94,13 +103,13 @@ class Environment:
             raise UsageError("a container with network=none cannot be reached from outside", "network=bridge or =host")
         return {"network": "bridge", **options}
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """Starts a container from an empty image, freezes it, thaws it and removes both."""
         parent = through_agent(machine)
         mark = f"doctor-{parent.hello()['pid']}"
@@ -115,9 +124,9 @@ class Environment:
             options=self._complete(options),
         )
         try:
-            self._try(parent, place, journal or Unwritten())
+            self._try(parent, place, journal or NullJournal())
         except DbtollError as error:
-            return [Lack("a Docker daemon that starts a container", error.message, error.mend)]
+            return [MissingRequirement("a Docker daemon that starts a container", error.message, error.hint)]
         return []
 
     def open(self, machine: Machine, place: Place, journal: Journal) -> DockerMachine:
@@ -131,8 +140,8 @@ class Environment:
             engine = on_close.enter_context(_engine(parent, place, journal, options))
             _register_runtime(parent, engine, options)
             import_image(parent, engine.api, place.image)
-            wish = Wish(parent, engine, place, place.image, options)
-            made = on_close.enter_context(container(wish, journal, layout))
+            wish = ContainerSpec(parent, engine, place, place.image, options)
+            made = on_close.enter_context(created_container(wish, journal, layout))
             client = engine.api.client
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)
             on_close.callback(stream.close)
@@ -145,7 +154,7 @@ class Environment:
             arm.lease = engine.own
             arm.network = _network_of(found, options)
             on_close.callback(arm.close)
-            furnish(arm, wish)
+            set_up_container(arm, wish)
             on_close.pop_all()
         return arm
 
@@ -248,7 +257,7 @@ def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
     return next((Network(each["IPAddress"]) for each in joined.values() if each["IPAddress"]), None)
 
 
-def _told(wish: Wish) -> Json:
+def _told(wish: ContainerSpec) -> Json:
     """What lies in between, for the facts."""
     parent, client, options = wish.parent, wish.engine.api.client, wish.options
     version, info = client.version(), client.info()

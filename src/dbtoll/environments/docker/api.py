@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from dbtoll.channel.client import Tail
-from dbtoll.channel.relay import Passages
+from dbtoll.channel.relay import ByteTimestamps
 from dbtoll.errors import ChannelError, DbtollError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.socket_proxy import bridge, shut
@@ -125,7 +125,7 @@ class AttachedStream:
         self._buffer = b""
         self._piece_rest = 0
         self._output_count = 0
-        self._passages = Passages()
+        self._passages = ByteTimestamps()
         self._errors = Tail(1 << 16)
         try:
             self._switch(

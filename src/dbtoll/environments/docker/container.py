@@ -17,7 +17,7 @@ from dbtoll.interfaces import Journal
 from dbtoll.machines import cgroups, network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
-from dbtoll.machines.control_group import Unwritten
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model import AGENT, Artifact, Json, Place, Provision
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ContainerSpec:
     """The container that somebody wants: on which machine, by which daemon, with which options (all of them)."""
 
     parent: AgentMachine
@@ -51,7 +51,7 @@ class Wish:
 
 
 @contextmanager
-def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[str]:
+def created_container(wish: ContainerSpec, journal: Journal, layout: cgroups.Layout) -> Iterator[str]:
     """A created container's id; removed at the end with its volumes, groups and network."""
     client = wish.engine.api.client
     name = wish.place.name
@@ -84,7 +84,7 @@ def container(wish: Wish, journal: Journal, layout: cgroups.Layout) -> Iterator[
         undo.callback(end)
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
-            cgroups.create(wish.parent, Unwritten(), (wish.place.run_id, name), cgroups.Limits(wish.place.cpuset))
+            cgroups.create(wish.parent, NullJournal(), (wish.place.run_id, name), cgroups.Limits(wish.place.cpuset))
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
@@ -136,7 +136,7 @@ def plain_errors(name: str) -> Iterator[None]:
         ) from error
 
 
-def furnish(arm: AgentMachine, wish: Wish) -> None:
+def set_up_container(arm: AgentMachine, wish: ContainerSpec) -> None:
     """What can only be done from inside, once it runs: modes of directories, data into its volume or layer."""
     # runc 1.1 gives a memory file system the mode of the directory that it covers, whatever was asked for.
     for at, mode in FRESH_DIRECTORIES.items():
@@ -151,7 +151,7 @@ def furnish(arm: AgentMachine, wish: Wish) -> None:
 
 
 @contextmanager
-def _network(wish: Wish, journal: Journal) -> Iterator[str]:
+def _network(wish: ContainerSpec, journal: Journal) -> Iterator[str]:
     """Name of the network. Our own daemon has no bridge until an arm asks for one."""
     import docker
 
@@ -174,7 +174,7 @@ def _network(wish: Wish, journal: Journal) -> Iterator[str]:
         yield name
 
 
-def _resources(wish: Wish) -> Json:
+def _resources(wish: ContainerSpec) -> Json:
     """The same as every arm's, as arguments of ``create_host_config``."""
     from docker.types import LogConfig, Ulimit
 
@@ -210,7 +210,7 @@ def _processes(machine: AgentMachine) -> Ulimit:
     return Ulimit(name="nproc", soft=at_most[0], hard=at_most[1])
 
 
-def _security(wish: Wish) -> Json:
+def _security(wish: ContainerSpec) -> Json:
     seccomp, apparmor = wish.options["seccomp"], wish.options["apparmor"]
     profiles = []
     if seccomp != "default":
@@ -220,7 +220,7 @@ def _security(wish: Wish) -> Json:
     return {"security_opt": profiles}
 
 
-def _mounts(wish: Wish) -> list[Any]:
+def _mounts(wish: ContainerSpec) -> list[Any]:
     from docker.types import Mount
 
     mounts = [Mount(AGENT, agent_path(wish.parent), type="bind", read_only=True)]
@@ -235,7 +235,7 @@ def _mounts(wish: Wish) -> list[Any]:
     return mounts
 
 
-def _is_copied(provision: Provision, wish: Wish) -> bool:
+def _is_copied(provision: Provision, wish: ContainerSpec) -> bool:
     return provision.writable and provision.artifact.kind == "directory" and wish.options["storage"] != "bind"
 
 

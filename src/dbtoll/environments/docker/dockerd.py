@@ -24,7 +24,7 @@ from dbtoll.environments.docker.api import Api, answers
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
 from dbtoll.interfaces import Entry, Journal
 from dbtoll.machines import cgroups
-from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, Confinement
+from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, LaunchLimits
 from dbtoll.machines.cgroups import Limits
 from dbtoll.model import Json
 
@@ -113,7 +113,7 @@ class Daemon:
         # A private /run keeps the daemon from a containerd of the system, which it would take for its own, and from
         # leaving its files there.
         private_run = {"kind": "tmpfs", "target": "/run", "writable": True, "mode": 0o755}
-        within = Confinement(self._group.directories, mounts=(private_run,), cpus=self._cpus)
+        within = LaunchLimits(self._group.directories, mounts=(private_run,), cpus=self._cpus)
         process = machine.spawn(
             argv,
             env={"TMPDIR": f"{root}/tmp"},  # a containerd that is ended for not answering writes its stacks there

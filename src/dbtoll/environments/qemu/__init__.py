@@ -17,7 +17,7 @@ from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces import FetchKernel, Journal, Machine
 from dbtoll.kernel_modules import load_order
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import LOOPBACK, Network, Unwritten, through_agent
+from dbtoll.machines.control_group import LOOPBACK, Network, through_agent
 from dbtoll.machines.guest.boot import (
     OPTIONS,
     Boot,
@@ -31,8 +31,9 @@ from dbtoll.machines.guest.boot import (
     try_guest,
 )
 from dbtoll.machines.guest.initramfs import Interface
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.sysctl import boot_id
-from dbtoll.model import Json, Lack, Option, Place
+from dbtoll.model import Json, MissingRequirement, Option, Place
 
 PROGRAM = "qemu-system-x86_64"
 KERNEL = "debian-cloud"
@@ -103,20 +104,20 @@ class Environment:
         """See interfaces.Networked."""
         return networked(options, "user")
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """Boots a guest without any disk."""
 
         def trial() -> GuestMachine:
             parent = through_agent(machine)
             find_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
             place = probe_place(parent, self.name, options, kernel() if kernel else None)
-            return self.open(machine, place, journal or Unwritten())
+            return self.open(machine, place, journal or NullJournal())
 
         return try_guest(trial, "a guest of QEMU that boots")
 

@@ -29,12 +29,12 @@ from dbtoll.model import (
     Completed,
     Execution,
     Json,
-    Lack,
+    MissingRequirement,
     Option,
-    Pace,
     Place,
     Statement,
     VisitReply,
+    VisitTiming,
     WindowReply,
 )
 
@@ -298,7 +298,7 @@ class FakeSession:
         statements: Sequence[Statement],
         *,
         mode: str,
-        pace: Pace,
+        pace: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,
@@ -482,13 +482,13 @@ class Environment:
         "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
     }
 
-    def lacks(
+    def missing_requirements(
         self,
         machine: Machine,
         options: Mapping[str, Any],
         kernel: FetchKernel | None = None,
         journal: Journal | None = None,
-    ) -> list[Lack]:
+    ) -> list[MissingRequirement]:
         """Nothing is needed."""
         return []
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtoll.model import AGENT, CACHED, EXECUTING, HUGE_PAGES, Completed, Json
+from dbtoll.model import AGENT, CACHED, EXECUTOR_PROBES, HUGE_PAGES, Completed, Json
 
 STATUS = b"Name:\tnull\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"
 """/proc/PID/status of the server, as far as collectors read it."""
@@ -33,7 +33,7 @@ class Costs:
         kinds = {"fault": self.fault_ns, "system": self.call_ns, "read": self.call_ns, "write": self.call_ns}
         if name == "round_trip_unix":
             return self.round_trip_ns or None
-        if name.removesuffix(CACHED).removesuffix(HUGE_PAGES) in ("primes", *EXECUTING):
+        if name.removesuffix(CACHED).removesuffix(HUGE_PAGES) in ("primes", *EXECUTOR_PROBES):
             return STEP_NS * self.slowdown
         return kinds.get(name.partition("_")[0]) or None
 

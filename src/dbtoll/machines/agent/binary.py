@@ -20,7 +20,7 @@ _OTHER_NAMES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 def find_agent(architecture: str | None = None) -> Path:
     """The agent for ``architecture`` (as ``uname -m`` says; None: this machine's).
 
-    Looks for the one packaged in the wheel, then for one built in the checkout. Raises Unavailable with the mend, also where
+    Looks for the one packaged in the wheel, then for one built in the checkout. Raises Unavailable with the hint, also where
     the one that it finds is damaged.
     """
     name = architecture or platform.machine()

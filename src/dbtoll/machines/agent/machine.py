@@ -38,7 +38,7 @@ FACT_MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class LaunchLimits:
     """What the agent puts around a program between fork and exec (docs/PROTOCOL.md, ``run``).
 
     ``cgroups``: directories of cgroups that it enters. ``mounts``: made in order in a private mount namespace; None
@@ -65,7 +65,7 @@ class Confinement:
         }
 
 
-FREE = Confinement()
+FREE = LaunchLimits()
 """Nothing around the program."""
 
 
@@ -134,7 +134,7 @@ class AgentMachine:
         cwd: str = "/",
         timeout_s: float = 60.0,
         check: bool = True,
-        within: Confinement = FREE,
+        within: LaunchLimits = FREE,
     ) -> Completed:
         """Run a program to its end. Raises ProgramFailed (with ``check``: also for an exit code that is not 0)."""
         parameters = _run_parameters(argv, user, env, cwd, within) | {"timeout_ms": max(1, round(timeout_s * 1000))}
@@ -174,7 +174,7 @@ class AgentMachine:
         cwd: str = "/",
         stop_signal: int = 15,
         stop_grace_ms: int = 5000,
-        within: Confinement = FREE,
+        within: LaunchLimits = FREE,
     ) -> AgentProcess:
         """Start a program that runs on. Raises AgentFailure if it cannot be started."""
         stop = {"stop_signal": stop_signal, "stop_grace_ms": stop_grace_ms}
@@ -317,7 +317,7 @@ class AgentMachine:
 
 
 def _run_parameters(
-    argv: Sequence[str], user: str | None, env: Mapping[str, str] | None, cwd: str, within: Confinement
+    argv: Sequence[str], user: str | None, env: Mapping[str, str] | None, cwd: str, within: LaunchLimits
 ) -> Json:
     return {"argv": list(argv), "env": dict(env or {}), "cwd": cwd, "user": user} | within.parameters()
 

@@ -11,7 +11,7 @@ from typing import Final
 from dbtoll.channel.client import Channel
 from dbtoll.channel.relay import RelayStream
 from dbtoll.errors import AgentFailure, ChannelError
-from dbtoll.machines.agent.machine import FREE, AgentMachine, Confinement
+from dbtoll.machines.agent.machine import FREE, AgentMachine, LaunchLimits
 
 _RETRY_S: Final = 0.02
 
@@ -23,7 +23,7 @@ def agent_stream(
     user: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str = "/",
-    within: Confinement = FREE,
+    within: LaunchLimits = FREE,
 ) -> RelayStream:
     """Run ``argv`` (an agent: ``[path, "serve"]``, or what leads to one) on ``parent``; its input and output.
 
@@ -41,7 +41,7 @@ def open_nested(
     *,
     user: str | None = None,
     env: Mapping[str, str] | None = None,
-    within: Confinement = FREE,
+    within: LaunchLimits = FREE,
     on_close: ExitStack | None = None,
 ) -> tuple[AgentMachine, RelayStream]:
     """A plain AgentMachine over :func:`agent_stream`, and that stream. ``on_close`` is unwound also when this fails."""

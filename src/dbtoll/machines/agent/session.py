@@ -10,7 +10,7 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.json_lines import SLACK_S, JsonLines
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import Counters, Queried, Visit
-from dbtoll.model import Address, AnswerReference, Execution, Json, Pace, Statement, VisitReply
+from dbtoll.model import Address, AnswerReference, Execution, Json, Statement, VisitReply, VisitTiming
 
 LEAD_IN_SQL: Final = "SELECT 1"
 """What the untimed lead-in repeats.
@@ -38,7 +38,7 @@ class SerialSession:
         statements: Sequence[Statement],
         *,
         mode: str,
-        pace: Pace,
+        pace: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
         dwell: bool = True,

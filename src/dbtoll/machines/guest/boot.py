@@ -16,13 +16,13 @@ from dbtoll.channel.relay import RelayStream
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces import Journal
 from dbtoll.machines import cgroups, network_interfaces
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
 from dbtoll.machines.cgroups import Limits
 from dbtoll.machines.chroot import STAGES, agent_path, open_files, remove
-from dbtoll.machines.control_group import ArmMachine, Network
+from dbtoll.machines.control_group import ControlGroupMachine, Network
 from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, initramfs
-from dbtoll.model import Artifact, Json, Lack, Option, Place, Resources
+from dbtoll.model import Artifact, Json, MissingRequirement, Option, Place, Resources
 
 AGENT_MAX_BYTES = 64 << 20
 
@@ -48,7 +48,7 @@ class GuestDisk:
     inside: Disk
 
 
-class GuestMachine(ArmMachine):
+class GuestMachine(ControlGroupMachine):
     """A guest: it sleeps with its whole monitor, and has a page cache of its own to drop."""
 
     console: RelayStream | None = None
@@ -136,7 +136,7 @@ def boot(
         )
         agent = parent.get(agent_path(parent), max_bytes=AGENT_MAX_BYTES)
         parent.put(f"{stage}/initramfs", initramfs(agent, guest, wanted.modules))
-        within = Confinement(cgroups=group.directories, mounts=wanted.mounts, cpus=place.cpuset)
+        within = LaunchLimits(cgroups=group.directories, mounts=wanted.mounts, cpus=place.cpuset)
         line = agent_stream(
             parent, list(wanted.argv(stage, tap.interface if tap else None)), env=wanted.env, cwd=stage, within=within
         )
@@ -209,8 +209,8 @@ def find_program(parent: AgentMachine, options: Mapping[str, Any], name: str, pa
     wanted = options["path"] or name
     found = parent.run(["sh", "-c", 'command -v -- "$1"', "sh", wanted], check=False).output.decode().strip()
     if not found:
-        mend = f"apt-get install -y --no-install-recommends {' '.join(packages)}"
-        raise Unavailable(f"{parent.name} has no program {wanted}", mend)
+        hint = f"apt-get install -y --no-install-recommends {' '.join(packages)}"
+        raise Unavailable(f"{parent.name} has no program {wanted}", hint)
     return found
 
 
@@ -230,7 +230,7 @@ def probe_place(parent: AgentMachine, name: str, options: Mapping[str, Any], ker
     )
 
 
-def try_guest(open_guest: Callable[[], GuestMachine], what: str) -> list[Lack]:
+def try_guest(open_guest: Callable[[], GuestMachine], what: str) -> list[MissingRequirement]:
     """What is missing, named ``what``, if a guest cannot be opened, put to sleep, woken and talked to."""
     try:
         with open_guest() as guest:
@@ -238,5 +238,5 @@ def try_guest(open_guest: Callable[[], GuestMachine], what: str) -> list[Lack]:
             guest.thaw()
             guest.hello()
     except DbtollError as error:
-        return [Lack(what, error.message, error.mend)]
+        return [MissingRequirement(what, error.message, error.hint)]
     return []

@@ -15,11 +15,11 @@ from typing import Any
 
 from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure
-from dbtoll.interfaces import CacheDropping, Committing, Durable, Engine, Journal, Machine
+from dbtoll.interfaces import CacheDroppingMachine, CommittingEngine, DurabilityEngine, Engine, Journal, Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import ArmMachine
+from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model import Artifact, Json
-from dbtoll.runner.arms import DATA, Ground, RunningArm, place_name
+from dbtoll.runner.arms import DATA, HostContext, RunningArm, place_name
 from dbtoll.store.schema import GateRecord
 
 NAME = "commit_reaches_device"
@@ -63,7 +63,7 @@ class _UntraceableError(Exception):
 
 
 def commit_reaches_device(
-    ground: Ground,
+    ground: HostContext,
     running: RunningArm,
     engine: Engine,
     workload: str,
@@ -90,7 +90,7 @@ def commit_reaches_device(
 
 
 def _trials(
-    ground: Ground, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
+    ground: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
     machine, host = running.machine, ground.host
     outermost = _outermost(machine, host)
@@ -98,7 +98,7 @@ def _trials(
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
 
     def traced(commit: Callable[[], object]) -> Trial:
-        if isinstance(machine, CacheDropping):
+        if isinstance(machine, CacheDroppingMachine):
             machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
         try:
             before = _members(host, outermost.group)
@@ -111,7 +111,7 @@ def _trials(
     beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
     instance = f"dbtoll-{place_name(ground.run_id, running.arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
-    if not isinstance(engine, Committing):
+    if not isinstance(engine, CommittingEngine):
         return trials
     session = running.session()
 
@@ -119,7 +119,7 @@ def _trials(
         for _ in range(COMMITS):
             engine.commit(session)
 
-    if not durability or not isinstance(engine, Durable):
+    if not durability or not isinstance(engine, DurabilityEngine):
         return trials | {engine.name: traced(commit)}
     for level in durability:
         engine.make_durable(session, level)
@@ -135,9 +135,9 @@ def less_than_durable(trial: Trial) -> Trial:
     return Trial(not trial.passed, trial.text if trial.passed else f"as asked for, {trial.text}")
 
 
-def _outermost(machine: Machine, host: Machine) -> ArmMachine | None:
+def _outermost(machine: Machine, host: Machine) -> ControlGroupMachine | None:
     """The machine that stands directly on the host: its control group there holds all of the arm."""
-    while isinstance(machine, ArmMachine):
+    while isinstance(machine, ControlGroupMachine):
         if machine.parent is host:
             return machine
         machine = machine.parent

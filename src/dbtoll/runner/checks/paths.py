@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import Listening
-from dbtoll.model import Address, Json, Pace, Statement
+from dbtoll.interfaces import ListeningEngine
+from dbtoll.model import Address, Json, Statement, VisitTiming
 from dbtoll.runner.arms import RunningArm
 from dbtoll.store.schema import GateRecord
 
@@ -18,7 +18,7 @@ ROUND_TRIPS = 200
 
 SHORTEST = Statement("round_trip", "SELECT 1", "SELECT 1")
 
-PACE = Pace(statement_timeout_ns=10_000_000_000)
+PACE = VisitTiming(statement_timeout_ns=10_000_000_000)
 
 
 def measured(running: RunningArm, placements: Sequence[str]) -> Json:
@@ -33,7 +33,7 @@ def _path(running: RunningArm, placement: str) -> Json:
     session = running.driver(placement).serial(address, connection="one")
     try:
         engine = running.engine
-        peer = engine.peer(session) if isinstance(engine, Listening) else None
+        peer = engine.peer(session) if isinstance(engine, ListeningEngine) else None
         reply = session.visit(
             [SHORTEST], mode="simple", pace=PACE, answers={}, lead_in=False, dwell=False, least=ROUND_TRIPS
         )

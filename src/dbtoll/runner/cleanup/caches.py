@@ -13,7 +13,7 @@ from dbtoll.environments.docker.images import Imported
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.local import open_local
-from dbtoll.runner.cleanup.journal import passing
+from dbtoll.runner.cleanup.journal import temporary_journal
 
 DAY_S = 24 * 3600.0
 
@@ -72,7 +72,7 @@ def _items(shrunk: Shrunk) -> Iterator[list[Item]]:
     ]
     with ExitStack() as stack:
         host = stack.enter_context(open_local())
-        journal = stack.enter_context(passing())
+        journal = stack.enter_context(temporary_journal())
         for images in (docker.images_of_system, docker.images_of_own):
             try:
                 held = stack.enter_context(images(host, journal))

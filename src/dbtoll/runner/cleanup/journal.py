@@ -211,7 +211,7 @@ def of_run(folder: Path) -> Iterator[Journal]:
 
 
 @contextmanager
-def passing() -> Iterator[Journal]:
+def temporary_journal() -> Iterator[Journal]:
     """A journal for what is no run, such as a trial."""
     with _of_name(f"passing-{secrets.token_hex(8)}", None) as journal:
         yield journal
@@ -229,20 +229,6 @@ def _of_name(name: str, record: Path | None) -> Iterator[Journal]:
             yield journal
         finally:
             journal.forget()
-
-
-class GoneWithIt:
-    """A journal (and its own entries) for what is made inside a guest: that is gone when the guest is.
-
-    Noted on the host, its paths and names would be taken for the host's own.
-    """
-
-    def create(self, kind: str, **identity: Any) -> GoneWithIt:
-        """Notes nothing."""
-        return self
-
-    def done(self) -> None:
-        """Notes nothing."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------

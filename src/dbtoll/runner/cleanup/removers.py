@@ -103,7 +103,7 @@ def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE) -> bool:
         cleaned.alive.append(str(folder / name))
         return False
     except Foreign as error:
-        cleaned.left.append(f"{error.message}; {error.mend}")
+        cleaned.left.append(f"{error.message}; {error.hint}")
         return False
     except DbtollError as error:
         if left:  # else it is one that may not be written to, and need not

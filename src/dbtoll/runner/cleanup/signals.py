@@ -28,7 +28,7 @@ class Stop:
         self._holds = 0
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def handling_signals(self) -> Iterator[None]:
         """While this lasts the signals end the run in order. One that was ignored (nohup) stays ignored."""
         former = {number: signal.getsignal(number) for number in SIGNALS}
         taken = [number for number, handler in former.items() if handler is not signal.SIG_IGN]
@@ -41,7 +41,7 @@ class Stop:
                 signal.signal(number, former[number])
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def deferring_signals(self) -> Iterator[None]:
         """Around what must be done as a whole: a signal meanwhile is obeyed afterwards."""
         self._holds += 1
         try:

@@ -15,7 +15,7 @@ from dbtoll.interfaces import Entry, Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model import Experiment
 from dbtoll.runner.cleanup import removers
-from dbtoll.runner.cleanup.journal import Journal, passing
+from dbtoll.runner.cleanup.journal import Journal, temporary_journal
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.preparation import inputs
 from dbtoll.runner.rounds import Watch
@@ -35,7 +35,7 @@ def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
     """By an agent of its own: the line to the run's may be what broke."""
     if not journal.leftovers():
         return
-    with stop.held(), removers.removers() as by_kind:
+    with stop.deferring_signals(), removers.removers() as by_kind:
         removed, failed = journal.sweep(by_kind)
     if removed:
         watch.say(f"removed what had been left of this run: {len(removed)} things")
@@ -81,7 +81,7 @@ def _removed(host: Machine, path: Path, entry: Entry) -> None:
 @contextmanager
 def workspace(name: str) -> Iterator[tuple[Path, Journal]]:
     """An empty directory on the cache's disk, and a journal, for a trial or a selfbench; nothing of either is left."""
-    with passing() as journal:
+    with temporary_journal() as journal:
         path = scratch() / f"{name}-{secrets.token_hex(4)}"
         entry = journal.create("directory", path=str(path))
         try:

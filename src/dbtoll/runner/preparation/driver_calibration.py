@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dbtoll import registry
-from dbtoll.interfaces import Transacting
+from dbtoll.interfaces import TransactionWorkload
 from dbtoll.model import Experiment, Json, Place, ended_well
-from dbtoll.runner.arms import Ground, place_name
+from dbtoll.runner.arms import HostContext, place_name
 
 RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000
 """Against the null server a second holds thousands of transactions of every kind but the rarest."""
 
 
-def driver_alone(ground: Ground, experiment: Experiment, workload: Transacting) -> Json:
+def driver_alone(ground: HostContext, experiment: Experiment, workload: TransactionWorkload) -> Json:
     """``{"null_us_per_transaction": {INTERACTION: us}, "null_per_s": {INTERACTION: rate}}``: CPU time of the driver for each
     transaction, and how many it gets through, in a native arm that it shares with the null server.
 

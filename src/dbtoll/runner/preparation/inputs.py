@@ -21,23 +21,34 @@ from dbtoll.errors import EngineError, Unavailable, UsageError
 from dbtoll.images import dataset, disk, kernel, system
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces import (
-    Booting,
-    Durable,
+    BootingEnvironment,
+    DurabilityEngine,
     Engine,
     Entry,
     Journal,
-    Lasting,
     Machine,
-    Probing,
-    SettingAside,
-    Transacting,
+    ProbeWorkload,
+    RunScopedEnvironment,
+    SettingIgnoringEngine,
+    TransactionWorkload,
     Workload,
 )
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import AnswerReference, Arm, Artifact, Experiment, Json, Lack, Place, Provision, Statement, Step
+from dbtoll.model import (
+    AnswerReference,
+    Arm,
+    Artifact,
+    Experiment,
+    Json,
+    MissingRequirement,
+    Place,
+    Provision,
+    Statement,
+    Step,
+)
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, packages_inside, place_name
-from dbtoll.runner.cleanup.journal import passing
+from dbtoll.runner.arms import DATA, HostContext, boots, environment_of, open_stack, packages_inside, place_name
+from dbtoll.runner.cleanup.journal import temporary_journal
 from dbtoll.runner.preparation import processors
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch, understood
@@ -69,7 +80,7 @@ DATA_SPARE_BYTES = 256 << 20
 class Prepared:
     """Everything a round needs, and the facts of the run."""
 
-    ground: Ground
+    ground: HostContext
     inputs: Inputs
     queries: tuple[str, ...]
     facts: Json
@@ -108,24 +119,26 @@ def simulated(step: Step) -> bool:
     return bool(getattr(registry.find("environments", step.environment), "simulated", False))
 
 
-def lacks(
+def missing_requirements(
     host: Machine,
     arms: Sequence[Arm],
     say: Callable[[str], None] = lambda text: None,
     journal: Journal | None = None,
-) -> dict[str, list[Lack]]:
+) -> dict[str, list[MissingRequirement]]:
     """Arm name -> what is missing for it; only the outermost environment can be probed from here.
 
     ``journal``: where the trials note what they make; by default one of their own.
     """
-    found: dict[str, list[Lack]] = {}
-    probed: dict[str, list[Lack]] = {}
-    with passing() if journal is None else nullcontext(journal) as noted:
+    found: dict[str, list[MissingRequirement]] = {}
+    probed: dict[str, list[MissingRequirement]] = {}
+    with temporary_journal() if journal is None else nullcontext(journal) as noted:
         for arm in arms:
             key = repr(arm.stack[0])
             if key not in probed:
                 step = arm.stack[0]
-                probed[key] = environment_of(step).lacks(host, step.options, partial(_probe_kernel, step, say), noted)
+                probed[key] = environment_of(step).missing_requirements(
+                    host, step.options, partial(_probe_kernel, step, say), noted
+                )
             if probed[key]:
                 found[arm.name] = probed[key]
     return found
@@ -141,20 +154,20 @@ def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None])
     """The kernel that the step's guests boot, from the cache or made now, and its facts; None where it needs none, or
     brings its own."""
     environment = environment_of(step)
-    if not isinstance(environment, Booting) or environment.kernel(step.options) is None:
+    if not isinstance(environment, BootingEnvironment) or environment.kernel(step.options) is None:
         return None
     return kernel.debian_kernel(cache, suite, progress=say)
 
 
-def demand_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
+def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
     """Unavailable, naming everything that is missing at once, unless every arm can be opened."""
-    missing = lacks(host, experiment.arms, journal=journal)
+    missing = missing_requirements(host, experiment.arms, journal=journal)
     if missing:
         unique = {lack.what: lack for arm_lacks in missing.values() for lack in arm_lacks}
         what = "; ".join(f"{lack.what} ({lack.why})" for lack in unique.values())
         raise Unavailable(
             f"this machine cannot run {', '.join(sorted(missing))}: {what}",
-            "; ".join(dict.fromkeys(lack.mend for lack in unique.values())),
+            "; ".join(dict.fromkeys(lack.hint for lack in unique.values())),
         )
 
 
@@ -185,7 +198,7 @@ def prepare(
             extra=engine.packages,
         )
         run_facts["image"] = {"key": image.key, **image_facts}
-    ground = Ground(host, image, cpuset, journal, folder.name)
+    ground = HostContext(host, image, cpuset, journal, folder.name)
     if image is not None:
         ground = replace(ground, **_for_guests(cache, experiment, image, run_facts, watch))
     masters: dict[str, Artifact] = {}
@@ -193,26 +206,28 @@ def prepare(
         masters, run_facts["dataset"] = _dataset(cache, experiment, ground, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
-    if isinstance(workload, Transacting):
-        _demand_free(engine, settings)
+    if isinstance(workload, TransactionWorkload):
+        _require_free(engine, settings)
         if image is not None:
             watch.say("what the driver costs by itself")
             run_facts["driver"] = driver_alone(ground, experiment, workload)
-    probing, probes = (workload, workload.queries) if isinstance(workload, Probing) else (None, experiment.explain)
+    probing, probes = (
+        (workload, workload.queries) if isinstance(workload, ProbeWorkload) else (None, experiment.explain)
+    )
     if experiment.explain:
         probing = registry.find("workloads", "probes")({"probes": list(dict.fromkeys(experiment.explain))})
     if probing is not None:
         run_facts["probes"] = {query: probing.about(query) for query in probes}
-    if isinstance(engine, SettingAside) and engine.set_aside:
-        watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.set_aside))}")
-        run_facts["settings_set_aside"] = sorted(engine.set_aside)
+    if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
+        watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
+        run_facts["settings_set_aside"] = sorted(engine.ignored_settings)
     plan = Plan(experiment, workload.queries, 1, {})
     statements = [
         workload.statements(experiment.engine.name, plan.parameter_seed(number))
         for number in range(experiment.parameter_sets)
     ]
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
-    if engine.answers and not isinstance(workload, Transacting):
+    if engine.answers and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
     fresh = _Copies(scratch() / folder.name, masters, ground, journal) if masters else None
@@ -231,9 +246,9 @@ def prepare(
     return Prepared(ground, inputs, workload.queries, without_secrets(run_facts))
 
 
-def _demand_free(engine: Engine, settings: Mapping[str, str]) -> None:
+def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
     """UsageError if a setting says what the factors of transactions are to say."""
-    if isinstance(engine, Durable) and (taken := sorted(engine.decided & settings.keys())):
+    if isinstance(engine, DurabilityEngine) and (taken := sorted(engine.decided & settings.keys())):
         raise UsageError(
             f"with transactions the factors decide on {', '.join(taken)}",
             'leave the setting out and say it so: durability = ["device"], ["system"] or ["server"] under [factors]',
@@ -241,13 +256,13 @@ def _demand_free(engine: Engine, settings: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def kept_up(prepared: Prepared) -> Iterator[None]:
-    """What the arms' outermost environments share for the whole run (`interfaces.Lasting`)."""
+def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
+    """What the arms' outermost environments share for the whole run (`interfaces.RunScopedEnvironment`)."""
     ground, experiment = prepared.ground, prepared.inputs.experiment
     with ExitStack() as stack:
         for arm in experiment.arms:
             environment = environment_of(arm.stack[0])
-            if isinstance(environment, Lasting) and arm.copy_of is None:
+            if isinstance(environment, RunScopedEnvironment) and arm.copy_of is None:
                 place = Place(
                     name=place_name(ground.run_id, arm.name, 0),
                     run_id=ground.run_id,
@@ -275,14 +290,14 @@ def _references(
 
 
 def _for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts: Json, watch: Watch) -> Json:
-    """What those of the arms need that boot: `Ground.disks` and `Ground.kernels`."""
+    """What those of the arms need that boot: `HostContext.disks` and `HostContext.kernels`."""
     suite = experiment.image.get("suite", "bookworm")
     disks: dict[tuple[str, ...], Artifact] = {}
     kernels: dict[str, Artifact] = {}
     for arm in experiment.arms:
         for depth, step in enumerate(arm.stack):
             environment = environment_of(step)
-            if not isinstance(environment, Booting):
+            if not isinstance(environment, BootingEnvironment):
                 continue
             for packages in {(), packages_inside(arm, depth)} - set(disks):
                 held = image if not packages else system.obtain_image(cache, suite=suite, extra=packages)[0]
@@ -295,7 +310,7 @@ def _for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts
 
 
 def _dataset(
-    cache: Cache, experiment: Experiment, ground: Ground, engine: Engine, workload: Workload, watch: Watch
+    cache: Cache, experiment: Experiment, ground: HostContext, engine: Engine, workload: Workload, watch: Watch
 ) -> tuple[dict[str, Artifact], Json]:
     """The masters: the data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`),
     and where an arm needs it the disk that was made of it; by kind of artifact.
@@ -335,7 +350,7 @@ def _dataset(
 class _Copies:
     """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
 
-    def __init__(self, folder: Path, masters: Mapping[str, Artifact], ground: Ground, journal: Journal) -> None:
+    def __init__(self, folder: Path, masters: Mapping[str, Artifact], ground: HostContext, journal: Journal) -> None:
         self.folder, self.masters, self.ground, self.journal = folder, masters, ground, journal
         self.entries: dict[str, Entry] = {}
 
@@ -427,7 +442,7 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
                 execution = reply.executions[0]
                 if execution.outcome != "ok" or execution.result is None:
                     said = (execution.error or {}).get("message", execution.outcome)
-                    raise EngineError(f"{query} fails in the baseline: {said}", "mend the statement, then run again")
+                    raise EngineError(f"{query} fails in the baseline: {said}", "fix the statement, then run again")
                 answers[-1][query] = _reference(execution.result)
     return answers
 
@@ -483,7 +498,7 @@ class Pilot:
         return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
-def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
+def run_pilot_round(prepared: Prepared, watch: Watch) -> Pilot:
     """A round of one block, measured for its length only. DbtollError if the baseline or its copy does not get through."""
     experiment = prepared.inputs.experiment
     watch.say("pilot: one round of one block, to see how many fit into the budget")

@@ -13,14 +13,14 @@ from typing import Any
 from dbtoll import facts, spec
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Stamped
+from dbtoll.interfaces import TimestampedStream
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.nested import open_nested
 from dbtoll.model import Experiment, Json, Option
-from dbtoll.runner.arms import Ground, open_stack
-from dbtoll.runner.cleanup.journal import passing
+from dbtoll.runner.arms import HostContext, open_stack
+from dbtoll.runner.cleanup.journal import temporary_journal
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
@@ -97,7 +97,7 @@ def bracketed_ns(machine: AgentMachine, method: str, parameters: Json) -> int:
         pass
     stream.result()
     line = machine.channel.line
-    assert isinstance(line, Stamped)
+    assert isinstance(line, TimestampedStream)
     begin_ns, end_ns = line.written_at(stream.written_count), line.read_at(stream.end_count)
     assert begin_ns is not None and end_ns is not None
     return end_ns - begin_ns
@@ -117,8 +117,8 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
     """Round trip and throughput of the agent in a freshly opened arm."""
     experiment = bare_experiment(stack)
     image, _ = system.obtain_image(Cache(), progress=say)
-    with passing() as journal, ExitStack() as closing:
-        ground = Ground(host, image, (0,), journal, "selfbench")
+    with temporary_journal() as journal, ExitStack() as closing:
+        ground = HostContext(host, image, (0,), journal, "selfbench")
         machine = open_stack(ground, experiment, experiment.arms[0], None, closing)
         assert isinstance(machine, AgentMachine)
         return {"round_trip_us": round_trip(machine), "mb_per_s": throughput(machine)}

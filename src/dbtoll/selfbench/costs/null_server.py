@@ -15,7 +15,7 @@ from dbtoll import facts
 from dbtoll.errors import UsageError
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import kept, open_local
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model import Address, Option, ended_well
 from dbtoll.selfbench.support.bare_exchange import exchanging
@@ -56,7 +56,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     seen = []
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, open_local() as host:
         path = str(Path(folder) / "null")
-        server = host.spawn([str(kept(find_agent())), "null-server", "--unix", path], within=Confinement(cpus=(its,)))
+        server = host.spawn([str(kept(find_agent())), "null-server", "--unix", path], within=LaunchLimits(cpus=(its,)))
         with (
             exchanging(host, "--unix", str(Path(folder) / "echo"), asking=(ours,), answering=(its,)) as bare,
             open_local("driver", cpus=[ours]) as machine,

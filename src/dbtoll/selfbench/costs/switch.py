@@ -19,9 +19,9 @@ from typing import Any
 from scipy import stats as distributions
 
 from dbtoll.errors import DbtollError, Invalid, UsageError
-from dbtoll.interfaces import Stamped
+from dbtoll.interfaces import TimestampedStream
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, Option, Pace, Round, Statement
+from dbtoll.model import Json, Option, Round, Statement, VisitTiming
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import Budget, RoundRun
@@ -193,7 +193,7 @@ def median_cost(values: Sequence[float]) -> Cost:
     return Cost(statistics.median(ordered), ordered[low], ordered[-1 - low])
 
 
-def residual_figures(seen: Mapping[str, Seen], pace: Pace) -> dict[str, Any]:
+def residual_figures(seen: Mapping[str, Seen], pace: VisitTiming) -> dict[str, Any]:
     """``residual_us``: after a switch and the lead-in. The dwell is held against the far end of its interval."""
     costs = {name: each.costs() for name, each in seen.items()}
     worst_us = max(cost[SWITCHED].high for cost in costs.values())
@@ -238,7 +238,7 @@ def started(prepared: Prepared, names: Sequence[str], watch: Quiet) -> Iterator[
 
 
 def visit_by_turns(
-    arm: RunningArm, neighbour: RunningArm, pace: Pace, visits: int, seen: Seen, chance: random.Random
+    arm: RunningArm, neighbour: RunningArm, pace: VisitTiming, visits: int, seen: Seen, chance: random.Random
 ) -> None:
     """``visits`` visits of each kind in random order; before each that follows a switch the neighbour fills the caches."""
     arm.wake()
@@ -267,7 +267,7 @@ def visit_by_turns(
             left = now
 
 
-def executed(arm: RunningArm, sql: str, times: int, pace: Pace, *, lead_in: bool) -> list[int]:
+def executed(arm: RunningArm, sql: str, times: int, pace: VisitTiming, *, lead_in: bool) -> list[int]:
     """The run times of so many executions in one visit, ns. Invalid if one failed."""
     statement = Statement("switch", sql, sql)
     reply = arm.session().visit(
@@ -284,7 +284,7 @@ def moment(machine: Any, tries: int = 3) -> Moment:
         raise DbtollError(f"{machine.name} has no agent whose clock could be read")
     found: list[Moment] = []
     line = machine.channel.line
-    assert isinstance(line, Stamped)
+    assert isinstance(line, TimestampedStream)
     for _ in range(tries):
         stream = machine.channel.open("ping", {})
         while stream.receive() is not None:

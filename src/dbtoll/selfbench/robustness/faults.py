@@ -22,7 +22,7 @@ from typing import Any
 
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
-from dbtoll.interfaces import Durable, Machine, Session, Terminals
+from dbtoll.interfaces import DurabilityEngine, Machine, Session, Terminals
 from dbtoll.machines import tmpfs
 from dbtoll.model import Arm, Artifact, Experiment, Json, Option, WindowReply
 from dbtoll.runner.arms import DATA, RunningArm, open_stack
@@ -170,7 +170,7 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
                 data = around.enter_context(_small_disk(prepared, data))
             running = _started(prepared, asked, arm, data, closing)
             durable = running.engine
-            assert isinstance(durable, Durable)
+            assert isinstance(durable, DurabilityEngine)
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
             durable.make_durable(running.session(), case.durability)
             driving = {

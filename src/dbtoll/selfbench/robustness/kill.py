@@ -146,8 +146,8 @@ def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     wanted = list(asked) or [stack for stack in STACKS if stack in registry.names("environments")]
     arms = [Arm(stack, spec.parse_stack(stack)) for stack in wanted]
     with open_local() as host:
-        lacks = inputs.lacks(host, arms)
-    missing = {stack: found[0].what for stack, found in lacks.items()}
+        missing_requirements = inputs.missing_requirements(host, arms)
+    missing = {stack: found[0].what for stack, found in missing_requirements.items()}
     if missing and asked:
         raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")
     return [stack for stack in wanted if stack not in missing], missing
@@ -459,8 +459,8 @@ def text_of(file: Path) -> bytes:
 
 def _made() -> int:
     """How many things the cache holds."""
-    passing = (scratch(), journals())
-    return sum(path.parent not in passing for path in default_root().glob("*/*"))
+    temporary_journal = (scratch(), journals())
+    return sum(path.parent not in temporary_journal for path in default_root().glob("*/*"))
 
 
 def agents_of(pid: int) -> list[int]:

@@ -135,7 +135,7 @@ def run(experiments: int = 1000, seed: int = 1, say: Say = lambda text: None) ->
         seen: dict[str, list[list[Seen]]] = {setting: [] for setting in SETTINGS}
         for number, effect in enumerate(EFFECTS):
             chance = np.random.default_rng([seed, place, number])
-            measured = Measured.of(simulate(experiments, effect, world, chance), effect)
+            measured = ValidVisits.of(simulate(experiments, effect, world, chance), effect)
             for setting, rounds in SETTINGS.items():
                 seen[setting].append(measured.seen(rounds))
         for setting, each in seen.items():
@@ -350,7 +350,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ValidVisits:
     """Round effects of all experiments.
 
     ``queries`` and A/A's ``copies``: [experiment, round, query]; ``totals``: [experiment, round].
@@ -362,7 +362,7 @@ class Measured:
     totals: Floats
 
     @classmethod
-    def of(cls, ns: Floats, effect: float) -> Measured:
+    def of(cls, ns: Floats, effect: float) -> ValidVisits:
         """``ns``: as `simulate` gives them."""
         return cls(effect, round_effects(ns, 2, [0, 1]), round_effects(ns, 1, [0]), round_totals(ns, 2, [0, 1]))
 

@@ -23,10 +23,13 @@ def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, 
     arms = [Arm(name, spec.parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
     arms = [arm for arm in arms if not any(inputs.simulated(step) for step in arm.stack)]
     with open_local() as host:
-        missing = inputs.lacks(host, arms)
-    for name, lacks in missing.items():
-        say(f"{name} is left out: {lacks[0].what} ({lacks[0].why})")
-    told = {name: "; ".join(f"{lack.what}: {lack.why}" for lack in lacks) for name, lacks in missing.items()}
+        missing = inputs.missing_requirements(host, arms)
+    for name, missing_requirements in missing.items():
+        say(f"{name} is left out: {missing_requirements[0].what} ({missing_requirements[0].why})")
+    told = {
+        name: "; ".join(f"{lack.what}: {lack.why}" for lack in missing_requirements)
+        for name, missing_requirements in missing.items()
+    }
     return [arm.name for arm in arms if arm.name not in missing], told
 
 

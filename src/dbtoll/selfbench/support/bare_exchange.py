@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dbtoll.errors import ProgramFailed
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import kept
-from dbtoll.machines.agent.machine import AgentMachine, Confinement
+from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 
 START_DEADLINE_S = 10.0
 
@@ -32,11 +32,11 @@ def exchanging(
     """
     agent = str(kept(find_agent()))
     work = [] if work_us is None else [str(work_us)]
-    server = host.spawn([agent, "echo-server", *where, *work], within=Confinement(cpus=answering))
+    server = host.spawn([agent, "echo-server", *where, *work], within=LaunchLimits(cpus=answering))
 
     def ask(connections: int, seconds: float) -> float:
         argv = [agent, "exchange", *where, str(connections), f"{seconds:.3f}"]
-        done = host.run(argv, within=Confinement(cpus=asking), timeout_s=60 + seconds)
+        done = host.run(argv, within=LaunchLimits(cpus=asking), timeout_s=60 + seconds)
         told = json.loads(done.output)
         return float(told["cpu_ns"]) / float(told["exchanges"]) / 1e3
 

@@ -14,7 +14,7 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.visits.metrics import METRICS, collect
 from dbtoll.errors import Invalid
-from dbtoll.model import Arm, Experiment, Json, Pace, Statement
+from dbtoll.model import Arm, Experiment, Json, Statement, VisitTiming
 from dbtoll.plan import Plan
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.selfbench.support import available
@@ -51,7 +51,7 @@ def variants(experiment: Experiment, name: str) -> dict[str, Experiment]:
     }
 
 
-def _dwelling(experiment: Experiment, dwell_ns: int) -> Pace:
+def _dwelling(experiment: Experiment, dwell_ns: int) -> VisitTiming:
     return replace(experiment.pace, dwell_ns=dwell_ns)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Keeping, Machine, Server
+from dbtoll.interfaces import BuildCache, Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workload_parts import sql_text
 from dbtoll.workload_parts.drawing import Draw
@@ -73,7 +73,7 @@ class Workload:
         return {name: _statement(self._directory.statements[name], seed) for name in self.queries}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """The answers in ``expected/``; none is computed."""
         known = {key: self._directory.statements[statement.query].answer for key, statement in statements.items()}

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Keeping, Machine, Server
+from dbtoll.interfaces import BuildCache, Machine, Server
 from dbtoll.model import Address, AnswerReference, Json, Option, Statement
 from dbtoll.workload_parts import sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
@@ -114,7 +114,7 @@ class Workload:
         return {name: _statement(name, engine, self._values(name, seed)) for name in self.queries}
 
     def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: Keeping, progress: Callable[[str], None]
+        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
     ) -> dict[str, AnswerReference]:
         """DuckDB's answers to the same questions on rows that ``machine`` makes."""
         from dbtoll.workloads.tpch.reference import Question, Rows, answers

@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 
 from dbtoll.errors import DbtollError
-from dbtoll.interfaces import Keeping, Machine
+from dbtoll.interfaces import BuildCache, Machine
 from dbtoll.model import AnswerReference, Json
 
 LIMITS: dict[str, str | bool | int | float | list[str]] = {
@@ -60,7 +60,7 @@ class Question:
 
 
 def answers(
-    rows: Rows, questions: Mapping[str, Question], cache: Keeping, progress: Callable[[str], None]
+    rows: Rows, questions: Mapping[str, Question], cache: BuildCache, progress: Callable[[str], None]
 ) -> dict[str, AnswerReference]:
     """The answer to each question, from ``cache`` where they are there already."""
     asked = sorted(set(questions.values()))
