@@ -180,8 +180,8 @@ class Machine(Protocol):
         self, *, unix: str | None = None, tcp: tuple[str, int] | None = None, stamps: bool = False
     ) -> ByteStream: ...
     def serial(self, address: Address, *, connection: str) -> Session: ...
-    def terminals(self, address: Address, driving: Json) -> Terminals:
-        """Connected when it returns. ``driving``: what `TransactionWorkload.driving` says."""
+    def terminals(self, address: Address, driver_parameters: Json) -> Terminals:
+        """Connected when it returns. ``driver_parameters``: what `TransactionWorkload.driver_parameters` says."""
         ...
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json: ...
@@ -506,7 +506,7 @@ class TransactionWorkload(Protocol):
     multiple: bool
     """Whether most transactions have more than one statement: then `MariaDB` begins them by itself."""
 
-    def driving(self, interaction: str, seed: int) -> Json:
+    def driver_parameters(self, interaction: str, seed: int) -> Json:
         """Parameters of the agent's method ``oltp``, but for the server and its session."""
         ...
 

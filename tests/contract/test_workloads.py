@@ -58,7 +58,11 @@ def test_its_options_are_a_table_that_a_specification_can_use(name: str) -> None
 def test_statements_depend_on_the_seed_alone(name: str) -> None:
     one, other = made(name), made(name)
     if isinstance(one, interfaces.TransactionWorkload):
-        assert one.driving("statement", 1) == other.driving("statement", 1) != one.driving("statement", 2)
+        assert (
+            one.driver_parameters("statement", 1)
+            == other.driver_parameters("statement", 1)
+            != one.driver_parameters("statement", 2)
+        )
         assert one.statements("postgres", 1) == {}
         return
     if isinstance(one, interfaces.ProbeWorkload):
@@ -153,6 +157,6 @@ def test_its_mix_is_checked(name: str) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"terminals": 0}, {"terminals": 2, "threads": 3}, {"window": 0}, {"rate": -1.0}, {"terminals": 1_000_000}]
 )
-def test_driving_that_makes_no_sense_is_refused(name: str, wrong: dict[str, Any]) -> None:
+def test_driver_parameters_that_make_no_sense_is_refused(name: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"workload {name}: "):
         registry.find("workloads", name)(wrong)

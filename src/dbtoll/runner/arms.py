@@ -166,16 +166,16 @@ class RunningArm:
             self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
         return self._sessions[connection]
 
-    def terminals(self, placement: str, driving: Json) -> Terminals:
+    def terminals(self, placement: str, driver_parameters: Json) -> Terminals:
         """The terminals that are driven so, there; connected when first asked for, in the place of those that were driven
         otherwise: a server has its limit of connections, and idle ones are not free."""
-        key = f"{placement} {driving!r}"
+        key = f"{placement} {driver_parameters!r}"
         if self._terminals is None or self._terminals[0] != key:
             self.close_terminals()
-            self._terminals = key, self.driver(placement).terminals(self.address(placement), driving)
+            self._terminals = key, self.driver_machine(placement).terminals(self.address(placement), driver_parameters)
         return self._terminals[1]
 
-    def driver(self, placement: str) -> Machine:
+    def driver_machine(self, placement: str) -> Machine:
         """The machine in which terminals of that placement work: this one (``inside``), or the one that it stands on.
 
         BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an

@@ -27,7 +27,11 @@ from dbtoll.model import (
 )
 from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack
 from dbtoll.runner.checks import commits, paths
-from dbtoll.runner.driving import Counting, Probes, Statements, VisitDriver, Windows, is_cold
+from dbtoll.runner.drivers.counting import CountingDriver
+from dbtoll.runner.drivers.probes import ProbeDriver
+from dbtoll.runner.drivers.protocol import VisitDriver, is_cold
+from dbtoll.runner.drivers.statements import StatementDriver
+from dbtoll.runner.drivers.transactions import TransactionDriver
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
@@ -147,22 +151,22 @@ class RoundRun:
             with self.deferring():
                 self.end()
 
-    def driving(self, phase: Phase | None = None) -> VisitDriver:
+    def driver(self, phase: Phase | None = None) -> VisitDriver:
         """How this experiment's arms are driven, in a phase other than the timed ones."""
         inputs = self.inputs
         if phase is not None and phase.kind == "probed":
             assert inputs.probing is not None
-            return Probes(inputs.experiment, self.ground.host, inputs.probing)
+            return ProbeDriver(inputs.experiment, self.ground.host, inputs.probing)
         if isinstance(inputs.workload, ProbeWorkload):
-            return Probes(inputs.experiment, self.ground.host, inputs.workload)
-        driving = (
-            Windows(inputs.experiment, inputs.workload)
+            return ProbeDriver(inputs.experiment, self.ground.host, inputs.workload)
+        driver = (
+            TransactionDriver(inputs.experiment, inputs.workload)
             if isinstance(inputs.workload, TransactionWorkload)
-            else Statements(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
+            else StatementDriver(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
         )
         if phase is not None and phase.kind == "counted":
-            return Counting(driving, inputs.collectors, inputs.experiment.baseline)
-        return driving
+            return CountingDriver(driver, inputs.collectors, inputs.experiment.baseline)
+        return driver
 
     def healthy(self) -> list[str]:
         """Arms that got through the round."""
@@ -280,7 +284,7 @@ class RoundRun:
         These first runs after a start are recorded and reported apart (first touch).
         """
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driving(phase).begin_phase(running, phase))
+            self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
         first = phase.blocks[0]
         for visit in first.visits:
             self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
@@ -315,7 +319,7 @@ class RoundRun:
 
     def phase(self, phase: Phase) -> None:
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driving(phase).begin_phase(running, phase))
+            self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
         if phase.kind == "timed":
             self.count(phase, "begin")
         for block in phase.blocks:
@@ -340,9 +344,9 @@ class RoundRun:
         try:
             with understood(running.arm.name):
                 running.wake()
-                driving = self.driving(phase)
-                driving.make_ready(running, phase, first_touch=first_touch)
-                driven = driving.drive(running, phase, block, query, first_touch=first_touch)
+                driver = self.driver(phase)
+                driver.make_ready(running, phase, first_touch=first_touch)
+                result = driver.drive(running, phase, block, query, first_touch=first_touch)
                 others_asleep = self.others_asleep(running)
                 running.sleep()
                 self.write(
@@ -356,7 +360,7 @@ class RoundRun:
                         order=self._order,
                         first_touch=first_touch,
                         asleep_ok=others_asleep,
-                        **{each.name: getattr(driven, each.name) for each in fields(driven)},
+                        **{each.name: getattr(result, each.name) for each in fields(result)},
                     )
                 )
         except DbtollError as error:
@@ -365,7 +369,7 @@ class RoundRun:
     def verify(self, running: RunningArm, *, initially: bool) -> None:
         """Whether the data are as they must be, before or after all that is done to them."""
         self.progress(f"data of {running.arm.name}")
-        found = self.driving().violations(running, initially=initially)
+        found = self.driver().violations(running, initially=initially)
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"
@@ -409,7 +413,7 @@ class RoundRun:
                         processes=inside.get("processes"),
                         background=background,
                         outside_cpu_ns=self.outside_cpu_ns(host),
-                        driver_cpu_ns=commits.agent_cpu_ns(running.driver(phase.levels.get("placement", "inside"))),
+                        driver_cpu_ns=commits.agent_cpu_ns(running.driver_machine(phase.levels.get("placement", "inside"))),
                         host_at_ns=host.get("at_ns"),
                     )
                 )

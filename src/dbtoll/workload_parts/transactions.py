@@ -238,7 +238,7 @@ class Transactions(ABC):
 
     # --- interfaces.Transacting --------------------------------------------------------------------------------------
 
-    def driving(self, interaction: str, seed: int) -> Json:
+    def driver_parameters(self, interaction: str, seed: int) -> Json:
         """Parameters of the agent's method ``oltp``, but for the server."""
         return {
             "workload": self.size(),

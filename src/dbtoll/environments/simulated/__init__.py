@@ -230,10 +230,10 @@ class FakeMachine:
         self.expect_awake()
         return FakeSession(self)
 
-    def terminals(self, address: Address, driving: Json) -> FakeTerminals:
+    def terminals(self, address: Address, driver_parameters: Json) -> FakeTerminals:
         """Terminals in the simulated world."""
         self.expect_awake()
-        return FakeTerminals(self, driving)
+        return FakeTerminals(self, driver_parameters)
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
         """CPU time is what its visits took."""
@@ -383,11 +383,11 @@ class FakeTerminals:
     A transaction takes as long as a query of its name would.
     """
 
-    def __init__(self, machine: FakeMachine, driving: Json) -> None:
-        ((workload, _),) = driving["workload"].items()
+    def __init__(self, machine: FakeMachine, driver_parameters: Json) -> None:
+        ((workload, _),) = driver_parameters["workload"].items()
         self._machine = machine
         self._mix: Mapping[str, float] = registry.find("workloads", workload).mix
-        self._terminals: int = driving["terminals"]
+        self._terminals: int = driver_parameters["terminals"]
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
         """Advances the run's timeline."""

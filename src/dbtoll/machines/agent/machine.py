@@ -254,9 +254,9 @@ class AgentMachine:
         """A serial load driver in this machine. ``connection``: ``one`` or ``per_statement``."""
         return SerialSession(self.channel, address, connection)
 
-    def terminals(self, address: Address, driving: Json) -> AgentTerminals:
+    def terminals(self, address: Address, driver_parameters: Json) -> AgentTerminals:
         """See interfaces.Machine."""
-        return AgentTerminals(self.channel, address, driving)
+        return AgentTerminals(self.channel, address, driver_parameters)
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
         """Of the machine and of a process tree, or of all processes (docs/PROTOCOL.md, ``counters``)."""

@@ -20,9 +20,9 @@ INTERVALS: Final = 100
 class AgentTerminals:
     """Implements interfaces.Terminals."""
 
-    def __init__(self, channel: Channel, address: Address, driving: Json) -> None:
-        self._patience_s = driving["patience_ns"] / 1e9
-        self._lines = JsonLines(channel, "oltp", {**address.parameters(), **driving})
+    def __init__(self, channel: Channel, address: Address, driver_parameters: Json) -> None:
+        self._patience_s = driver_parameters["patience_ns"] / 1e9
+        self._lines = JsonLines(channel, "oltp", {**address.parameters(), **driver_parameters})
         self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:

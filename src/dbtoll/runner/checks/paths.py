@@ -30,7 +30,7 @@ def measured(running: RunningArm, placements: Sequence[str]) -> Json:
 
 def _path(running: RunningArm, placement: str) -> Json:
     address = running.address(placement)
-    session = running.driver(placement).serial(address, connection="one")
+    session = running.driver_machine(placement).serial(address, connection="one")
     try:
         engine = running.engine
         peer = engine.peer(session) if isinstance(engine, ListeningEngine) else None

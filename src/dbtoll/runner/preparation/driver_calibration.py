@@ -33,8 +33,12 @@ def driver_alone(ground: HostContext, experiment: Experiment, workload: Transact
         server = engine.start(machine, "", {})
         try:
             for interaction in experiment.factors["interaction"]:
-                driving = {**workload.driving(interaction, experiment.seed), "session": [], "imitation": True}
-                terminals = machine.terminals(server.address, driving)
+                driver_parameters = {
+                    **workload.driver_parameters(interaction, experiment.seed),
+                    "session": [],
+                    "imitation": True,
+                }
+                terminals = machine.terminals(server.address, driver_parameters)
                 try:
                     counts = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=WINDOW_NS, rate=None).counts
                 finally:

@@ -108,10 +108,10 @@ class Own:
 
     def run(self, host: AgentMachine, job: Job) -> tuple[Count, int, int | None]:
         """No ramp-up: every transaction is in the window, as the CPU time is of all."""
-        driving = _workload(job).driving(self.interaction, 1)
+        driver_parameters = _workload(job).driver_parameters(self.interaction, 1)
         with open_local("client") as client:
             terminals = client.terminals(
-                job.address, {**driving, "session": Engine({}).session("read_committed", multiple=True)}
+                job.address, {**driver_parameters, "session": Engine({}).session("read_committed", multiple=True)}
             )
             counts = terminals.window(ramp_up_ns=0, window_ns=job.seconds * 10**9, rate=None).counts
             terminals.close()

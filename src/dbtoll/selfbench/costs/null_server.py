@@ -110,9 +110,9 @@ def figures(seen: Sequence[Window]) -> dict[str, Any]:
 
 def connect(machine: AgentMachine, path: str, terminals: int) -> AgentTerminals:
     """TATP on one thread; what the server answers means nothing."""
-    driving = Workload({"subscribers": SUBSCRIBERS, "terminals": terminals}).driving("statement", 1)
+    driver_parameters = Workload({"subscribers": SUBSCRIBERS, "terminals": terminals}).driver_parameters("statement", 1)
     address = Address(wire="postgres", user="selfbench", database="null", unix=path)
-    return machine.terminals(address, {**driving, "imitation": True})
+    return machine.terminals(address, {**driver_parameters, "imitation": True})
 
 
 def driven(host: AgentMachine, server: int, terminals: AgentTerminals, window_ns: int) -> dict[str, int]:

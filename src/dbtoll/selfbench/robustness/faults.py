@@ -113,8 +113,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     stacks, missing = available.present(sorted(set(FAULTS.values()) - {available.BASELINE}), say)
     for engine in options["engines"]:
         seconds = int(options["seconds"])
-        driving = {"warehouses": 1, "window": f"{seconds}s", "ramp_up": "0s", "patience": PATIENCE}
-        asked = available.over(stacks, {"name": engine}, {"name": "tpcc", **driving})
+        driver_parameters = {"warehouses": 1, "window": f"{seconds}s", "ramp_up": "0s", "patience": PATIENCE}
+        asked = available.over(stacks, {"name": engine}, {"name": "tpcc", **driver_parameters})
         with (
             TemporaryDirectory(prefix="dbtoll-selfbench-") as folder,
             ready(asked, Path(folder), Quiet(say)) as prepared,
@@ -173,13 +173,13 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
             assert isinstance(durable, DurabilityEngine)
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
             durable.make_durable(running.session(), case.durability)
-            driving = {
-                **workload.driving("statement", seed=1),
+            driver_parameters = {
+                **workload.driver_parameters("statement", seed=1),
                 "terminals": TERMINALS.get(case.fault, FEW),
                 "session": durable.session(isolation, multiple=workload.multiple),
             }
             before = held(running.session())
-            terminals = running.machine.terminals(_address(running), driving)
+            terminals = running.machine.terminals(_address(running), driver_parameters)
             if case.fault == "machine_killed":
                 pieces = _until_the_machine_dies(running, prepared.ground.host, terminals, case, seconds)
                 closing.close()

@@ -39,11 +39,11 @@ class Workload(Transactions):
         """See Transactions."""
         return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["population"]}}
 
-    def driving(self, interaction: str, seed: int) -> Json:
+    def driver_parameters(self, interaction: str, seed: int) -> Json:
         """See interfaces.Transacting."""
-        driving = super().driving(interaction, seed)
-        driving["workload"]["tpcc"]["has_pauses"] = self.chosen["think"] == "specified"
-        return driving
+        driver_parameters = super().driver_parameters(interaction, seed)
+        driver_parameters["workload"]["tpcc"]["has_pauses"] = self.chosen["think"] == "specified"
+        return driver_parameters
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""

@@ -1,0 +1,1 @@
+"""How an arm is driven in one visit: statements, transactions, probes, and the passes that count."""

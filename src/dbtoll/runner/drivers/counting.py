@@ -1,0 +1,97 @@
+"""The same visits again while collectors look on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces import Collector, StatisticsEngine
+from dbtoll.model import Block, Json, Phase
+from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.drivers.protocol import VisitDriver, VisitResult, is_cold, work_done
+from dbtoll.runner.drivers.wait_samples import engine_account
+
+
+@dataclass(frozen=True, slots=True)
+class CountingDriver:
+    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself."""
+
+    driver: VisitDriver
+    collectors: Sequence[Collector]
+    baseline: str
+
+    def begin_phase(self, running: RunningArm, phase: Phase) -> None:
+        """As when it is timed."""
+        self.driver.begin_phase(running, phase)
+
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+        """Each pass by itself."""
+
+    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
+        """See VisitDriver; the times are those of the last pass. What cannot be counted in an arm says why."""
+        result: VisitResult | None = None
+        if not is_cold(phase) and phase.levels.get("connection", "one") == "one":
+            # On a connection that is kept, its server process maps what it needs in the first execution.
+            result = self.driver.drive(running, phase, block, query, first_touch=True)
+        counts: Json = {}
+        passes, left_out = self._passes(running, phase)
+        for together in passes:
+            if able := [each for each in together if each.name not in running.uncounted]:
+                self.driver.make_ready(running, phase, first_touch=first_touch)
+                told: dict[str, Callable[[], Json]] = {}
+                try:
+                    with ExitStack() as looking:
+                        told |= _look_on(running, able, looking)
+                        if told:
+                            least_s = 0 if is_cold(phase) else max(each.least_s for each in able)
+                            result = self._drive(running, phase, block, query, first_touch=first_touch, least_s=least_s)
+                except Unavailable as error:
+                    counts |= {name: {"missing": error.message} for name in told}
+                    continue
+                if result is not None:
+                    counts |= {name: {**work_done(result), "counted": tell()} for name, tell in told.items()}
+        counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
+        if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
+            counts["engine"] = engine_account(self.driver, running, phase, block, query)
+        result = result or self.driver.drive(running, phase, block, query, first_touch=first_touch)
+        return replace(result, executions=(), window=None, counts=counts)
+
+    def _drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool, least_s: float
+    ) -> VisitResult:
+        """Statements, which dwell in each visit, until ``least_s`` of them were executed; a window once."""
+        result = self.driver.drive(running, phase, block, query, first_touch=first_touch)
+        while result.window is None and result.problem is None and work_done(result)["elapsed_ns"] < least_s * 1e9:
+            more = self.driver.drive(running, phase, block, query, first_touch=first_touch)
+            result = replace(more, executions=(*result.executions, *more.executions))
+        return result
+
+    def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
+        """Which collectors look on together, and why others do not: some are for the baseline alone, and cold, where each pass
+        needs a restart, so are all that disturb."""
+        left_out = {}
+        if running.arm.name != self.baseline:
+            for each in self.collectors:
+                if not each.everywhere or (each.disturbs and is_cold(phase)):
+                    left_out[each.name] = "it is counted in the baseline alone"
+        able = [each for each in self.collectors if each.name not in left_out]
+        quiet = [each for each in able if not each.disturbs]
+        return [quiet, *([each] for each in able if each.disturbs)], left_out
+
+    def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
+        """As when it is timed."""
+        return self.driver.violations(running, initially=initially)
+
+
+def _look_on(running: RunningArm, collectors: Sequence[Collector], looking: ExitStack) -> dict[str, Callable[[], Json]]:
+    """Name -> what tells afterwards, until ``looking`` ends. What cannot be counted in this arm is not tried again."""
+    assert running.server is not None and running.server.pid is not None
+    told = {}
+    for collector in collectors:
+        try:
+            told[collector.name] = looking.enter_context(collector.around(running.machine, running.server.pid))
+        except Unavailable as error:
+            running.uncounted[collector.name] = error.message
+    return told
