@@ -22,7 +22,8 @@ from dbtoll.analysis import reproduction
 from dbtoll.analysis.result.builder import Result, analyze_run
 from dbtoll.analysis.side_by_side import MINHAS2008, is_measured
 from dbtoll.report import reproduction as reproductions
-from dbtoll.report import tables, words
+from dbtoll.report import tables
+from dbtoll.report.text import names, sentences
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 
@@ -97,11 +98,11 @@ def reproduced(name: str, results: Path, target: Path) -> None:
 def answers(run: Run) -> Iterator[str]:
     """One run's."""
     result = analyze_run(run)
-    labelled = words.labelled(result)
+    labelled = names.labelled(result)
     yield f"Expected before the run: {result.expected or 'nothing was said'}.\n"
-    for line in words.headlines(labelled):
+    for line in sentences.headlines(labelled):
         yield f"- {line.sentence}"
-    for contrast in words.contrasts(labelled):
+    for contrast in sentences.contrasts(labelled):
         yield f"- {contrast}"
     host = run.facts["host"]
     guest = ", itself a guest" if host["is_guest"] else ""

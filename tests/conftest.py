@@ -23,10 +23,11 @@ from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import Unavailable
 from dbtoll.images import debian
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, Place, Provision, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Place, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.program import AGENTS_TESTS, ROOT
 

@@ -86,9 +86,9 @@ def begin(context: typer.Context) -> None:
 @app.command()
 def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, yes: Yes = False) -> None:
     """PostgreSQL on TPC-H, native against whatever this machine can run: the first measurement, in minutes."""
-    from dbtoll import commands
+    from dbtoll.commands import measure
 
-    raise typer.Exit(commands.quick(runs_dir, as_json=as_json))
+    raise typer.Exit(measure.quick(runs_dir, as_json=as_json))
 
 
 @app.command()
@@ -103,9 +103,9 @@ def run(
 ) -> None:
     """Measure what a specification asks for. It runs code, as root for most arms, as does a run folder that is resumed: take both
     from people whom you trust (SECURITY.md). A folder that is only analysed is data."""
-    from dbtoll import commands
+    from dbtoll.commands import measure
 
-    code = commands.run(
+    code = measure.run(
         spec,
         resume=resume,
         runs_dir=runs_dir,
@@ -149,9 +149,9 @@ def compare(
     yes: Yes = False,
 ) -> None:
     """Compare environments: native and its second copy (A/A) come by themselves."""
-    from dbtoll import commands
+    from dbtoll.commands import measure
 
-    text = commands.comparison_text(
+    text = measure.comparison_text(
         stacks,
         baseline=baseline,
         engine=engine,
@@ -160,13 +160,13 @@ def compare(
         workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
         image=image,
         tables={
-            "factors": commands.factors(factor or []),
+            "factors": measure.factors(factor or []),
             "resources": {"cpus": cpus, "memory": memory},
             "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
         },
         top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead, "explain": explain or None},
     )
-    raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json))
 
 
 @app.command()
@@ -186,10 +186,10 @@ def probe(
     yes: Yes = False,
 ) -> None:
     """What one event costs in each environment: system call, page fault, switch, round trip, fsync, memory access …"""
-    from dbtoll import commands
+    from dbtoll.commands import measure
 
     chosen = {"probes": probes, "instances": instances}
-    text = commands.comparison_text(
+    text = measure.comparison_text(
         stacks,
         baseline=baseline,
         engine="none",
@@ -203,7 +203,7 @@ def probe(
         },
         top={"seed": seed, "question": "What does one event cost in each environment?"},
     )
-    raise typer.Exit(commands.compare(text, runs_dir=runs_dir, as_json=as_json))
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json))
 
 
 @app.command()
@@ -234,7 +234,8 @@ def predict(
     yes: Yes = False,
 ) -> None:
     """What a workload would lose in environments where no database has run yet: by its native profile and their probes."""
-    from dbtoll import commands, spec
+    from dbtoll.commands import measure
+    from dbtoll.spec.factors import LEDGER_PROBES
 
     stacks = stacks or []
     if not stacks and probes_run is None:
@@ -243,7 +244,7 @@ def predict(
         "resources": {"cpus": cpus, "memory": memory},
         "precision": {"budget": budget},
     }
-    profile_text = commands.comparison_text(
+    profile_text = measure.comparison_text(
         [],
         baseline="native",
         engine=engine,
@@ -251,21 +252,21 @@ def predict(
         workload=workload,
         workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
         image=None,
-        tables={**tables, "factors": commands.factors(factor or [])},
+        tables={**tables, "factors": measure.factors(factor or [])},
         top={"seed": seed, "explain": True, "question": "What does the workload do natively?"},
     )
-    probes_text = commands.comparison_text(
+    probes_text = measure.comparison_text(
         stacks,
         baseline="native",
         engine="none",
         engine_options={},
         workload="probes",
-        workload_options={"probes": list(spec.LEDGER_PROBES)},
+        workload_options={"probes": list(LEDGER_PROBES)},
         image=None,
         tables=tables,
         top={"seed": seed, "question": "What does one event cost in each environment?"},
     )
-    code = commands.predict(
+    code = measure.predict(
         stacks,
         profile=profile_run,
         probes=probes_run,
@@ -299,9 +300,9 @@ def reproduce(
     yes: Yes = False,
 ) -> None:
     """A paper's experiments measured here: its tables and figures beside ours, and a verdict on each of its claims."""
-    from dbtoll import commands
+    from dbtoll.commands import reproduce
 
-    code = commands.reproduce(
+    code = reproduce.reproduce(
         paper,
         environment,
         scale=scale,
@@ -323,25 +324,25 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run would do, without doing it."""
-    from dbtoll import commands
+    from dbtoll.commands import inspect
 
-    commands.show_plan(spec, rounds=rounds, blocks=blocks, as_json=as_json)
+    inspect.show_plan(spec, rounds=rounds, blocks=blocks, as_json=as_json)
 
 
 @app.command()
 def analyze(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
     """Intervals and verdicts of a run, from its folder alone, which may come from anybody: nothing in it is run."""
-    from dbtoll import commands
+    from dbtoll.commands import inspect
 
-    commands.analyze(run, as_json=as_json)
+    inspect.analyze(run, as_json=as_json)
 
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
     """Write the page, CSV and Parquet of a run, and print its table."""
-    from dbtoll import commands
+    from dbtoll.commands import inspect
 
-    commands.report(run, as_json=as_json)
+    inspect.report(run, as_json=as_json)
 
 
 @app.command()
@@ -350,9 +351,9 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the A/A, which takes about 15 s.")] = False,
 ) -> None:
     """What can be measured on this machine, what is missing for the rest, and the one command that brings it."""
-    from dbtoll import commands
+    from dbtoll.commands import inspect
 
-    raise typer.Exit(commands.doctor(as_json=as_json, with_noise=not quick))
+    raise typer.Exit(inspect.doctor(as_json=as_json, with_noise=not quick))
 
 
 @app.command()
@@ -371,13 +372,13 @@ def clean(
     ] = None,
 ) -> None:
     """Remove what killed runs left behind; touches nothing else."""
-    from dbtoll import commands
+    from dbtoll.commands import cleanup
 
     if cache:
-        raise typer.Exit(commands.clean_cache(older=older, keep=keep, as_json=as_json))
+        raise typer.Exit(cleanup.clean_cache(older=older, keep=keep, as_json=as_json))
     if older is not None or keep is not None:
         raise UsageError("--older and --keep say what is kept of the cache", "dbtoll clean --cache …")
-    raise typer.Exit(commands.clean(runs_dir, as_json=as_json))
+    raise typer.Exit(cleanup.clean(runs_dir, as_json=as_json))
 
 
 @app.command()
@@ -387,9 +388,9 @@ def selfbench(
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE, see the list.")] = None,
 ) -> None:
     """The instrument's calibration certificate: one property measured, with the bounds that it is held to."""
-    from dbtoll import commands
+    from dbtoll.commands import inspect
 
-    raise typer.Exit(commands.show_selfbench(name, option or [], as_json=as_json))
+    raise typer.Exit(inspect.show_selfbench(name, option or [], as_json=as_json))
 
 
 @app.command()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import AgentFailure, RunFolderError
-from dbtoll.interfaces import Machine
-from dbtoll.model import Json
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.json import Json
 
 MUST_AGREE = (
     "host.kernel",

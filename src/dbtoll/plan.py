@@ -7,7 +7,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtoll.model import Block, Experiment, Phase, Round, Visit
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from dbtoll.analysis.effects import stopping
-from dbtoll.model import Experiment
-from dbtoll.report import words
+from dbtoll.model.experiment import Experiment
+from dbtoll.report.text import numbers
 from dbtoll.store.reader import Run
 from dbtoll.text import printable
 
@@ -77,7 +77,7 @@ class Progress:
         rounds = len(run.counted)
         seen = stopping.look(run, self.experiment.precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(
-            f"{arm} {words.Effect(seen.metric, found.estimate, found.low, found.high).text}"
+            f"{arm} {numbers.Effect(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()
         )
         needed = seen.decision.rounds_needed

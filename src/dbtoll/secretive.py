@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dbtoll.errors import SpecError
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 NAMES = re.compile(
     "passw|passphrase|secret|token|credential|conninfo|private|api.?key|access.?key|bind.?pw|sst.?auth|init.?connect"

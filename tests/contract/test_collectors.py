@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import interfaces, registry
-from dbtoll.interfaces import Machine
-from dbtoll.model import Artifact, Provision
+from dbtoll import registry
+from dbtoll.interfaces.collector import Collector
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.costs.collectors import KNOWN, PRIME, beginning, known_number, let
 
@@ -21,9 +22,9 @@ OpenArm = Callable[..., Machine]
 collectors = pytest.mark.parametrize("name", registry.names("collectors"))
 
 
-def able(name: str, machine: Machine) -> interfaces.Collector:
+def able(name: str, machine: Machine) -> Collector:
     """The collector; a kernel that does not show what it counts of a process of ours skips the test, and says why."""
-    collector: interfaces.Collector = registry.find("collectors", name)()
+    collector: Collector = registry.find("collectors", name)()
     ours = machine.spawn(["sleep", "60"])
     if why := collector.missing_requirements(machine, ours.pid):
         pytest.skip(why)
@@ -35,7 +36,7 @@ def able(name: str, machine: Machine) -> interfaces.Collector:
 def test_it_has_the_shape_of_a_collector(name: str) -> None:
     collector = registry.find("collectors", name)()
     assert collector.name == name
-    for method, wanted in inspect.getmembers(interfaces.Collector, inspect.isfunction):
+    for method, wanted in inspect.getmembers(Collector, inspect.isfunction):
         if not method.startswith("_"):
             assert list(inspect.signature(getattr(type(collector), method)).parameters) == list(
                 inspect.signature(wanted).parameters
@@ -75,9 +76,9 @@ def test_what_is_to_be_counted_waits_before_it_is_looked_at(open_arm: OpenArm, m
 def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None:
     machine = open_arm()
     told = []
-    for collector in (able("tracepoints", machine), able("calls", machine)):
+    for counting in (able("tracepoints", machine), able("calls", machine)):
         subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
-        with collector.around(machine, subject.pid) as seen:
+        with counting.around(machine, subject.pid) as seen:
             let(machine, subject)
         told.append(seen())
     counted, traced = told[0]["calls"], told[1]

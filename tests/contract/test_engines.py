@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from dbtoll import interfaces, registry
+from dbtoll import registry
 from dbtoll.engines.postgres import Engine as Postgres
 from dbtoll.errors import EngineError, UsageError
-from dbtoll.interfaces import Machine, Session
-from dbtoll.model import Artifact, Option, Provision, Resources, Statement
+from dbtoll.interfaces.engine import DurabilityEngine, Engine, ListeningEngine, StatisticsEngine
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
 
 OpenArm = Callable[..., Machine]
 DATA = "/dbtoll/data"
@@ -32,7 +36,7 @@ def test_it_has_the_shape_of_an_engine(name: str) -> None:
     engine = made(name)
     assert engine.name == name
     assert isinstance(engine.answers, bool)
-    for method, wanted in inspect.getmembers(interfaces.Engine, inspect.isfunction):
+    for method, wanted in inspect.getmembers(Engine, inspect.isfunction):
         if not method.startswith("_"):
             assert list(inspect.signature(getattr(type(engine), method)).parameters) == list(
                 inspect.signature(wanted).parameters
@@ -81,7 +85,7 @@ def created(name: str, open_arm: OpenArm, tmp_path: Path) -> tuple[Any, Machine]
 def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     """Create, start, ask, stop, start again, for real; after a stop nothing of it is left."""
     engine, machine = created(name, open_arm, tmp_path)
-    network = "127.0.0.1" if isinstance(engine, interfaces.ListeningEngine) else None
+    network = "127.0.0.1" if isinstance(engine, ListeningEngine) else None
     for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
         server = engine.start(machine, DATA, settings, network=at)
         assert (server.pid is None) == (name == "none")
@@ -114,7 +118,7 @@ def test_the_postgres_engine_runs_without_options() -> None:
 
 
 durable = pytest.mark.parametrize(
-    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.DurabilityEngine)]
+    "name", [name for name in registry.names("engines") if isinstance(made(name), DurabilityEngine)]
 )
 
 
@@ -170,7 +174,7 @@ def done(script: list[tuple[str, str]], **sessions: Session) -> list[list[str | 
 
 
 accounting = pytest.mark.parametrize(
-    "name", [name for name in registry.names("engines") if isinstance(made(name), interfaces.StatisticsEngine)]
+    "name", [name for name in registry.names("engines") if isinstance(made(name), StatisticsEngine)]
 )
 SLEEPS = {"postgres": ("select pg_sleep(1)", "Timeout: PgSleep"), "mariadb": ("select sleep(1)", "User sleep")}
 SETTINGS = {"mariadb": {"performance-schema": "ON"}}

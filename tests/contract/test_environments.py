@@ -19,9 +19,13 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import BootingEnvironment, Environment, FreezableMachine, Machine
+from dbtoll.interfaces.environment import BootingEnvironment, Environment
+from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, MissingRequirement, Option, Provision, Resources, Statement, VisitTiming
+from dbtoll.model.experiment import Resources, VisitTiming
+from dbtoll.model.machine import Artifact, MissingRequirement, Provision
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.places import CPU, groups_left, place, small_image
 

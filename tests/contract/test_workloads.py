@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from dbtoll import interfaces, registry, spec
+from dbtoll import registry
 from dbtoll.errors import SpecError, UsageError
-from dbtoll.model import Option
+from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.model.options import Option
+from dbtoll.spec.options import option_values
 from dbtoll.workload_parts import sql_text
 from dbtoll.workloads.tpch import Workload as Tpch
 
@@ -35,7 +37,7 @@ def made(name: str) -> Any:
 def test_it_has_the_shape_of_a_workload(name: str) -> None:
     workload = made(name)
     assert workload.name == name
-    for method, wanted in inspect.getmembers(interfaces.Workload, inspect.isfunction):
+    for method, wanted in inspect.getmembers(Workload, inspect.isfunction):
         if not method.startswith("_"):
             assert list(inspect.signature(getattr(type(workload), method)).parameters) == list(
                 inspect.signature(wanted).parameters
@@ -50,14 +52,14 @@ def test_its_options_are_a_table_that_a_specification_can_use(name: str) -> None
         assert option.help
         assert not option.choices or option.default in option.choices
     assert kind.primary in kind.options
-    values = spec.option_values(NEEDED.get(name, {}), kind.options, f"workload {name!r}")
+    values = option_values(NEEDED.get(name, {}), kind.options, f"workload {name!r}")
     assert kind(values).key() == made(name).key()
 
 
 @workloads
 def test_statements_depend_on_the_seed_alone(name: str) -> None:
     one, other = made(name), made(name)
-    if isinstance(one, interfaces.TransactionWorkload):
+    if isinstance(one, TransactionWorkload):
         assert (
             one.driver_parameters("statement", 1)
             == other.driver_parameters("statement", 1)
@@ -65,7 +67,7 @@ def test_statements_depend_on_the_seed_alone(name: str) -> None:
         )
         assert one.statements("postgres", 1) == {}
         return
-    if isinstance(one, interfaces.ProbeWorkload):
+    if isinstance(one, ProbeWorkload):
         requests = {query: one.request(query, "/tmp") for query in one.queries}
         assert requests == {query: other.request(query, "/tmp") for query in other.queries}
         assert len({str(request) for request in requests.values()}) == len(one.queries)
@@ -138,7 +140,7 @@ def test_tpch_has_no_other_queries(given: Any) -> None:
 
 
 transacting = pytest.mark.parametrize(
-    "name", [name for name in registry.names("workloads") if isinstance(made(name), interfaces.TransactionWorkload)]
+    "name", [name for name in registry.names("workloads") if isinstance(made(name), TransactionWorkload)]
 )
 
 

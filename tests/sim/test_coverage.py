@@ -13,7 +13,7 @@ import pytest
 
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import GEOMEAN, RATIO_OF_TOTALS, compare
-from dbtoll.analysis.visits.metrics import Times
+from dbtoll.analysis.visits.arrays import Times
 from dbtoll.selfbench.statistics import simulation
 from dbtoll.selfbench.statistics.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
 

@@ -16,7 +16,9 @@ import pytest
 from msgspec import structs
 
 from dbtoll.analysis.attribution import prediction
-from dbtoll.analysis.attribution.booking import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE, CostModel, Events
+from dbtoll.analysis.attribution.booking import CostModel
+from dbtoll.analysis.attribution.counts import Events
+from dbtoll.analysis.attribution.items import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE
 from dbtoll.analysis.attribution.prediction import Foretold
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result import schema
@@ -24,8 +26,10 @@ from dbtoll.analysis.result.builder import Result
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import Invalid
-from dbtoll.model import CACHED, EXECUTOR_PROBES, HUGE_PAGES, Verdict
-from dbtoll.report import attribution, page, predictions, words
+from dbtoll.model.experiment import Verdict
+from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
+from dbtoll.report import attribution, page, predictions
+from dbtoll.report.text import names, sentences
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.explanations import ledger, predict, unexplained
 from dbtoll.selfbench.support.native_setup import experiment
@@ -390,7 +394,7 @@ def test_copies_that_differ_by_more_than_chance_widen_what_is_said_of_a_ledger(p
 
 
 def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -> None:
-    (headline,) = (each for each in words.headlines(result) if each.arm == "planted")
+    (headline,) = (each for each in sentences.headlines(result) if each.arm == "planted")
     assert "mostly page faults (" in headline.sentence
 
     def told(reach: float) -> str:
@@ -400,7 +404,7 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
             return replace(entry, amount=replace(entry.amount, low_ns=low_ns, high_ns=high_ns))
 
         ledgers = tuple(replace(each, items=tuple(map(wide, each.items))) for each in result.ledgers)
-        (found,) = (each for each in words.headlines(replace(result, ledgers=ledgers)) if each.arm == "planted")
+        (found,) = (each for each in sentences.headlines(replace(result, ledgers=ledgers)) if each.arm == "planted")
         return found.sentence
 
     assert "mostly page faults" in told(0.05)
@@ -408,7 +412,7 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
     assert "in part page faults" in told(0.4)
     assert "page faults" not in told(0.95)
     unsure = tuple(replace(each, verdict=Verdict.CANNOT_TELL) for each in result.ledgers)
-    (found,) = (each for each in words.headlines(replace(result, ledgers=unsure)) if each.arm == "planted")
+    (found,) = (each for each in sentences.headlines(replace(result, ledgers=unsure)) if each.arm == "planted")
     assert "page faults" not in found.sentence
 
 
@@ -416,8 +420,8 @@ def test_the_headline_names_the_largest_item(result: Result) -> None:
     (arm,) = (each for each in result.ledgers if each.arm == "planted")
     families: dict[str, float] = {}
     for entry in arm.items:
-        family = words.family(entry.amount.name)
+        family = names.family(entry.amount.name)
         families[family] = families.get(family, 0.0) + entry.amount.ns
     largest = max(families, key=families.__getitem__)
-    (headline,) = (each for each in words.headlines(result) if each.arm == "planted")
+    (headline,) = (each for each in sentences.headlines(result) if each.arm == "planted")
     assert f"{largest} ({100 * families[largest] / arm.overhead.ns:.0f}" in headline.sentence.replace("\u202f", "")

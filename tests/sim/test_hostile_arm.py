@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from dbtoll import commands
 from dbtoll.analysis.result import builder as results
-from dbtoll.environments.simulated import FakeMachine, FakeSession, FakeTerminals
+from dbtoll.commands import inspect
+from dbtoll.environments.simulated.machine import FakeMachine
+from dbtoll.environments.simulated.session import FakeSession, FakeTerminals
 from dbtoll.errors import EngineError
 from dbtoll.images import dataset
-from dbtoll.machines.cgroups import own_cpus
-from dbtoll.model import Json, VisitReply, WindowReply
+from dbtoll.machines.cgroups.layout import own_cpus
+from dbtoll.model.json import Json
+from dbtoll.model.reply import VisitReply, WindowReply
 from dbtoll.runner import run as runs
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import baseline_answers, data
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
 from tests.support.few_rounds import Counting, specification
@@ -150,7 +152,7 @@ def test_what_no_table_could_hold_is_not_written(
 
     monkeypatch.setattr(FakeSession, "visit", answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
-    commands.report(folder, as_json=False)
+    inspect.report(folder, as_json=False)
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", outcome)
 
@@ -198,7 +200,7 @@ def test_a_window_that_cannot_be_fails_its_arm_alone(
     monkeypatch.setattr(FakeTerminals, "window", answer)
     text = transactions(seed)
     folder = runs.begin(experiment(text), text, tmp_path, Analysing(2))
-    commands.report(folder, as_json=False)
+    inspect.report(folder, as_json=False)
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert len(read_run(folder).complete_rounds) == 2
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
@@ -214,7 +216,7 @@ def test_before_the_first_round_nonsense_is_one_error_too(
         return int(said.split()[0])
 
     monkeypatch.setattr(dataset, "build", build)
-    prepared = inputs._dataset
+    prepared = data._dataset
     with pytest.raises(EngineError, match="the server that loads the data: what it said cannot be read"):
         prepared(*[_Anything()] * 6)  # type: ignore[arg-type, list-item]
 
@@ -234,4 +236,4 @@ class _Anything:
 
 def test_rows_of_unlike_width_are_no_answer() -> None:
     with pytest.raises(ValueError, match="not all of one width"):
-        inputs._reference([["1.5", "2"], ["3.5"]])
+        baseline_answers._reference([["1.5", "2"], ["3.5"]])

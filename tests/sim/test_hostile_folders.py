@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dbtoll import commands
+from dbtoll.commands import inspect
 from dbtoll.errors import RunFolderError
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.explanations import ledger
@@ -72,12 +72,12 @@ def test_whatever_is_changed_it_is_analysed_or_named(
     kind: str, made: Callable[[str], Folder], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Any other exception would be a defect, and exit 70."""
-    commands.report(made(kind).write(tmp_path / "unchanged"), as_json=False)
+    inspect.report(made(kind).write(tmp_path / "unchanged"), as_json=False)
     outcomes = {True: 0, False: 0}
     for number, (said, folder) in enumerate(changes(made(kind), 15, CHANGES)):
         place = folder.write(tmp_path / "changed")
         try:
-            (commands.report if number % 4 == 0 else commands.analyze)(place, as_json=number % 2 == 0)
+            (inspect.report if number % 4 == 0 else inspect.analyze)(place, as_json=number % 2 == 0)
         except RunFolderError as error:
             assert str(place) in error.message, said
             outcomes[False] += 1
@@ -125,7 +125,7 @@ def test_what_no_run_has_is_named_with_its_line(
         place = [number for number, record in enumerate(folder.records) if record["record"] == "visit"][40]
     changed = folder.changed(place, steps, value).write(tmp_path / "run")
     with pytest.raises(RunFolderError) as error:
-        commands.analyze(changed, as_json=True)
+        inspect.analyze(changed, as_json=True)
     named = f"{changed / HISTORY_FILE}:{int(place) + 1}:" if where == "visit" else f"{changed / where}:1"
     assert error.value.message.startswith(named)
     assert error.value.exit_code == 66
@@ -163,7 +163,7 @@ def test_text_is_shown_and_never_obeyed(tmp_path: Path, capfd: pytest.CaptureFix
     told = dict.fromkeys(("reason", "plan"), EVIL)
     records = [evil(record) | {key: told[key] for key in told if record.get(key)} for record in folder.records]
     sent = Folder(EVIL.encode(), parts, records).write(tmp_path / "sent")
-    result = commands.report(sent, as_json=False)
+    result = inspect.report(sent, as_json=False)
     assert any("img src" in arm.name for arm in result.arms)
 
     printed = "".join(capfd.readouterr())
@@ -201,7 +201,7 @@ def test_what_is_read_is_no_link(name: str, tmp_path: Path) -> None:
     (sent / name).rename(tmp_path / "elsewhere")
     (sent / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunFolderError, match=f"{name}: it is a link"):
-        commands.analyze(sent, as_json=True)
+        inspect.analyze(sent, as_json=True)
 
 
 def test_what_is_read_is_no_pipe_that_nobody_fills(tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ def test_what_is_read_is_no_pipe_that_nobody_fills(tmp_path: Path) -> None:
     (sent / HISTORY_FILE).unlink()
     os.mkfifo(sent / HISTORY_FILE)
     with pytest.raises(RunFolderError, match="it is no file"):
-        commands.analyze(sent, as_json=True)
+        inspect.analyze(sent, as_json=True)
 
 
 def test_what_is_read_is_not_larger_than_memory(tmp_path: Path) -> None:
     sent = make_run(tmp_path / "run", rounds=1)
     os.truncate(sent / HISTORY_FILE, 1 << 40)
     with pytest.raises(RunFolderError, match="too large"):
-        commands.analyze(sent, as_json=True)
+        inspect.analyze(sent, as_json=True)
 
 
 @pytest.mark.parametrize("name", [RESULT_FILE, REPORT_FILE, TABLES_FOLDER, f"{TABLES_FOLDER}/results.csv"])
@@ -230,7 +230,7 @@ def test_nothing_is_written_through_a_link(name: str, tmp_path: Path) -> None:
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(home if name == TABLES_FOLDER else startup)
     with pytest.raises(RunFolderError, match=f"{name}: it is a link") as error:
-        commands.report(sent, as_json=True)
+        inspect.report(sent, as_json=True)
     assert error.value.exit_code == 66
     assert startup.read_text() == "mine"
     assert list(home.iterdir()) == [startup]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import commands, spec
+from dbtoll import spec
 from dbtoll.analysis import reproduction
 from dbtoll.analysis.published import claims
 from dbtoll.analysis.reproduction import Reproduction
 from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.commands import experiments, reproduce
 from dbtoll.report import reproduction as reports
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.quiet_run import Quiet
@@ -22,7 +23,7 @@ COSTS = "fault_ns={},call_ns={},round_trip_ns={}"
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    text = (commands.experiments() / "minhas2008" / "reproduce-warm.toml").read_text()
+    text = (experiments.experiments() / "minhas2008" / "reproduce-warm.toml").read_text()
     text = text.replace('stack = "native"', f'stack = "fake:{COSTS.format(500, 100, 6000)}"')
     text = text.replace('stack = "uml"', f'stack = "fake:{COSTS.format(5000, 971, 60000)},slowdown=1.1"')
     text = text.replace('name = "postgres"\nprofile = "minhas2008"', 'name = "null"')
@@ -92,8 +93,8 @@ def test_the_page_and_the_files(found: Reproduction, warm: Run, tmp_path: Path) 
     ],
 )
 def test_another_environment_takes_the_guests_place(environment: str, name: str, words: str) -> None:
-    text = (commands.experiments() / "minhas2008" / name).read_text()
-    made = commands._reproducing(text, environment, scale=0.5, rounds=7)
+    text = (experiments.experiments() / "minhas2008" / name).read_text()
+    made = reproduce._reproducing(text, environment, scale=0.5, rounds=7)
     assert made is not None
     assert words in made
     experiment = spec.parse(made, name, exclusive=True)
@@ -102,5 +103,5 @@ def test_another_environment_takes_the_guests_place(environment: str, name: str,
 
 
 def test_what_has_no_kernel_of_its_own_has_no_read_ahead_to_leave_out() -> None:
-    text = (commands.experiments() / "minhas2008" / "reproduce-cold-without-read-ahead.toml").read_text()
-    assert commands._reproducing(text, "docker", None, None) is None
+    text = (experiments.experiments() / "minhas2008" / "reproduce-cold-without-read-ahead.toml").read_text()
+    assert reproduce._reproducing(text, "docker", None, None) is None

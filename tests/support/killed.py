@@ -22,9 +22,9 @@ from typing import Any
 from dbtoll import registry
 from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import BootingEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Artifact, Place
+from dbtoll.model.machine import Artifact, Place
 from dbtoll.runner.cleanup.journal import FILE, Journal
 from tests.support.places import place, small_image
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model import Arm, ComponentSpec, Experiment, Precision, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model import Arm, ComponentSpec, Experiment, Json, Precision, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Step
+from dbtoll.model.json import Json
 from dbtoll.plan import Plan
 from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter

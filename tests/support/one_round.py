@@ -8,7 +8,8 @@ from dbtoll import spec
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Result
 from dbtoll.plan import Plan
-from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.budget import Budget
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model import Artifact, Place, Provision, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Place, Provision
 
 PROGRAMS = (
     "sh",

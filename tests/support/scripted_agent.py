@@ -8,7 +8,7 @@ from typing import Any
 
 from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import Decoder, Encoder, Frame, Kind, json_payload
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 HELLO: Json = {
     "magic": "dbtoll",

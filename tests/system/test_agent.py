@@ -24,7 +24,7 @@ from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream, connect_agent, open_nested
-from dbtoll.model import Artifact
+from dbtoll.model.machine import Artifact
 
 try:
     AGENT = str(find_agent())

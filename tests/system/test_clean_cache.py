@@ -17,7 +17,7 @@ from dbtoll.doctor import availability
 from dbtoll.errors import UsageError
 from dbtoll.images.cache import Cache, key_of
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 FORK = multiprocessing.get_context("fork")
 DAY_S = 24 * 3600

@@ -16,9 +16,13 @@ from dbtoll.engines.postgres import Engine
 from dbtoll.errors import Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, Entry, let_go_on
-from dbtoll.interfaces import Machine, Server
+from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, Json, Option, Provision, Resources, Statement
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
 from dbtoll.workloads.tpcc import Workload as Tpcc
 
 OpenArm = Callable[..., Machine]

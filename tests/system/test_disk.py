@@ -23,7 +23,8 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.ext4 import opened
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 
 MIB = 1 << 20
 BOOT_DEADLINE_S = 120

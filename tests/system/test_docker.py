@@ -20,11 +20,13 @@ from dbtoll.environments.docker.images import Imported, import_image, imported, 
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.oci import unpack_image
-from dbtoll.machines import cgroups, chroot, network_interfaces
+from dbtoll.machines import chroot, network_interfaces
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Artifact, Provision, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
 from tests.support.places import CPU, groups_left, place, small_image
@@ -174,7 +176,7 @@ def test_what_a_killed_run_left_with_a_daemon_that_lives_on(
     assert sorted(line["kind"] for line in left) == ["cgroup", "container"]
     assert len(client.containers(all=True)) == 1
     for line in sorted(left, key=lambda line: line["kind"], reverse=True):  # the container first, still frozen
-        {"container": docker.remove, "cgroup": cgroups.remove}[line["kind"]](local, line)
+        {"container": docker.remove, "cgroup": removal.remove}[line["kind"]](local, line)
     assert client.containers(all=True) == []
 
 
@@ -486,7 +488,7 @@ def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact,
 @pytest.mark.usefixtures("able")
 def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMachine, root: str, tmp_path: Path) -> None:
     removers: dict[str, Callable[..., None]] = {
-        "cgroup": cgroups.remove,
+        "cgroup": removal.remove,
         "stage": chroot.remove,
         "container": docker.remove,
         "network": network_interfaces.remove,

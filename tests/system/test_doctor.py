@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import commands, registry, spec
+from dbtoll import registry
+from dbtoll.commands import inspect
 from dbtoll.doctor import availability, fixes, host, noise
 from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import ProgramFailed, Unavailable
@@ -23,9 +24,10 @@ from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Arm
+from dbtoll.model.experiment import Arm
 from dbtoll.runner.arms import HostContext, open_stack
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import requirements
+from dbtoll.spec.stack import parse_stack
 from tests.support.program import dbtoll, is_root
 
 needs_root = pytest.mark.skipif(not is_root(), reason="native arms need root")
@@ -121,12 +123,12 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
         raise Unavailable("the agent has not been built", "./dbtoll setup")
 
     monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
-    assert commands.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
+    assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
     assert found["host"] is None
     assert not found["can_measure"]
     assert found["advice"] == ["./dbtoll setup"]
-    assert commands.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
+    assert inspect.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
     assert "the agent has not been built; hint: ./dbtoll setup" in capsys.readouterr().out
 
 
@@ -170,8 +172,8 @@ def test_a_copy_and_its_twin_show_the_noise_of_the_moment(monkeypatch: pytest.Mo
 def test_a_runtime_that_is_not_here_is_mended_by_the_command(local: AgentMachine) -> None:
     if local.run(["sh", "-c", "command -v dockerd"], check=False).exit_code:
         pytest.skip("no dockerd here: apt-get install docker.io")
-    arm = Arm("sandbox", spec.parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
-    missing_requirements = inputs.missing_requirements(local, [arm])["sandbox"]
+    arm = Arm("sandbox", parse_stack("docker:no-such-runtime,data_root=/tmp/dbtoll-test-docker"))
+    missing_requirements = requirements.missing_requirements(local, [arm])["sandbox"]
     local.run(["rm", "-rf", "/tmp/dbtoll-test-docker"])
     assert fixes.together(missing_requirements)[0] == "apt-get install -y --no-install-recommends no-such-runtime"
 

@@ -26,17 +26,19 @@ from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Arm, Artifact, Experiment, Outcome, Provision, Resources, Step
+from dbtoll.model.experiment import Arm, Experiment, Outcome, Resources, Step
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import DATA, HostContext, RunningArm
+from dbtoll.runner.budget import Budget
 from dbtoll.runner.checks import commits
 from dbtoll.runner.cleanup import removers
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation.inputs import Prepared
-from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter

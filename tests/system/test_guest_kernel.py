@@ -13,7 +13,8 @@ from dbtoll.errors import ProgramFailed, UsageError
 from dbtoll.images import debian, kernel
 from dbtoll.images.cache import Cache
 from dbtoll.kernel_modules import load_order
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 
 ELF_RELOCATABLE = b"\x7fELF\x02\x01\x01"
 

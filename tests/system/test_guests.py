@@ -21,10 +21,12 @@ from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
-from dbtoll.interfaces import BootingEnvironment, Machine
+from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.guest.boot import GuestMachine
-from dbtoll.model import Artifact, Provision, Resources
+from dbtoll.machines.guest.machine import GuestMachine
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.selfbench.costs.collectors import PRIME, beginning, let
 from tests.support.places import groups_left, place, small_image, start_of

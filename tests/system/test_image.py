@@ -14,8 +14,8 @@ import pytest
 from dbtoll.errors import ProgramFailed, UsageError
 from dbtoll.images import debian, inspect
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Machine
-from dbtoll.model import Artifact, Provision
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.machine import Artifact, Provision
 
 OpenArm = Callable[..., Machine]
 

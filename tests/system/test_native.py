@@ -12,11 +12,14 @@ import pytest
 from dbtoll.environments.native import Environment as Native
 from dbtoll.environments.simulated import Environment as Fake
 from dbtoll.errors import Unavailable
-from dbtoll.machines import cgroups, chroot
+from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Artifact, Provision, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
 from tests.support.places import CPU, groups_left, place, small_image
@@ -102,7 +105,7 @@ def test_the_outer_arms_sleep_and_limits_hold_for_the_inner(local: AgentMachine,
         open_native(local, "outer", None, cpuset=cpus, resources=tight) as outer,
         open_native(outer, "inner", image, resources=roomy) as inner,
     ):
-        assert cgroups.find_layout(outer).base == f"/dbtoll/t{os.getpid()}/{outer.name}"
+        assert find_layout(outer).base == f"/dbtoll/t{os.getpid()}/{outer.name}"
         assert inner.run(["nproc"]).output == b"1\n"
         inner.spawn(BUSY)
         outer.freeze()
@@ -115,7 +118,7 @@ def test_the_outer_arms_sleep_and_limits_hold_for_the_inner(local: AgentMachine,
 
 
 def test_what_a_killed_run_left_can_be_removed(image: Artifact, tmp_path: Path, local: AgentMachine) -> None:
-    removers = {"cgroup": cgroups.remove, "stage": chroot.remove}
+    removers = {"cgroup": removal.remove, "stage": chroot.remove}
     for options in ({}, {"root": "host"}):
         folder = tmp_path / f"run-{len(options)}"
         kill_a_run(folder, "native", image, options)

@@ -10,7 +10,8 @@ import pytest
 from selenium import webdriver
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.report import page, words
+from dbtoll.report import page
+from dbtoll.report.text import numbers
 from dbtoll.store.reader import read_run
 from tests.support.browser import browser, missing
 from tests.support.make_run import make_run
@@ -68,7 +69,7 @@ def test_the_figures_of_the_json_are_seen(opened: tuple[webdriver.Chrome, int]) 
     assert len(embedded["comparisons"]) > 190
     for c in embedded["comparisons"]:
         if c["estimate"] is not None:
-            assert shown(words.Interval(c["estimate"], c["low"], c["high"]).text) in seen, c
+            assert shown(numbers.Interval(c["estimate"], c["low"], c["high"]).text) in seen, c
     for headline in ("loses", "two identical copies differ by"):
         assert headline in seen
     drawn = driver.execute_script("return [...document.querySelectorAll('.forest data')].map(each => +each.value)")
@@ -104,7 +105,7 @@ def test_marks_lie_where_the_axis_says(opened: tuple[webdriver.Chrome, int]) -> 
     )
     assert rows
     for x, estimate, ticks, labels in rows:
-        values = [float(label.replace(words.MINUS, "-")) / 100 for label in labels]
+        values = [float(label.replace(numbers.MINUS, "-")) / 100 for label in labels]
         per_pixel = (values[-1] - values[0]) / (ticks[-1] - ticks[0])
         assert values[0] + (x - ticks[0]) * per_pixel == pytest.approx(estimate, abs=2 * per_pixel)
 

@@ -16,7 +16,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.checks import paths
 from dbtoll.runner.cleanup.journal import Journal, leftovers
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import inputs, requirements
 from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
@@ -84,7 +84,7 @@ def with_arms(stacks: Iterable[str]) -> str:
 def missing_requirements() -> dict[str, str]:
     """Stack -> what this machine lacks for it, with the network that it takes."""
     with open_local() as host:
-        found = inputs.missing_requirements(host, spec.parse(with_arms(PEERS), "test").arms)
+        found = requirements.missing_requirements(host, spec.parse(with_arms(PEERS), "test").arms)
     return {stack: f"{each[0].what}: {each[0].why}" for stack, each in found.items()}
 
 

@@ -16,11 +16,12 @@ import pytest
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
-from dbtoll.machines import cgroups
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Artifact, Provision
+from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
 from tests.support.places import groups_left, place, small_image
@@ -51,11 +52,11 @@ def socket(tmp_path_factory: pytest.TempPathFactory, image: Artifact) -> Iterato
     # Where root may not raise limits, podman's own defaults keep every container from starting.
     limits = ["--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000"]
     with open_local() as here:
-        layout = cgroups.find_layout(here)
+        layout = find_layout(here)
         group = layout.path(f"t{os.getpid()}", "trial")
         trial = [*podman, "run", "--rm", "--network=none", f"--cgroup-parent={group}", *limits]
         done = subprocess.run([*trial, "--rootfs", image.path, "true"], capture_output=True, text=True, check=False)
-        cgroups.remove(here, {"paths": [tree.mount + group for tree in layout.hierarchies]})
+        removal.remove(here, {"paths": [tree.mount + group for tree in layout.hierarchies]})
     if done.returncode != 0:
         pytest.skip(f"podman cannot run a container here: {done.stderr.strip()}")
     path = own / "podman.sock"
@@ -162,6 +163,6 @@ def test_what_a_killed_run_left_can_be_removed(
     assert sorted(line["kind"] for line in left) == ["cgroup", "container"]
     assert len(client.containers(all=True)) == 1
     for line in sorted(left, key=lambda line: line["kind"], reverse=True):  # the container first, still frozen
-        {"container": docker.remove, "cgroup": cgroups.remove}[line["kind"]](local, line)
+        {"container": docker.remove, "cgroup": removal.remove}[line["kind"]](local, line)
     for line in left:
         assert not any(Path(path).exists() for path in line.get("paths", []))

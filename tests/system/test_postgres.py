@@ -12,8 +12,11 @@ import pytest
 
 from dbtoll.engines.postgres import RUN, Engine, Server
 from dbtoll.errors import DbtollError, EngineError, ProgramFailed, Unavailable
-from dbtoll.interfaces import Machine, Session
-from dbtoll.model import Artifact, Json, Provision, Resources, Statement
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.reply import Statement
 
 OpenArm = Callable[..., Machine]
 DATA = "/dbtoll/data"

@@ -13,7 +13,9 @@ from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.nested import open_nested
-from dbtoll.model import Address, AnswerReference, Statement, VisitTiming
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import AnswerReference, Statement
 
 try:
     AGENT = str(find_agent())

@@ -25,20 +25,21 @@ from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images.cache import default_root
-from dbtoll.interfaces import BootingEnvironment
-from dbtoll.machines import cgroups
+from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent import session
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Arm
+from dbtoll.model.experiment import Arm
 from dbtoll.runner import run
 from dbtoll.runner.arms import place_name
 from dbtoll.runner.cleanup.journal import leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench import measure
 from dbtoll.selfbench.support.inventory import Marks, carried, settings
+from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
@@ -88,7 +89,7 @@ stack = "{stack}"
 def needs(stack: str) -> None:
     """Skip, saying what is missing, where that stack cannot be opened."""
     with open_local() as host:
-        missing_requirements = inputs.missing_requirements(host, [Arm(stack, spec.parse_stack(stack))])
+        missing_requirements = requirements.missing_requirements(host, [Arm(stack, parse_stack(stack))])
     if missing_requirements:
         lack = missing_requirements[stack][0]
         pytest.skip(f"{stack}: {lack.what}: {lack.why}")
@@ -221,7 +222,7 @@ def test_an_arm_that_vanishes_in_its_sleep_is_the_one_that_failed(tmp_path: Path
             noted["paths"] for noted in leftovers(folder) if any(path.endswith(name) for path in noted.get("paths", []))
         )
         with open_local() as another:
-            cgroups.remove(another, {"paths": paths})
+            removal.remove(another, {"paths": paths})
 
     assert_only_the_victim_failed(measured(tmp_path, "native", Harm("native Q6", remove_it)))
 
@@ -230,7 +231,7 @@ def test_an_arm_that_vanishes_in_its_sleep_is_the_one_that_failed(tmp_path: Path
 def test_a_docker_daemon_that_ends_in_mid_run(tmp_path: Path, number: int) -> None:
     """Killed, or ended as by somebody who restarts it: dbtoll starts it again for the next round."""
     needs(DOCKER)
-    (step,) = spec.parse_stack(DOCKER)
+    (step,) = parse_stack(DOCKER)
     file = Path(step.options.get("data_root", dockerd.DATA_ROOT), "dockerd.pid")
     of = measured(tmp_path, DOCKER, Harm("victim Q6", lambda: os.kill(int(file.read_text()), number)))
     assert_only_the_victim_failed(of)
@@ -559,7 +560,7 @@ def test_what_is_no_group_of_dbtoll_is_never_emptied(local: AgentMachine) -> Non
     """Whatever a damaged journal says."""
     for path in ("/sys/fs/cgroup", "/sys/fs/cgroup/dbtoll", "/sys/fs/cgroup/system.slice/x"):
         with pytest.raises(DbtollError, match="nothing was done"):
-            cgroups.remove(local, {"paths": [path]})
+            removal.remove(local, {"paths": [path]})
 
 
 def test_the_selfbench_of_kills(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Machine, Session
+from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import AnswerReference, Artifact, Provision, Resources, Statement, VisitTiming
+from dbtoll.model.experiment import Resources, VisitTiming
+from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.workloads.sql import Workload as Sql
 from dbtoll.workloads.tpch import Workload as Tpch
 from dbtoll.workloads.tpch.reference import Question, Rows, answers

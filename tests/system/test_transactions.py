@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Session
+from dbtoll.interfaces.machine import Session
 from dbtoll.machines.agent.terminals import AgentTerminals
-from dbtoll.model import Outcome
+from dbtoll.model.experiment import Outcome
 from dbtoll.selfbench.robustness import faults
 from dbtoll.workload_parts.transactions import FOREIGN_KEYS
 from dbtoll.workloads.tpcc import Workload as Tpcc

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis.attribution.booking import Events, fault_kinds, foretold_overhead, foretold_ratios
+from dbtoll.analysis.attribution.booking import foretold_overhead
+from dbtoll.analysis.attribution.counts import Events, fault_kinds
 from dbtoll.analysis.attribution.ledger import Costs
+from dbtoll.analysis.attribution.user_mode import foretold_ratios
 from dbtoll.analysis.result.schema import Forecast
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ import pytest
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.images import cache as cache_module
 from dbtoll.images.cache import Cache, default_root, key_of, let_go_on, remove_tree
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 from tests.support.make_image import deep
 
 RECIPE: Json = {"version": 1, "what": "a thing"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbtoll.machines.cgroups import Layout, cpu_list, parse_layout
+from dbtoll.machines.cgroups.layout import Layout, cpu_list, parse_layout
 
 OFFERED = {"/sys/fs/cgroup": "cpuset cpu io memory hugetlb pids rdma misc", "/sys/fs/cgroup/unified": "hugetlb"}
 

@@ -21,7 +21,10 @@ from dbtoll.channel.relay import ByteTimestamps, RelayStream
 from dbtoll.errors import AgentFailure, ChannelError, EngineError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.session import SerialSession
-from dbtoll.model import Address, AnswerReference, Artifact, Json, Statement, VisitTiming
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address, Artifact
+from dbtoll.model.reply import AnswerReference, Statement
 from tests.support.scripted_agent import ENDED, HELLO, USAGE, Later, ScriptedAgent
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"

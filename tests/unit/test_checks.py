@@ -12,8 +12,8 @@ import pytest
 
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, Gate, Result
-from dbtoll.model import Arm, Outcome, Step, Verdict
-from dbtoll.report import words
+from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
+from dbtoll.report.text import sentences, warnings
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters, Fingerprint, GateRecord, PlanFile, Record, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
@@ -181,7 +181,7 @@ def test_a_gate_fails_where_it_should_and_costs_what_it_says(
     assert arm_of(result, DOCKER).outcome is (Outcome.INVALID if cost == "verdict" else Outcome.OK)
     assert arm_of(result, COPY).rounds == 6
     # It is said where the reader looks, and only there: the others' gates are as they were.
-    shown = words.cautions(result)
+    shown = warnings.cautions(result)
     lines = [caution.sentence for caution in (*shown.left_out, *shown.labels)]
     told = [line for line in lines if gate.finding in line]
     assert told or gate.finding in (arm_of(result, DOCKER).reason or "")
@@ -386,7 +386,7 @@ def test_where_every_plan_changed_nothing_is_left_to_compare(plain: Path, tmp_pa
 
 
 def test_the_words_say_what_remains_without_the_changed_plans(unchanged: Result) -> None:
-    first, *others = words.changed_plans(unchanged)
+    first, *others = sentences.changed_plans(unchanged)
     assert first == "docker: Q9"
     assert [line.partition(":")[0] for line in others] == [
         "docker (warm), the other queries alone",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 from dbtoll.runner.checks.commits import COMMITS, judge
 
 ARM, OTHER, KERNEL = 100, 200, 9

@@ -16,9 +16,9 @@ from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_effects, round_totals
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
-from dbtoll.analysis.visits.metrics import Times
+from dbtoll.analysis.visits.arrays import Times
 from dbtoll.errors import UsageError
-from dbtoll.model import Outcome, Precision, Verdict
+from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import GateRecord, PlanFile, Record, RunEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter

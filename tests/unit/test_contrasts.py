@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis.effects import comparisons
-from dbtoll.analysis.visits.metrics import VALUES, Times
-from dbtoll.model import Precision
+from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.metrics import VALUES
+from dbtoll.model.experiment import Precision
 from dbtoll.store.schema import Timing, Visit
 
 ARMS = ("native", "native (A/A)", "guest")

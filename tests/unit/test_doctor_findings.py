@@ -12,7 +12,7 @@ import pytest
 from dbtoll.analysis.effects import stats
 from dbtoll.doctor import fixes, host, noise, summary
 from dbtoll.doctor.deadline import Probed
-from dbtoll.model import MissingRequirement
+from dbtoll.model.machine import MissingRequirement
 
 
 def lack(hint: str) -> MissingRequirement:

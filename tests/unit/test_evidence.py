@@ -18,8 +18,10 @@ from dbtoll.analysis.reproduction.verdicts import CLAIMS
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
-from dbtoll.model import EXECUTOR_PROBES, Arm, Outcome, Step, Verdict
-from dbtoll.report import attribution, page, predictions, tables, words
+from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
+from dbtoll.model.probes import EXECUTOR_PROBES
+from dbtoll.report import attribution, page, predictions, tables
+from dbtoll.report.text import sentences
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Batch, GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
@@ -113,9 +115,9 @@ def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> Non
     )
     folder = changed_run(source, tmp_path / "run", hit)
     result = results.analyze(folder)
-    sentences = [headline.sentence for headline in words.headlines(result)]
-    assert "Docker (cold): no figure: no visit of docker counts" in sentences
-    assert any(sentence.startswith("Docker (warm): no difference") for sentence in sentences)
+    said = [headline.sentence for headline in sentences.headlines(result)]
+    assert "Docker (cold): no figure: no visit of docker counts" in said
+    assert any(sentence.startswith("Docker (warm): no difference") for sentence in said)
     assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
     assert {(c.arm, c.verdict) for c in result.contrasts} == {(arm, Verdict.CANNOT_TELL) for arm in (COPY, DOCKER)}
     assert "no visit of docker counts" in Page(page.render(result, read_run(folder))).text
@@ -183,7 +185,7 @@ def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_pa
     result = results.analyze(folder)
     assert {c.verdict for c in result.comparisons if c.arm == DOCKER} == {Verdict.CANNOT_TELL}
     assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
-    assert "transactions failed" in next(h.sentence for h in words.headlines(result) if h.arm == DOCKER)
+    assert "transactions failed" in next(h.sentence for h in sentences.headlines(result) if h.arm == DOCKER)
 
 
 def test_a_copy_that_did_not_start_bars_nothing(plain: Path, tmp_path: Path) -> None:
@@ -504,7 +506,7 @@ def test_warnings_say_throughput_as_headlines_do(tmp_path: Path) -> None:
 
 
 def test_more_rounds_are_not_the_remedy_where_two_copies_differ(tmp_path: Path) -> None:
-    docker = next(h.sentence for h in words.headlines(aa_differs(tmp_path)) if h.arm == DOCKER)
+    docker = next(h.sentence for h in sentences.headlines(aa_differs(tmp_path)) if h.arm == DOCKER)
     assert "two identical copies differ by more than chance here" in docker
     assert "more rounds would be needed" not in docker
 

@@ -23,7 +23,9 @@ from dbtoll.channel.stream import WAITING_MAX
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.machine_facts import read_facts
-from dbtoll.model import Address, Statement, VisitReply, VisitTiming, WindowReply
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import Statement, VisitReply, WindowReply
 from tests.support.scripted_agent import ENDED, HELLO, Later, ScriptedAgent
 
 COUNTERS = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbtoll.runner.preparation.inputs import BLOCKS_MAX, Pilot, slow_arms, visits_s
+from dbtoll.runner.pilot import BLOCKS_MAX, Pilot, slow_arms, visits_s
 from dbtoll.store.schema import Visit
 from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 

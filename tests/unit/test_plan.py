@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from dbtoll.model import Arm, ComponentSpec, Experiment, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import place_name
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dbtoll.engines.postgres import Engine, configuration, shape
 from dbtoll.errors import SpecError
-from dbtoll.model import Resources
+from dbtoll.model.experiment import Resources
 
 FILE = """
 # a comment

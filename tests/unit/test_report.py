@@ -16,8 +16,10 @@ from rich.console import Console
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.builder import Result
 from dbtoll.errors import UsageError
-from dbtoll.model import Outcome, Verdict
-from dbtoll.report import export, figures, page, tables, words
+from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.report import export, page, tables
+from dbtoll.report.figures import axis, forest, run_order
+from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
 from tests.support.make_run import COPY, DOCKER, make_run
 
@@ -87,8 +89,8 @@ def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -
     } <= set(seen.ids)  # fmt: skip
     assert json.loads(seen.embedded) == result.to_json()
     for c in result.comparisons:
-        assert plain(words.Interval(c.estimate, c.low, c.high).text) in seen.text
-    for headline in words.headlines(result):
+        assert plain(numbers.Interval(c.estimate, c.low, c.high).text) in seen.text
+    for headline in sentences.headlines(result):
         assert plain(str(headline.phrase.rest)) in seen.text
     for line in (*result.not_inside_the_interval, *result.warnings):
         assert plain(line) in seen.text
@@ -131,7 +133,7 @@ def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, r
     assert "alert(1)" in seen.text and "{{ 7*7 }}" in seen.text
     assert seen.tags.count("script") == honest.tags.count("script") == 1
     for made, from_ in ((seen, evil), (honest, result)):
-        care = words.cautions(from_)  # the page's own: the arms that a caution is about
+        care = warnings.cautions(from_)  # the page's own: the arms that a caution is about
         assert made.tags.count("b") == sum(bool(caution.arms) for caution in (*care.left_out, *care.labels))
     assert "onclick" not in seen.attributes
     assert json.loads(seen.embedded)["question"] == EVIL
@@ -177,22 +179,22 @@ def test_own_queries_are_not_said_to_be_of_tpc(result: Result, run: Run) -> None
 
 
 def test_axes_hold_what_they_show() -> None:
-    linear = figures.axis_for([-0.03, 0.05], 0.02)
+    linear = axis.axis_for([-0.03, 0.05], 0.02)
     assert not linear.log and linear.place(linear.low) == 0 and linear.place(linear.high) == 100
-    assert [tick.label for tick in linear.ticks] == [f"{words.MINUS}2", "0", "+2", "+4"]
-    wide = figures.axis_for([5.0], 0.02)
+    assert [tick.label for tick in linear.ticks] == [f"{numbers.MINUS}2", "0", "+2", "+4"]
+    wide = axis.axis_for([5.0], 0.02)
     assert wide.log and wide.place(1.0) - wide.place(0.0) == pytest.approx(wide.place(3.0) - wide.place(1.0), abs=0.02)
 
 
 def test_panels_share_an_axis_unless_it_would_squeeze_one() -> None:
-    shared = figures.shared_axis([[0.05, -0.05], [0.02]], 0.02)
+    shared = axis.shared_axis([[0.05, -0.05], [0.02]], 0.02)
     assert shared is not None and shared.low < -0.05 and shared.high > 0.05
-    assert figures.shared_axis([[4.0], [0.01]], 0.02) is None
+    assert axis.shared_axis([[4.0], [0.01]], 0.02) is None
 
 
 def test_the_run_order_shows_drift(result: Result) -> None:
     drifting = [replace(s, log_deviation=0.02 * s.round) for s in result.series]
-    order = figures.run_order(drifting, [arm.name for arm in result.arms])
+    order = run_order.run_order(drifting, [arm.name for arm in result.arms])
     assert order is not None and len(order.panels) == 3 and len(order.rounds) == 6
     for panel in order.panels:
         heights = [int(height) for height in re.findall(r"M\d+ (\d+)H", panel.middles)]
@@ -200,13 +202,13 @@ def test_the_run_order_shows_drift(result: Result) -> None:
         assert heights[0] == 500 and heights == sorted(heights, reverse=True)  # upwards: later rounds took longer
         assert len(set(heights)) == 6
         assert panel.path.count("h0") == panel.visits
-    assert figures.run_order([], ["native"]) is None
+    assert run_order.run_order([], ["native"]) is None
 
 
 def test_one_stalled_visit_does_not_hide_the_others(result: Result) -> None:
-    calm = figures.run_order(result.series, [DOCKER])
+    calm = run_order.run_order(result.series, [DOCKER])
     stalled = [replace(s, log_deviation=5.0) if i < 20 else s for i, s in enumerate(result.series)]
-    order = figures.run_order(stalled, [arm.name for arm in result.arms])
+    order = run_order.run_order(stalled, [arm.name for arm in result.arms])
     assert calm is not None and order is not None
     assert order.limit < 3 * calm.limit
     assert sum(panel.pinned for panel in order.panels) >= 20
@@ -224,7 +226,7 @@ def printed(result: Result, width: int = 100) -> str:
 
 def test_the_terminal_says_each_thing_once(result: Result) -> None:
     text = plain(printed(result, 400))
-    for headline in words.headlines(result):
+    for headline in sentences.headlines(result):
         assert plain(headline.sentence) in text
     assert text.count("other plans than the baseline: Q9") == 1
     assert text.count("the server died") == 1
@@ -361,10 +363,10 @@ def test_an_emulated_arm_is_called_so_in_every_table_and_picture(emulating: Resu
 
 
 def test_what_is_labelled_is_labelled_once(emulating: Result) -> None:
-    once = words.labelled(emulating)
-    assert words.labelled(once) == once != emulating
-    assert words.labelled(replace(emulating, arms=())) == replace(emulating, arms=())
-    assert words.spoken("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
+    once = names.labelled(emulating)
+    assert names.labelled(once) == once != emulating
+    assert names.labelled(replace(emulating, arms=())) == replace(emulating, arms=())
+    assert names.spoken("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
 
 
 def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> None:
@@ -377,11 +379,11 @@ def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> N
 
 def test_a_round_that_lies_far_out_does_not_squeeze_the_axis(result: Result) -> None:
     c = next(c for c in result.comparisons if c.by_round)
-    usual = figures.changes_of([("", "", c)])
+    usual = forest.changes_of([("", "", c)])
     first, *others = c.by_round
     outlying = replace(c, by_round=(replace(first, effect=9.0, far_out=True), *others))
-    assert max(figures.changes_of([("", "", outlying)])) <= max(usual)
-    (row,) = figures.forest("", [("", "", outlying)], result).rows
+    assert max(forest.changes_of([("", "", outlying)])) <= max(usual)
+    (row,) = forest.forest("", [("", "", outlying)], result).rows
     assert max(row.rounds) == row.rounds[0] == 100
 
 

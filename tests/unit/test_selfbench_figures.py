@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dbtoll.errors import DbtollError
-from dbtoll.model import Arm, Experiment, Step, VisitTiming
+from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import driver, null_server, switch
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement

@@ -8,6 +8,8 @@ import pytest
 
 from dbtoll import spec
 from dbtoll.errors import SpecError, UsageError
+from dbtoll.spec import command_line
+from dbtoll.spec.stack import parse_stack, write_stack
 
 SMALLEST = """
 [engine]
@@ -54,14 +56,14 @@ def test_units_become_integers_and_fractions() -> None:
     ],
 )
 def test_a_stack_that_was_written_is_read_back(text: str) -> None:
-    stack = spec.parse_stack(text)
-    assert spec.write_stack(stack) == text
-    assert spec.parse_stack(spec.write_stack(stack)) == stack
+    stack = parse_stack(text)
+    assert write_stack(stack) == text
+    assert parse_stack(write_stack(stack)) == stack
 
 
 def test_options_are_written_with_their_units() -> None:
-    stack = spec.parse_stack("docker:cpu_period=0.1s,cpu_quota=2,shm=1 GiB")
-    assert spec.write_stack(stack) == "docker:cpu_period=100ms,cpu_quota=2,shm=1GiB"
+    stack = parse_stack("docker:cpu_period=0.1s,cpu_quota=2,shm=1 GiB")
+    assert write_stack(stack) == "docker:cpu_period=100ms,cpu_quota=2,shm=1GiB"
     experiment = spec.parse(SMALLEST.replace("docker:runsc", "docker:runsc,cpu_period=0.1s"), "x.toml")
     assert experiment.arms[2].text == "docker:runsc,cpu_period=100ms,network=host"
 
@@ -163,7 +165,7 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_compare_takes_the_way_of_a_file() -> None:
-    text = spec.comparison(
+    text = command_line.comparison(
         ["docker", "docker:runsc"],
         baseline=None,
         engine="null",
@@ -181,7 +183,7 @@ def test_compare_takes_the_way_of_a_file() -> None:
 
 def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> None:
     def baseline(*stacks: str) -> str:
-        text = spec.comparison(
+        text = command_line.comparison(
             stacks,
             baseline=None,
             engine="null",
@@ -200,7 +202,7 @@ def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> N
 
 @pytest.mark.parametrize("value", ['a"b', "back\\slash", "new\nline", "\x7f", "ünï"])
 def test_text_survives_being_written_as_toml(value: str) -> None:
-    text = spec.comparison(
+    text = command_line.comparison(
         ["native"], baseline=None, engine="null", engine_options={}, workload="tpch", workload_options={}, tables={},
         top={"question": value},
     )  # fmt: skip

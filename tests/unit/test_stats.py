@@ -12,7 +12,7 @@ from scipy import stats as reference
 
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.stats import Floats, Interval
-from dbtoll.model import Precision, Verdict
+from dbtoll.model.experiment import Precision, Verdict
 
 P_VALUES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=25)
 ALPHA = 0.05

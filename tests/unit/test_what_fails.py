@@ -15,8 +15,10 @@ from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.analysis.visits.metrics import VALUES
-from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
-from dbtoll.report import page, tables, words
+from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.report import page, tables
+from dbtoll.report.text import sentences
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import GateRecord, Record, Start, Timing, Visit
 from tests.support.changed import changed_run, revised
@@ -86,9 +88,9 @@ def test_an_arm_of_which_one_query_in_22_works_never_passes(plain: Path, tmp_pat
         assert over_all(result, estimand=estimand).high is None
     code, sentence = overhead_gate.judge(result, LIMIT)
     assert code == CANNOT_TELL and DOCKER in sentence
-    first = next(h for h in words.headlines(result) if h.arm == DOCKER)
+    first = next(h for h in sentences.headlines(result) if h.arm == DOCKER)
     assert first.kind == Outcome.FAILED and first.phrase.lead == "failed"
-    assert "no difference" not in "".join(h.sentence for h in words.headlines(result))
+    assert "no difference" not in "".join(h.sentence for h in sentences.headlines(result))
     assert first.sentence in said(result, tmp_path / "run").replace("\n", " ")
 
 
@@ -165,7 +167,7 @@ def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:
     assert found.low == found.low_decisive  # what is said to be the least is what the verdict rests on
     assert found.verdict is Verdict.LOSES
     assert "16 visits of docker ran into the statement timeout" in (found.reason or "")
-    headlines = [h.sentence for h in words.headlines(result) if h.arm == DOCKER]
+    headlines = [h.sentence for h in sentences.headlines(result) if h.arm == DOCKER]
     assert headlines[0].startswith("Docker: failed: Q9 ran into the statement timeout")
     assert "at least" in headlines[1]
     code, sentence = overhead_gate.judge(result, LIMIT)
@@ -255,7 +257,7 @@ def test_what_decides_is_longer_than_what_is_shown(tmp_path: Path) -> None:
     assert found.low is not None and found.low_decisive is not None and found.high_decisive is not None
     assert found.low_decisive < 0 < found.low
     assert found.verdict is Verdict.CANNOT_TELL
-    sentence = next(h.sentence for h in words.headlines(result) if h.arm == DOCKER)
+    sentence = next(h.sentence for h in sentences.headlines(result) if h.arm == DOCKER)
     assert "if starts depend on each other; more rounds would be needed" in sentence
     assert overhead_gate.judge(result, 0.001)[0] == CANNOT_TELL
     assert "starts that depend on each other allowed for" in overhead_gate.judge(result, 0.001)[1]

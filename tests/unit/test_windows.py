@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dbtoll.analysis.checks import findings
+from dbtoll.analysis.checks import evidence, noise
 from dbtoll.analysis.effects.stats import Interval
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.builder import Result
@@ -19,8 +19,11 @@ from dbtoll.analysis.result.schema import Steadiness, WindowsResult, drop
 from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile
-from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Precision, Verdict
-from dbtoll.report import export, figures, page, tables, transactions, words
+from dbtoll.model.experiment import Outcome, Precision, Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.report import export, page, tables, transactions
+from dbtoll.report.figures import forest, over_time, response_times
+from dbtoll.report.text import names, numbers, sentences
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters, Visit
 from tests.support.make_run import COPY, DOCKER, NATIVE
@@ -298,9 +301,9 @@ def test_the_loss_is_said_in_one_form_everywhere(result: Result, run: Run) -> No
     """Headline, terminal, page and picture speak of what is done; the JSON has both quantities, named apart."""
     c = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
     assert c.estimate and c.throughput_drop
-    shown = words.effect(c)
+    shown = numbers.effect(c)
     assert shown.change.estimate == pytest.approx(-c.throughput_drop.estimate)
-    headline = next(h for h in words.headlines(result) if h.arm == DOCKER)
+    headline = next(h for h in sentences.headlines(result) if h.arm == DOCKER)
     assert headline.phrase.lead == shown.said and "% less" in shown.said
     seen = Page(page.render(result, run))
     console = Console(width=100, highlight=False)
@@ -308,17 +311,17 @@ def test_the_loss_is_said_in_one_form_everywhere(result: Result, run: Run) -> No
         console.print(tables.terminal(result))
     for text in (seen.text, plain(captured.get())):
         assert plain(shown.said) in text and plain(shown.text) in text
-        assert plain(words.percent(c.estimate, shown.change.decimals)) not in text
+        assert plain(numbers.percent(c.estimate, shown.change.decimals)) not in text
     rows = [(DOCKER, "", c)]
-    forest = figures.forest("", rows, result)
-    assert forest.axis.ends == ("← less done", "more done →") and "← less done" in seen.text
-    (row,) = forest.rows
-    assert row.point is not None and row.point < forest.zero
+    drawn = forest.forest("", rows, result)
+    assert drawn.axis.ends == ("← less done", "more done →") and "← less done" in seen.text
+    (row,) = drawn.rows
+    assert row.point is not None and row.point < drawn.zero
 
 
 def test_curves_rise_and_time_runs_to_the_right(result: Result) -> None:
     group = transactions.groups(result)[0]
-    curves = figures.curves(group, [NATIVE, COPY, DOCKER])
+    curves = response_times.curves(group, [NATIVE, COPY, DOCKER])
     assert curves and [panel.title for panel in curves.panels][:2] == ["new order", "payment"]
     for panel in curves.panels:
         assert [curve.kind for curve in panel.curves] == [0, 1, 2]
@@ -330,7 +333,7 @@ def test_curves_rise_and_time_runs_to_the_right(result: Result) -> None:
         "50",
         "90",
     ]
-    over = figures.over_time(group)
+    over = over_time.over_time(group)
     assert over and len(over.panels) == 3 and over.panels[0].path.count("L") == INTERVALS - 1 and over.panels[0].first
 
 
@@ -364,7 +367,9 @@ def test_figure_5_has_published_and_measured_differences(result: Result) -> None
     assert rows[0] == "| workload | engine | docker | published: kvm | published: virtualbox |"
     assert rows[2] == "| TPC-C | HyPer, published | +1.1 % | \u22124.2 % | \u221218.6 % |"
     assert rows[5].startswith("| TATP | HyPer, published | \u22122.0 % |") and len(rows) == 2 + 2 * 3
-    ours = words.Effect(TIME_PER_TRANSACTION, docker.overhead.estimate, docker.overhead.low, docker.overhead.high).text
+    ours = numbers.Effect(
+        TIME_PER_TRANSACTION, docker.overhead.estimate, docker.overhead.low, docker.overhead.high
+    ).text
     assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | {ours} | – | – |") in rows
 
 
@@ -397,7 +402,7 @@ def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: 
 
 
 def test_arms_keep_their_label(result: Result) -> None:
-    emulated = words.labelled(results.from_json(results.to_json(result).replace('"emulated":false', '"emulated":true')))
+    emulated = names.labelled(results.from_json(results.to_json(result).replace('"emulated":false', '"emulated":true')))
     assert {w.arm for w in emulated.windows} == {f"{arm} (emulated)" for arm in (NATIVE, COPY, DOCKER)}
     assert len(transactions.groups(emulated)[0].arms) == 3
 
@@ -458,6 +463,6 @@ def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoi
             Counters(**at, when=when, background=b) for when, b in zip(("begin", "end"), ends, strict=True)
         )
         own = tuple(visit for visit in visits if visit.arm == NATIVE)
-        return findings.background_work(findings.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
+        return noise.background_work(evidence.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
 
     assert found(0) is True and found(1) is False

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dbtoll.analysis.result.builder import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
-from dbtoll.model import Outcome, Verdict
+from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.report import words
-from dbtoll.report.words import MINUS, NOTHING, THIN
+from dbtoll.report.text import names, numbers, sentences, warnings
+from dbtoll.report.text.numbers import MINUS, NOTHING, THIN
 
 
 def comparison(arm: str = "docker", estimate: float | None = 0.003, **changes: object) -> Comparison:
@@ -60,7 +61,7 @@ def said(text: str) -> str:
 def test_an_interval_has_the_digits_that_another_run_would_repeat(
     interval: tuple[float | None, float | None, float | None], text: str
 ) -> None:
-    assert said(words.Interval(*interval).text) == text
+    assert said(numbers.Interval(*interval).text) == text
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_an_interval_has_the_digits_that_another_run_would_repeat(
 def test_an_effect_is_said_as_people_say_it(
     metric: str, overhead: tuple[float | None, float | None, float | None], shown: str, told: str
 ) -> None:
-    effect = words.Effect(metric, *overhead)
+    effect = numbers.Effect(metric, *overhead)
     assert said(effect.text) == shown
     assert said(effect.said + (f" ({effect.said_bounds})" if effect.said_bounds else "")) == told
 
@@ -97,9 +98,9 @@ def test_an_effect_is_said_as_people_say_it(
     ],
 )
 def test_what_is_known_from_below_alone_says_at_least(metric: str, low: float, size: str) -> None:
-    effect = words.Effect(metric, None, low, None)
+    effect = numbers.Effect(metric, None, low, None)
     assert said(effect.text) == size and said(effect.said).endswith(size)
-    phrase = words.verdict_phrase(Verdict.LOSES, effect, 0.02, "Q1 ran into the timeout")
+    phrase = sentences.verdict_phrase(Verdict.LOSES, effect, 0.02, "Q1 ran into the timeout")
     assert said(str(phrase)) == f"{said(effect.said)}: Q1 ran into the timeout"
 
 
@@ -108,25 +109,25 @@ def test_what_is_known_from_below_alone_says_at_least(metric: str, low: float, s
     [(None, NOTHING), (0, "0 ns"), (999.6e3, "1.00 ms"), (14.2e6, "14.2 ms"), (1.414e9, "1.41 s"), (1234e9, "1 234 s")],
 )
 def test_times_have_three_digits_and_the_unit_that_fits(ns: float | None, text: str) -> None:
-    assert said(words.time_of(ns)) == text
+    assert said(numbers.time_of(ns)) == text
 
 
 def test_spans_sizes_counts_and_p_values() -> None:
-    assert [said(words.span(s)) for s in (45, 300, 7500)] == ["45 s", "5 min", "2 h 5 min"]
-    assert [said(words.size_of(size)) for size in (512, 4 << 30, 287 << 20)] == ["512 B", "4 GiB", "287 MiB"]
-    assert said(words.count(-12345)) == "-12 345"
-    assert [said(words.p_value(p)) for p in (None, 0.0314, 1e-9)] == [NOTHING, "0.031", "< 0.001"]
-    assert words.plural(1, "round") == "1 round" and words.plural(2, "query", "queries") == "2 queries"
+    assert [said(numbers.span(s)) for s in (45, 300, 7500)] == ["45 s", "5 min", "2 h 5 min"]
+    assert [said(numbers.size_of(size)) for size in (512, 4 << 30, 287 << 20)] == ["512 B", "4 GiB", "287 MiB"]
+    assert said(numbers.count(-12345)) == "-12 345"
+    assert [said(numbers.p_value(p)) for p in (None, 0.0314, 1e-9)] == [NOTHING, "0.031", "< 0.001"]
+    assert numbers.plural(1, "round") == "1 round" and numbers.plural(2, "query", "queries") == "2 queries"
 
 
 def test_names() -> None:
-    assert words.spoken("docker:runsc") == "Docker with runsc"
-    assert words.spoken("my arm") == "my arm"
+    assert names.spoken("docker:runsc") == "Docker with runsc"
+    assert names.spoken("my arm") == "my arm"
     assert (
-        words.levels_text({"temperature": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
+        names.levels_text({"temperature": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
     )
     assert words.varied_factors([{"a": "1", "b": "1"}, {"a": "2", "b": "1"}]) == ["a"]
-    assert sorted(["Q10", "Q2", "Q1"], key=words.natural_key) == ["Q1", "Q2", "Q10"]
+    assert sorted(["Q10", "Q2", "Q1"], key=names.natural_key) == ["Q1", "Q2", "Q10"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_names() -> None:
     ],
 )
 def test_an_arm_has_a_sentence(made: Comparison, sentence: str) -> None:
-    (headline,) = words.headlines(result((arm(),), (made,), main_metric=made.metric))
+    (headline,) = sentences.headlines(result((arm(),), (made,), main_metric=made.metric))
     assert said(headline.sentence) == sentence
 
 
@@ -176,7 +177,7 @@ def test_a_contrast_is_said_in_the_same_form(
         arm="docker", baseline="native", is_aa=False, factor="connection", level="per_statement", against="one", levels={},
         estimate=effect[0], low=effect[1], high=effect[2], p=0.5, verdict=verdict, rounds=8,
     )  # fmt: skip
-    (line,) = words.contrasts(result((arm(),), (comparison(),), contrasts=(contrast,), main_metric=metric))
+    (line,) = sentences.contrasts(result((arm(),), (comparison(),), contrasts=(contrast,), main_metric=metric))
     assert (
         said(line)
         == f"Docker: a connection per statement, not one connection, beyond what that does to native: {sentence}"
@@ -185,7 +186,7 @@ def test_a_contrast_is_said_in_the_same_form(
 
 def test_an_arm_that_failed_says_why_and_nothing_else() -> None:
     failed = arm(outcome=Outcome.FAILED, reason="no daemon")
-    (headline,) = words.headlines(result((failed,), (comparison(estimate=None, reason="no round"),)))
+    (headline,) = sentences.headlines(result((failed,), (comparison(estimate=None, reason="no round"),)))
     assert headline.sentence == "Docker: failed: no daemon"
 
 
@@ -193,7 +194,7 @@ def test_the_noise_floor_is_last_and_names_only_its_own_widening() -> None:
     copies = comparison("native (A/A)", 0.02, is_aa=True)
     widened = comparison(widened_by=0.031)
     other_metric = comparison(metric="connect_time", widened_by=0.5)
-    heads = words.headlines(result((arm("native (A/A)"), arm()), (copies, widened, other_metric)))
+    heads = sentences.headlines(result((arm("native (A/A)"), arm()), (copies, widened, other_metric)))
     assert [head.kind for head in heads] == [Verdict.NO_DIFFERENCE, "noise"]
     assert said(heads[1].sentence) == (
         "Noise floor: two identical copies differ by +2.0 % (0.9 … 3.1): more than chance, "
@@ -211,7 +212,7 @@ def test_each_caution_is_said_once_and_by_what_it_did() -> None:
         arm("docker", gate(), visit, start, wrong, silent, reason="1 of 8 starts do not count: it died"),
         arm("lost", gate(finding="never said"), outcome=Outcome.FAILED, reason="no daemon"),
     )
-    care = words.cautions(result(arms, warnings=("only 4 complete rounds",)))
+    care = warnings.cautions(result(arms, warnings=("only 4 complete rounds",)))
     assert [caution.sentence for caution in care.left_out] == [
         "only 4 complete rounds",
         "docker: 1 of 8 starts do not count: it died",
@@ -220,7 +221,7 @@ def test_each_caution_is_said_once_and_by_what_it_did() -> None:
         "docker: no verdict over all queries: wrong answers: Q7",
     ]
     assert [caution.sentence for caution in care.labels] == ["native and docker: at most 5 % of CPU time was stolen"]
-    assert not words.cautions(result((arm(),)))
+    assert not warnings.cautions(result((arm(),)))
 
 
 @pytest.mark.parametrize(
@@ -236,18 +237,18 @@ def test_each_caution_is_said_once_and_by_what_it_did() -> None:
     ],
 )
 def test_a_figure_has_the_digits_of_its_interval(bounds: tuple[float, ...], text: str) -> None:
-    assert said(words.figure(*bounds)) == text
+    assert said(numbers.figure(*bounds)) == text
 
 
 def test_causes_come_most_frequent_first() -> None:
-    assert words.causes({"deadlock": 2, "lock_timeout": 40}) == "42 (lock timeout 40, deadlock 2)"
-    assert words.causes({}) == "0"
+    assert names.causes({"deadlock": 2, "lock_timeout": 40}) == "42 (lock timeout 40, deadlock 2)"
+    assert names.causes({}) == "0"
 
 
 def test_metrics_of_transactions_have_names() -> None:
-    assert words.metric_text("response_p50") == "median response time"
-    assert words.metric_text("response_p95") == "response time, 95th percentile"
-    assert words.estimand_text("geomean", "time_per_transaction") == "all transactions"
-    assert words.estimand_text("geomean", "response_p99") == "geometric mean of all transactions"
-    assert words.estimand_text("query:payment", "response_p99") == "payment"
-    assert said(words.round_time(2e6)) == "2 ms" and said(words.round_time(3e8)) == "300 ms"
+    assert names.metric_text("response_p50") == "median response time"
+    assert names.metric_text("response_p95") == "response time, 95th percentile"
+    assert names.estimand_text("geomean", "time_per_transaction") == "all transactions"
+    assert names.estimand_text("geomean", "response_p99") == "geometric mean of all transactions"
+    assert names.estimand_text("query:payment", "response_p99") == "payment"
+    assert said(numbers.round_time(2e6)) == "2 ms" and said(numbers.round_time(3e8)) == "300 ms"

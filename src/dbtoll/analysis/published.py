@@ -12,7 +12,7 @@ import numpy as np
 
 from dbtoll.analysis.effects.comparisons import Location, mean, round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.visits.metrics import Times
+from dbtoll.analysis.visits.arrays import Times
 from dbtoll.errors import UsageError
 
 Row = dict[str, str]

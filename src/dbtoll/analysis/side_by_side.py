@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dbtoll.analysis.published import table
 from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, Result
 from dbtoll.errors import UsageError
-from dbtoll.model import TIME_PER_TRANSACTION, Verdict
+from dbtoll.model.experiment import Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 
 _OWN = "per_statement"
 

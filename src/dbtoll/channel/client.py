@@ -35,8 +35,8 @@ from dbtoll.channel.output_buffer import Head, Tail, said
 from dbtoll.channel.replies import RESULTS, check
 from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN, Piece, Sink, Stream, again
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
-from dbtoll.interfaces import ByteStream, Killable
-from dbtoll.model import Json
+from dbtoll.interfaces.machine import ByteStream, Killable
+from dbtoll.model.json import Json
 
 __all__ = ["CALL_TIMEOUT_S", "CONTROL", "ERROR_OUTPUT", "MAIN", "Channel", "Head", "Piece", "Sink", "Stream", "Tail"]
 

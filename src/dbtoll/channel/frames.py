@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dbtoll.errors import ChannelError
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 VERSION: Final = 1
 SYNC: Final = b"dbtl"

@@ -9,7 +9,7 @@ from typing import Final
 import dbtoll
 from dbtoll.channel.frames import CREDIT_MAX_BYTES, MAX_PAYLOAD_BYTES, VERSION, Frame, FrameError
 from dbtoll.channel.output_buffer import said
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 WINDOW_BYTES: Final = 1 << 20
 MAX_STREAMS: Final = 256

@@ -10,8 +10,8 @@ from dbtoll.channel.frames import FrameError, json_object, json_payload
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import DriverError, check
 from dbtoll.errors import ChannelError, EngineError
-from dbtoll.interfaces import TimestampedStream
-from dbtoll.model import Json
+from dbtoll.interfaces.machine import TimestampedStream
+from dbtoll.model.json import Json
 
 LINE_MAX_BYTES: Final = 64 << 20
 SLACK_S: Final = 120.0

@@ -10,8 +10,8 @@ from typing import Final, NotRequired, Self, TypedDict
 from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, Channel, Stream, Tail, control_message
 from dbtoll.channel.replies import Count, check
 from dbtoll.errors import ChannelError, DbtollError
-from dbtoll.interfaces import TimestampedStream
-from dbtoll.model import Json
+from dbtoll.interfaces.machine import TimestampedStream
+from dbtoll.model.json import Json
 
 _STAMPS_MAX: Final = 16_384
 """Far more than the frames of one visit; older ones are forgotten."""

@@ -12,7 +12,7 @@ import msgspec
 
 from dbtoll.channel.frames import FrameError
 from dbtoll.channel.output_buffer import said
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Process = Annotated[int, msgspec.Meta(ge=1, le=(1 << 31) - 1)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dbtoll.channel.frames import CREDIT_MAX_BYTES, Frame, FrameError, Kind, credit_payload, json_payload
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 if TYPE_CHECKING:
     from dbtoll.channel.client import Channel

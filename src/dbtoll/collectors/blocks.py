@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.observers import Program, looking_on
-from dbtoll.model import AGENT, Json
+from dbtoll.model.json import AGENT, Json
 
 
 class Collector(Program):

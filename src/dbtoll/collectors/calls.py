@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.observers import Program, looking_on
-from dbtoll.model import AGENT, Json
+from dbtoll.model.json import AGENT, Json
 
 
 class Collector(Program):

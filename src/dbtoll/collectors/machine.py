@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.observers import Counters, risen
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 
 class Collector(Counters):

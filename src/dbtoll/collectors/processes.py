@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.observers import Counters, risen
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 LEVELS = frozenset({"count", "rss_bytes"})
 """Not counters: they do not only rise."""

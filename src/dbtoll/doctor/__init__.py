@@ -16,7 +16,7 @@ from dbtoll.doctor import availability, fixes, host, noise
 from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import DbtollError
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 Say = Callable[[str], None]
 

@@ -12,13 +12,17 @@ from dbtoll.doctor.deadline import Probed
 from dbtoll.environments.docker.dockerd import DATA_ROOT
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import Engine, Environment
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.environment import Environment
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.cgroups import own_cpus
-from dbtoll.model import Arm, Artifact, Json, MissingRequirement, Option, Place, Provision, Resources, Step
+from dbtoll.machines.cgroups.layout import own_cpus
+from dbtoll.model.experiment import Arm, Resources, Step
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, MissingRequirement, Place, Provision
+from dbtoll.model.options import Option
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import requirements
 
 KVM = "/dev/kvm"
 GIB = 1 << 30
@@ -42,7 +46,7 @@ def engines() -> list[str]:
 
 def simulated(name: str) -> bool:
     """Whether that environment only simulates."""
-    return inputs.simulated(Step(name))
+    return requirements.simulated(Step(name))
 
 
 def environment(name: str, machine: AgentMachine) -> Probed:
@@ -80,7 +84,7 @@ def _told(*, opens: bool, boots: bool | None) -> Json:
 
 def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[MissingRequirement]:
     """As before a run."""
-    return inputs.missing_requirements(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
+    return requirements.missing_requirements(machine, [Arm(name, (Step(name, dict(options)),))]).get(name, [])
 
 
 def engine(name: str, machine: AgentMachine) -> Probed:

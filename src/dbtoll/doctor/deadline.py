@@ -11,10 +11,13 @@ from typing import Literal
 
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import DbtollError
-from dbtoll.machines import cgroups, chroot
+from dbtoll.machines import chroot
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, MissingRequirement
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.layout import find_layout
+from dbtoll.model.json import Json
+from dbtoll.model.machine import MissingRequirement
 
 GRACE_S = 15.0
 """How long a probe that was broken off may take to tidy up."""
@@ -97,8 +100,8 @@ def _tidy(mark: str) -> str:
     """
     try:
         with open_local() as machine:
-            layout = cgroups.find_layout(machine)
-            cgroups.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
+            layout = find_layout(machine)
+            removal.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
             if dockerd.exists(machine, chroot.STAGES):
                 for entry in machine.entries(chroot.STAGES):
                     if entry["name"].startswith(mark):

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from dbtoll.model import MissingRequirement
+from dbtoll.model.machine import MissingRequirement
 
 INSTALL = "apt-get install -y --no-install-recommends"
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dbtoll.doctor.deadline import Probe, Probed
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
-from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, MissingRequirement
+from dbtoll.machines.cgroups.layout import find_layout
+from dbtoll.model.json import Json
+from dbtoll.model.machine import MissingRequirement
 
 TRACING = "/sys/kernel/tracing"
 
@@ -45,7 +47,7 @@ def meaning(described: Json) -> Json:
 
 def control_groups(machine: AgentMachine) -> Probed:
     """Their layout, and which controllers an arm needs and cannot have."""
-    layout = cgroups.find_layout(machine)
+    layout = find_layout(machine)
     lacking = [name for name in ("freezer", "cpuacct", "cpuset", "memory", "cpu") if layout.having(name) is None]
     trees = {tree.mount: f"v{tree.version}: {', '.join(sorted(tree.controllers))}" for tree in layout.hierarchies}
     version = layout.versions()

@@ -23,11 +23,13 @@ from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.doctor.deadline import Probed
-from dbtoll.interfaces import FreezableMachine
+from dbtoll.interfaces.machine import FreezableMachine
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import open_nested
 from dbtoll.machines.chroot import RUN, agent_path
-from dbtoll.model import Arm, ComponentSpec, Experiment, Json, Precision, Resources, Round, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Resources, Step
+from dbtoll.model.json import Json
+from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, busy_ns, open_stack
 from dbtoll.runner.cleanup.sweep import workspace

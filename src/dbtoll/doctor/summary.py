@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 WIDTH = 120
 NAME = 18

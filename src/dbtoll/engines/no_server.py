@@ -1,4 +1,4 @@
-"""No server: for workloads that need none (`interfaces.ProbeWorkload`). Its data directory is an
+"""No server: for workloads that need none (`interfaces.workload.ProbeWorkload`). Its data directory is an
 empty one, on the arm's own storage.
 """
 
@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import Machine, Session
-from dbtoll.interfaces import Server as AnyServer
-from dbtoll.model import Address, Json, Option, Resources, Statement
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
 
 NOWHERE = Address(wire="postgres", user="nobody", database="none", unix="/nonexistent")
 """Where nothing listens; sessions connect when they are first asked something, and nothing asks."""

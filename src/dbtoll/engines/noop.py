@@ -11,9 +11,11 @@ from collections.abc import Mapping
 
 from dbtoll.engines import no_server
 from dbtoll.errors import AgentFailure, EngineError
-from dbtoll.interfaces import Machine, Session
-from dbtoll.interfaces import Server as AnyServer
-from dbtoll.model import AGENT, Address, Statement
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.json import AGENT
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import Statement
 from dbtoll.servers.server_process import Server
 
 SOCKET = "/dbtoll/run/null.socket"

@@ -12,15 +12,19 @@ from typing import Any
 
 from dbtoll.channel.client import Channel
 from dbtoll.errors import AgentFailure, DbtollError
-from dbtoll.interfaces import FetchKernel, Journal, Machine
-from dbtoll.machines import cgroups
+from dbtoll.interfaces.cache import FetchKernel
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
-from dbtoll.machines.cgroups import Limits
+from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.layout import find_layout, own_cpus
 from dbtoll.machines.chroot import confine, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import AGENT, MissingRequirement, Option, Place
+from dbtoll.model.json import AGENT
+from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.options import Option
 
 
 class Environment:
@@ -68,8 +72,8 @@ class Environment:
                 )
             )
         try:
-            limits = Limits(cgroups.own_cpus(parent), memory_bytes=64 << 20)
-            trial = cgroups.create(
+            limits = Limits(own_cpus(parent), memory_bytes=64 << 20)
+            trial = create_group(
                 parent, journal or NullJournal(), (f"doctor-{parent.hello()['pid']}", "native"), limits
             )
             try:
@@ -90,14 +94,14 @@ class Environment:
         on_host = options["root"] == "host" or place.image is None
         limits = Limits(place.cpuset, place.resources.memory_bytes, options["cpu_quota"], options["cpu_period"])
         with ExitStack() as on_close:
-            group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
+            group = create_group(parent, journal, (place.run_id, place.name), limits)
             on_close.callback(group.close)
             within = confine(parent, place, group.directories, journal, on_close, on_host=on_host)
             channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), place.name)
             told = {
                 "name": self.name,
                 "root": "host" if on_host else "image",
-                "cgroups": cgroups.find_layout(parent).versions(),
+                "cgroups": find_layout(parent).versions(),
                 "cpu_quota": options["cpu_quota"],
                 "open_files": open_files(parent, place.resources.open_files),
             }

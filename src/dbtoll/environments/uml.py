@@ -11,23 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.interfaces.cache import FetchKernel
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.chroot import agent_path
 from dbtoll.machines.control_group import through_agent
-from dbtoll.machines.guest.boot import (
-    OPTIONS,
-    Boot,
-    GuestDisk,
-    GuestMachine,
-    boot,
-    find_program,
-    guest_disks,
-    networked,
-    probe_place,
-    try_guest,
-)
+from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, probe_place, try_guest
+from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import MissingRequirement, Option, Place
+from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.options import Option
 
 LINE = "/dev/ttyS0"
 PROBE_TIMEOUT_NS = 30_000_000_000

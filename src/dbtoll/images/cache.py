@@ -39,7 +39,8 @@ import msgspec
 from dbtoll import units
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import DbtollError, Unavailable, UsageError
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 
 CONTENT = "content"
 MANIFEST = "manifest.json"

@@ -12,8 +12,12 @@ from pathlib import Path
 
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
-from dbtoll.interfaces import Engine, Machine, ResumableWorkload, Workload
-from dbtoll.model import Artifact, Json, Provision, Resources
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.workload import ResumableWorkload, Workload
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, Provision
 
 DATA = "/dbtoll/data"
 """Where an engine finds its data directory, in every arm."""

@@ -14,7 +14,8 @@ from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, Entry
 from dbtoll.images.inspect import image_facts
 from dbtoll.images.unpacking import Bounds, unpack_layer
-from dbtoll.model import Json, MissingRequirement
+from dbtoll.model.json import Json
+from dbtoll.model.machine import MissingRequirement
 
 RECIPE_VERSION = 1
 """Raise it when the hooks or options below change: the image then gets another address."""

@@ -22,7 +22,8 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.building import PATH, run_build
 from dbtoll.images.cache import Cache
 from dbtoll.images.ext4 import BLOCK_BYTES, Ext4, opened
-from dbtoll.model import Artifact, Json, MissingRequirement
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, MissingRequirement
 
 NAME = "disk.ext4"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dbtoll.errors import ImageError
 from dbtoll.images.within import DEPTH_MAX, Root, parts_of, remove_at
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 DIRECTORIES = ("dbtoll/data", "dbtoll/run", "proc", "sys", "dev", "run", "tmp")
 FILES = ("dbtoll/agent",)

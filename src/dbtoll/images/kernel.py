@@ -19,7 +19,8 @@ from dbtoll.errors import ImageError, UsageError
 from dbtoll.images.cache import Cache
 from dbtoll.images.debian import SUITES, mmdebstrap
 from dbtoll.images.within import Root
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 
 RECIPE_VERSION = 1
 """Raise it when something else comes to be kept of the same package."""

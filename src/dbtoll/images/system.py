@@ -23,7 +23,8 @@ from dbtoll.images.inspect import (
     missing_mount_points,
     tree_digest,
 )
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 
 RECIPE_VERSION = 2
 """Raise it when an OCI image comes to be unpacked differently."""

@@ -11,10 +11,11 @@ from typing import Any
 
 from dbtoll import identities
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Journal
+from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.control_group import ControlGroupMachine
-from dbtoll.model import AGENT, Json, Place
+from dbtoll.model.json import AGENT, Json
+from dbtoll.model.machine import Place
 
 DATA = "/dbtoll/data"
 RUN = "/dbtoll/run"

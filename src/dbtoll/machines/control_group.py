@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dbtoll.channel.client import Channel
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.freezer import Freezer
-from dbtoll.model import Artifact, Json, Place
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, Place
 
 LOOPBACK = "127.0.0.1"
 

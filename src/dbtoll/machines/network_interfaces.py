@@ -14,9 +14,9 @@ from typing import Any
 from dbtoll import identities
 from dbtoll.environments.docker.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Journal
+from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import MissingRequirement, Place
+from dbtoll.model.machine import MissingRequirement, Place
 
 NETWORKS = IPv4Network("198.18.0.0/15")
 """For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""

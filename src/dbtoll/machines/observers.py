@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import Machine, Process
-from dbtoll.model import AGENT, Json
+from dbtoll.interfaces.machine import Machine, Process
+from dbtoll.model.json import AGENT, Json
 
 READY_DEADLINE_S = 30.0
 POLL_S = 0.01

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 
 from dbtoll import identities
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces import Entry, Journal, Machine
+from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
 
 KIND = "setting"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbtoll.interfaces import Journal, Machine
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
 
 KIND = "mount"
 """Kind of journal entry: ``path``, the mount point, a directory that goes with it."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.analysis.attribution.booking import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
+from dbtoll.analysis.attribution.items import CACHES, FAULTS_BY_KIND, TRANSLATION, USER_MODE
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.model import Verdict
-from dbtoll.report import words
+from dbtoll.model.experiment import Verdict
+from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.builder import Result
@@ -70,7 +70,7 @@ def bills(result: Result) -> list[Bill]:
     """One for each arm that differs from the baseline by more than its two copies do from each other."""
     varied = varied_factors(each.levels for each in result.ledgers)
     copies = {c.arm for c in result.comparisons if c.is_aa}
-    return [_bill(each, words.levels_text(each.levels, varied)) for each in result.ledgers if each.arm not in copies]
+    return [_bill(each, names.levels_text(each.levels, varied)) for each in result.ledgers if each.arm not in copies]
 
 
 def _bill(ledger: LedgerResult, levels: str) -> Bill:
@@ -101,7 +101,7 @@ def _accounted(ledger: LedgerResult) -> Iterator[tuple[str, str, str]]:
 
 
 def _signed_time(ns: float) -> str:
-    return (words.MINUS if ns < 0 else "") + words.time_of(abs(ns))
+    return (numbers.MINUS if ns < 0 else "") + numbers.time_of(abs(ns))
 
 
 def _kind(name: str) -> int:
@@ -127,17 +127,17 @@ def _share(amount: Amount, of_ns: float) -> str:
     """``78 % (70 … 86)`` of the overhead."""
     scale = 1 / of_ns if of_ns else 0.0
     low, high = (None if each is None else each * scale for each in (amount.low_ns, amount.high_ns))
-    shown = words.Interval(
+    shown = numbers.Interval(
         amount.ns * scale, *(sorted((low, high)) if low is not None and high is not None else (None, None))
     )
     bounds = f" ({shown.bounds})" if shown.bounds else ""
-    return f"{words.percent(shown.estimate, shown.decimals, plus=False)}{bounds}"
+    return f"{numbers.percent(shown.estimate, shown.decimals, plus=False)}{bounds}"
 
 
 def sentence(ledger: LedgerResult) -> str:
     """The largest item first, in plain words; nothing of what it loses by where it is not shown to lose."""
     many = len(ledger.queries)
-    asked = f"{words.plural(many, 'query', 'queries')}, once each" if many > 1 else "an execution"
+    asked = f"{numbers.plural(many, 'query', 'queries')}, once each" if many > 1 else "an execution"
     overhead = _time(ledger.overhead)
     match ledger.verdict:
         case Verdict.LOSES:
@@ -148,7 +148,7 @@ def sentence(ledger: LedgerResult) -> str:
             return f"It takes as long as {ledger.baseline} for {asked}, within the margin: {overhead}. There is no loss to explain."
     return (
         f"Whether it takes longer than {ledger.baseline} for {asked}, cannot be told from "
-        f"{words.plural(ledger.rounds, 'round')} beside the noise floor: {overhead}. So nothing is said of what it loses by."
+        f"{numbers.plural(ledger.rounds, 'round')} beside the noise floor: {overhead}. So nothing is said of what it loses by."
     )
 
 
@@ -165,10 +165,10 @@ def _told(entry: Entry, overhead_ns: float) -> str:
     if entry.amount.name in (CACHES, TRANSLATION):
         return f"{share} {entry.amount.name}"
     if entry.amount.name == USER_MODE:
-        return f"{share} {entry.amount.name}, {words.figure(entry.cost_ns)} times as slow"
+        return f"{share} {entry.amount.name}, {numbers.figure(entry.cost_ns)} times as slow"
     return (
-        f"{share} {entry.amount.name} ({words.count(round(entry.count))} at {words.time_of(entry.cost_ns)} each, against "
-        f"{words.count(round(entry.baseline_count))} at {words.time_of(entry.baseline_cost_ns)})"
+        f"{share} {entry.amount.name} ({numbers.count(round(entry.count))} at {numbers.time_of(entry.cost_ns)} each, against "
+        f"{numbers.count(round(entry.baseline_count))} at {numbers.time_of(entry.baseline_cost_ns)})"
     )
 
 
@@ -181,34 +181,34 @@ def _time(amount: Amount) -> str:
 
 def _predicted(effect: Forecast | None) -> str:
     """``+935 % (801 … 1069)`` of the baseline's time, as all of its table."""
-    return words.NOTHING if effect is None else words.Interval(effect.estimate, effect.low, effect.high).text
+    return numbers.NOTHING if effect is None else numbers.Interval(effect.estimate, effect.low, effect.high).text
 
 
 def _lines(ledger: LedgerResult) -> Iterator[Line]:
-    for each in sorted(ledger.queries, key=lambda query: words.natural_key(query.query)):
+    for each in sorted(ledger.queries, key=lambda query: names.natural_key(query.query)):
         baseline_ns = each.overhead.ns / each.measured if each.measured else 0.0
 
-        def points(ns: float, interval: words.Interval, baseline_ns: float = baseline_ns) -> str:
-            return words.percent(ns / baseline_ns, interval.decimals) if baseline_ns else words.NOTHING
+        def points(ns: float, interval: numbers.Interval, baseline_ns: float = baseline_ns) -> str:
+            return numbers.percent(ns / baseline_ns, interval.decimals) if baseline_ns else numbers.NOTHING
 
         def with_interval(amount: Amount, baseline_ns: float = baseline_ns) -> str:
             low, high = (
                 None if ns is None or not baseline_ns else ns / baseline_ns for ns in (amount.low_ns, amount.high_ns)
             )
-            return points(amount.ns, words.Interval(None, low, high))
+            return points(amount.ns, numbers.Interval(None, low, high))
 
         sums = {
-            name: sum(entry.amount.ns for entry in each.items if words.family(entry.amount.name) == name)
+            name: sum(entry.amount.ns for entry in each.items if names.family(entry.amount.name) == name)
             for name in _families(ledger)
         }
         yield Line(
             query=each.query,
             overhead=with_interval(each.overhead),
-            items=tuple(points(ns, words.Interval(None, None, None)) for ns in sums.values()),
+            items=tuple(points(ns, numbers.Interval(None, None, None)) for ns in sums.values()),
             unexplained=with_interval(each.unexplained),
             predicted=_predicted(each.predicted),
         )
 
 
 def _families(ledger: LedgerResult) -> list[str]:
-    return list(dict.fromkeys(words.family(entry.amount.name) for entry in ledger.items))
+    return list(dict.fromkeys(names.family(entry.amount.name) for entry in ledger.items))

@@ -13,8 +13,11 @@ from jinja2.utils import htmlsafe_json_dumps
 from dbtoll import __version__
 from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.model import Json, Outcome
-from dbtoll.report import attribution, figures, transactions, words
+from dbtoll.model.experiment import Outcome
+from dbtoll.model.json import Json
+from dbtoll.report import attribution, transactions
+from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
+from dbtoll.report.text import names, numbers, sentences, warnings
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.builder import Comparison, Result, Times
@@ -58,7 +61,7 @@ class PublishedThroughput:
 
     def ours(self, arm: str | None) -> str:
         """Its throughput in the unit of the group."""
-        return next((each.throughput for each in self.group.arms if each.arm == arm), words.NOTHING)
+        return next((each.throughput for each in self.group.arms if each.arm == arm), numbers.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class TransactionGroup:
     """What the page shows of the transactions at one combination of levels."""
 
     group: AtLevels
-    curves: figures.Curves | None
-    over_time: figures.OverTime | None
+    curves: response_times.Curves | None
+    over_time: over_time.OverTime | None
     arms: list[tuple[str, int]]
     """Each with its number among all arms of the result: its colour."""
     steadiness: list[str]
@@ -75,11 +78,11 @@ class TransactionGroup:
 
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
-    whole, result = result.to_json(), words.labelled(result)
+    whole, result = result.to_json(), names.labelled(result)
     experiment = run.plan.experiment
     varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
-    queries = list(dict.fromkeys(words.query_of(c.estimand) for c in result.comparisons if words.query_of(c.estimand)))
+    queries = list(dict.fromkeys(names.query_of(c.estimand) for c in result.comparisons if names.query_of(c.estimand)))
     groups_of_transactions = list(_transaction_groups(result))
     template = _environment().get_template("report.html.j2")
     return template.render(
@@ -89,30 +92,30 @@ def render(result: Result, run: Run) -> str:
         started_at=run.begin.started_at,
         seed=experiment.seed,
         spec=run.spec,
-        workload=words.proper(experiment.workload.name),
-        derived_from_tpc=words.is_tpc(experiment.workload.name),
+        workload=names.proper(experiment.workload.name),
+        derived_from_tpc=names.is_tpc(experiment.workload.name),
         context=list(_context(run)),
-        answers=_answers(words.headlines(result)),
-        care=words.cautions(result),
-        meaning=words.meaning(result.main_metric, _baseline(result, run)),
+        answers=_answers(sentences.headlines(result)),
+        care=warnings.cautions(result),
+        meaning=sentences.meaning(result.main_metric, _baseline(result, run)),
         rounds=max((c.rounds for c in result.comparisons), default=0),
-        confidence=words.percent(result.confidence, 0, plus=False),
+        confidence=numbers.percent(result.confidence, 0, plus=False),
         arm_forests=list(_arm_forests(result, varied)),
         transaction_groups=groups_of_transactions,
         of="transactions" if groups_of_transactions else "queries",
-        ramp_up=words.time_of(experiment.workload.options.get("ramp_up")) if groups_of_transactions else "",
+        ramp_up=numbers.time_of(experiment.workload.options.get("ramp_up")) if groups_of_transactions else "",
         query_forests=list(_query_forests(result, varied)),
         query_count=len(queries),
         comparison_groups=groups,
         without_figures=_without_figures(result),
-        allowance=words.allowance(result),
+        allowance=sentences.allowance(result),
         published=list(_published(result, experiment.workload.name)),
         published_throughput=list(_published_throughput(result, experiment.workload.name)),
-        engine=words.proper(experiment.engine.name),
-        order=figures.run_order(result.series, [arm.name for arm in result.arms]),
+        engine=names.proper(experiment.engine.name),
+        order=run_order.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
-        plans=words.changed_plans(result),
-        contrasts=words.contrasts(result),
+        plans=sentences.changed_plans(result),
+        contrasts=sentences.contrasts(result),
         bills=attribution.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )
@@ -128,35 +131,35 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals.update(
-        decides=lambda c: words.decisive(c).bounds or words.NOTHING,
-        causes=words.causes,
-        count=words.count,
+        decides=lambda c: numbers.decisive(c).bounds or numbers.NOTHING,
+        causes=names.causes,
+        count=numbers.count,
         css=_css,
-        estimand_text=words.estimand_text,
+        estimand_text=names.estimand_text,
         fact_name=_fact_name,
         fact_text=_fact_text,
-        gate_cost=words.gate_cost,
-        gate_text=words.gate_text,
-        effect=words.Effect,
-        effect_of=words.effect,
-        kind_of=figures.kind_of,
-        margin_text=words.margin,
-        noise_lead=words.NOISE_LEAD,
-        nothing=words.NOTHING,
+        gate_cost=warnings.gate_cost,
+        gate_text=names.gate_text,
+        effect=numbers.Effect,
+        effect_of=numbers.effect,
+        kind_of=forest.kind_of,
+        margin_text=numbers.margin,
+        noise_lead=sentences.NOISE_LEAD,
+        nothing=numbers.NOTHING,
         order_decimals=partial(_limit_decimals),
-        outcome_phrase=words.outcome_phrase,
-        ours_ms=words.milliseconds,
-        p_value=words.p_value,
-        percent=words.percent,
+        outcome_phrase=sentences.outcome_phrase,
+        ours_ms=numbers.milliseconds,
+        p_value=numbers.p_value,
+        percent=numbers.percent,
         plain_facts=_plain_facts,
-        plural=words.plural,
-        published_percent=words.published_percent,
-        published_s=words.published_s,
-        round_figure=words.figure,
-        time_of=words.time_of,
-        transaction_text=words.transaction_text,
+        plural=numbers.plural,
+        published_percent=numbers.published_percent,
+        published_s=numbers.published_s,
+        round_figure=numbers.figure,
+        time_of=numbers.time_of,
+        transaction_text=names.transaction_text,
         transactions=transactions,
-        verdict_text=words.verdict_text,
+        verdict_text=sentences.verdict_text,
     )
     return environment
 
@@ -164,23 +167,23 @@ def _environment() -> Environment:
 def _baseline(result: Result, run: Run) -> str:
     """As it is shown."""
     name = run.plan.experiment.baseline
-    return words.shown(
-        name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(words.EMULATED) == name)
+    return names.shown(
+        name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(names.EMULATED) == name)
     )
 
 
 def _context(run: Run) -> Iterator[str]:
     experiment = run.plan.experiment
-    yield words.proper(experiment.engine.name)
+    yield names.proper(experiment.engine.name)
     scale = experiment.workload.options.get("scale")
-    yield words.proper(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
+    yield names.proper(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
     yield run.begin.started_at[:10]
     yield f"run {run.begin.run}"
 
 
-def _answers(headlines: Iterable[words.Headline]) -> list[tuple[str, list[words.Headline]]]:
+def _answers(headlines: Iterable[sentences.Headline]) -> list[tuple[str, list[sentences.Headline]]]:
     """The headlines by arm."""
-    by_arm: dict[str, list[words.Headline]] = {}
+    by_arm: dict[str, list[sentences.Headline]] = {}
     for headline in headlines:
         by_arm.setdefault(headline.arm, []).append(headline)
     return [(lines[0].name, lines) for lines in by_arm.values()]
@@ -191,8 +194,8 @@ def _transaction_groups(result: Result) -> Iterator[TransactionGroup]:
     for group in transactions.groups(result):
         yield TransactionGroup(
             group=group,
-            curves=figures.curves(group, arms),
-            over_time=figures.over_time(group),
+            curves=response_times.curves(group, arms),
+            over_time=over_time.over_time(group),
             arms=[(each.arm, arms.index(each.arm)) for each in group.arms],
             steadiness=[transactions.steadiness_text(each.windows) for each in group.arms],
         )
@@ -202,7 +205,7 @@ def _css(kind: str) -> str:
     """The class of a headline's verdict: an arm that failed is as bad news as one that loses."""
     if kind in (Outcome.FAILED, Outcome.INVALID):
         return "loses"
-    return kind if kind == "noise" else figures.kind_of(kind)
+    return kind if kind == "noise" else forest.kind_of(kind)
 
 
 def _groups(result: Result, varied: Sequence[str]) -> Iterator[ComparisonGroup]:
@@ -211,10 +214,10 @@ def _groups(result: Result, varied: Sequence[str]) -> Iterator[ComparisonGroup]:
     silent = _without_figures(result)
     for c in sorted(result.comparisons, key=lambda c: c.is_aa):
         if c.arm not in silent:
-            grouped.setdefault((c.arm, words.levels_text(c.levels, varied), c.metric), []).append(c)
+            grouped.setdefault((c.arm, names.levels_text(c.levels, varied), c.metric), []).append(c)
     for (arm, levels, metric), comparisons in grouped.items():
-        comparisons.sort(key=lambda c: (words.query_of(c.estimand) is not None, words.natural_key(c.estimand)))
-        where = ", ".join(part for part in (levels, words.metric_text(metric)) if part)
+        comparisons.sort(key=lambda c: (names.query_of(c.estimand) is not None, names.natural_key(c.estimand)))
+        where = ", ".join(part for part in (levels, names.metric_text(metric)) if part)
         yield ComparisonGroup(f"{arm} against {comparisons[0].baseline}: {where}", comparisons)
 
 
@@ -224,40 +227,40 @@ def _without_figures(result: Result) -> dict[str, str]:
     return {c.arm: c.reason or "" for c in reversed(result.comparisons) if c.arm not in with_figures}
 
 
-def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[figures.Forest]:
+def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[forest.Forest]:
     """All arms by both estimands over all queries, A/A last: a figure per metric, and per estimand if levels vary."""
     silent = _without_figures(result)
     rows: dict[str, list[tuple[str, Comparison]]] = {}
     for c in sorted(result.comparisons, key=lambda c: c.is_aa):
-        if words.query_of(c.estimand) is None and c.arm not in silent:
-            title = _capital(f"{words.metric_text(c.metric)} against {c.baseline}")
-            levels, estimand = words.levels_text(c.levels, varied), words.estimand_text(c.estimand, c.metric)
+        if names.query_of(c.estimand) is None and c.arm not in silent:
+            title = _capital(f"{names.metric_text(c.metric)} against {c.baseline}")
+            levels, estimand = names.levels_text(c.levels, varied), names.estimand_text(c.estimand, c.metric)
             figure, group = (f"{title}: {estimand}", levels) if varied else (title, estimand)
             rows.setdefault(figure, []).append((group, c))
     for title, grouped in rows.items():
         order = list(dict.fromkeys(group for group, _ in grouped))
         entries = [(c.arm, group, c) for group, c in sorted(grouped, key=lambda row: order.index(row[0]))]
-        yield figures.forest(title, entries, result)
+        yield forest.forest(title, entries, result)
 
 
-def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[figures.Forest]]:
+def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[forest.Forest]]:
     """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query."""
     # Those of transactions are of several metrics, each of which has to be named.
     metrics = bool(result.windows)
-    panels: dict[tuple[str, str], dict[str, list[figures.Entry]]] = {}
-    for c in sorted(result.comparisons, key=lambda c: (c.is_aa, words.natural_key(c.estimand))):
-        if (query := words.query_of(c.estimand)) and c.arm not in _without_figures(result):
-            levels = words.levels_text(c.levels, varied)
-            label = words.transaction_text(query) if metrics else query
+    panels: dict[tuple[str, str], dict[str, list[forest.Entry]]] = {}
+    for c in sorted(result.comparisons, key=lambda c: (c.is_aa, names.natural_key(c.estimand))):
+        if (query := names.query_of(c.estimand)) and c.arm not in _without_figures(result):
+            levels = names.levels_text(c.levels, varied)
+            label = names.transaction_text(query) if metrics else query
             panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((label, "", c))
     for (levels, metric), by_arm in panels.items():
-        axis = figures.shared_axis(map(figures.changes_of, by_arm.values()), result.margin)
+        shared = axis.shared_axis(map(forest.changes_of, by_arm.values()), result.margin)
         yield [
-            figures.forest(
-                ", ".join(part for part in (arm, levels, words.metric_text(metric) if metrics else "") if part),
+            forest.forest(
+                ", ".join(part for part in (arm, levels, names.metric_text(metric) if metrics else "") if part),
                 entries,
                 result,
-                axis,
+                shared,
             )
             for arm, entries in by_arm.items()
         ]
@@ -287,11 +290,11 @@ def _time_tables(result: Result) -> Iterator[TimeTable]:
     varied = varied_factors(t.levels for t in result.times)
     by_levels: dict[str, list[Times]] = {}
     for t in result.times:
-        by_levels.setdefault(words.levels_text(t.levels, varied), []).append(t)
+        by_levels.setdefault(names.levels_text(t.levels, varied), []).append(t)
     for levels, times in by_levels.items():
         cells = {(t.query, t.arm): t for t in times}
         arms = [arm.name for arm in result.arms if any(t.arm == arm.name for t in times)]
-        queries = sorted({t.query for t in times}, key=words.natural_key)
+        queries = sorted({t.query for t in times}, key=names.natural_key)
         yield TimeTable(_capital(levels), arms, [(q, [cells.get((q, arm)) for arm in arms]) for q in queries])
 
 
@@ -325,10 +328,10 @@ def _fact_text(key: str, value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case int() if key.endswith("bytes"):
-            return words.size_of(value)
+            return numbers.size_of(value)
         case int() | float() if key.endswith("_ns"):
-            return words.time_of(value)
+            return numbers.time_of(value)
         case int():
-            return words.count(value)
+            return numbers.count(value)
         case _:
             return str(value)

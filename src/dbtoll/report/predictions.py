@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.report import words
+from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 def terminal(found: Sequence[Prediction]) -> RenderableType:
     """A sentence for each arm, and a table of the queries."""
     varied = varied_factors(each.levels for each in found)
-    heads = [", ".join(filter(None, (each.arm, words.levels_text(each.levels, varied)))) for each in found]
+    heads = [", ".join(filter(None, (each.arm, names.levels_text(each.levels, varied)))) for each in found]
     parts: list[RenderableType] = [Text(f"{head}: {_sentence(each)}") for head, each in zip(heads, found, strict=True)]
     table = Table("query", *heads, box=SIMPLE_HEAD)
-    for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=words.natural_key):
+    for query in sorted(dict.fromkeys(query for each in found for query in each.queries), key=names.natural_key):
         table.add_row(query, *(_text(each.queries.get(query)) for each in found))
     least = min(found, key=lambda each: each.rounds)
     if least.rounds < least.rounds_to_decide:
-        few = f"only {words.plural(least.rounds, 'round')}, and {least.rounds_to_decide} are needed to decide anything"
+        few = (
+            f"only {numbers.plural(least.rounds, 'round')}, and {least.rounds_to_decide} are needed to decide anything"
+        )
         parts.append(Text(f"{few}: with a larger --budget there are more, and the intervals are shorter"))
     return Group(*parts, table)
 
@@ -45,7 +47,7 @@ def _queries(each: Prediction) -> str:
     if not each.left_out:
         return "all queries"
     left_out = f"without {', '.join(each.left_out)}, which failed or were not counted"
-    return f"{words.plural(len(each.queries), 'query', 'queries')}, {left_out}"
+    return f"{numbers.plural(len(each.queries), 'query', 'queries')}, {left_out}"
 
 
 def _doubt(each: Prediction) -> str:
@@ -56,4 +58,4 @@ def _doubt(each: Prediction) -> str:
 
 
 def _text(found: Forecast | None) -> str:
-    return words.NOTHING if found is None else words.Effect("run_time", found.estimate, found.low, found.high).text
+    return numbers.NOTHING if found is None else numbers.Effect("run_time", found.estimate, found.low, found.high).text

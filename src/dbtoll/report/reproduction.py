@@ -14,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbtoll import __version__
 from dbtoll.durable import make_directory, write_durably
-from dbtoll.report import attribution, words
+from dbtoll.report import attribution
+from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
     from dbtoll.analysis.reproduction import ClaimResult, Reproduction
@@ -88,12 +89,12 @@ def figure_text(figure: Figure) -> str:
 
 def _in_unit(figure: Figure, estimate: float, low: float | None, high: float | None) -> str:
     if figure.unit == "overhead":
-        return words.Effect("run_time", estimate, low, high).text
+        return numbers.Effect("run_time", estimate, low, high).text
     if figure.unit == "share":
-        interval = words.Interval(estimate, low, high)
+        interval = numbers.Interval(estimate, low, high)
         return interval.text.removeprefix("+")
-    bounds = "" if low is None or high is None else f" ({words.number(low, 2)} … {words.number(high, 2)})"
-    return words.number(estimate, 2) + bounds
+    bounds = "" if low is None or high is None else f" ({numbers.number(low, 2)} … {numbers.number(high, 2)})"
+    return numbers.number(estimate, 2) + bounds
 
 
 def counts(found: Reproduction, aspect: str) -> dict[str, int]:
@@ -112,7 +113,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
         lstrip_blocks=True,
     )
     environment.globals.update(cell_text=cell_text, claim_row=claim_row, outcomes=OUTCOMES)
-    labelled = [words.labelled(each) for each in explained]
+    labelled = [names.labelled(each) for each in explained]
     together = replace(labelled[0], ledgers=tuple(ledger for each in labelled for ledger in each.ledgers))
     return environment.get_template("reproduction.html.j2").render(
         title=TITLE,
@@ -128,20 +129,20 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
 
 
 _NUMBERS: dict[str, Callable[[float], str]] = {
-    "s": lambda value: words.time_of(value * 1e9),
-    "ms": words.milliseconds,
-    "percent": lambda value: words.Effect("run_time", value / 100, None, None).value,
-    "MB": lambda value: f"{words.figure(value)} MB",
+    "s": lambda value: numbers.time_of(value * 1e9),
+    "ms": numbers.milliseconds,
+    "percent": lambda value: numbers.Effect("run_time", value / 100, None, None).value,
+    "MB": lambda value: f"{numbers.figure(value)} MB",
 }
 
 
 def cell_text(cell: Cell, column: Column) -> str:
     """With the digits of its unit."""
     if cell is None:
-        return words.NOTHING
+        return numbers.NOTHING
     if isinstance(cell, str):
         return cell.replace("_", " ")
-    return _NUMBERS.get(column.unit, words.count)(cell)
+    return _NUMBERS.get(column.unit, numbers.count)(cell)
 
 
 def sentences(found: Reproduction) -> list[str]:

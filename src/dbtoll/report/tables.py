@@ -14,8 +14,10 @@ from rich.text import Text
 
 from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.model import TIME_PER_TRANSACTION, Outcome, Verdict
-from dbtoll.report import attribution, transactions, words
+from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.report import attribution, transactions
+from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable
 
 if TYPE_CHECKING:
@@ -50,18 +52,18 @@ def _text(text: str, style: str = "") -> Text:
 
 def terminal(result: Result, report: Path | None = None) -> RenderableType:
     """What `run`, `compare`, `analyze` and `report` print at the end. ``report``: where the HTML is, None if not made."""
-    result = words.labelled(result)
+    result = names.labelled(result)
     parts: list[RenderableType] = [_text(result.question, "bold")]
     if result.expected:
         parts.append(_text(f"expected: {result.expected}", "dim"))
     parts.append(Text())
-    parts += [_headline(h) for h in words.headlines(result)]
+    parts += [_headline(h) for h in sentences.headlines(result)]
     groups = transactions.groups(result)
     parts += [Text(), *(_transactions(groups) if groups else _arms_tables(result))]
     probing = result.main_metric == "event_time"
     if probing:
         parts += [_costs(result), Text()]
-    care = words.cautions(result)
+    care = warnings.cautions(result)
     for title, lines in (
         (
             "Why",
@@ -70,16 +72,16 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
                 for each in attribution.bills(result)
             ],
         ),
-        ("What a factor's level costs", words.contrasts(result)),
+        ("What a factor's level costs", sentences.contrasts(result)),
         (f"Worst and best {'probes' if probing else 'queries'}", [] if groups else list(_extremes(result))),
-        ("Plans that changed", words.changed_plans(result)),
+        ("Plans that changed", sentences.changed_plans(result)),
         ("Read with care", [caution.sentence for caution in care.left_out]),
         ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
         ("Not inside the interval", result.not_inside_the_interval),
     ):
         if lines:
             parts += [_text(title, "bold"), *(_item(line) for line in lines), Text()]
-    if allowance := words.allowance(result):
+    if allowance := sentences.allowance(result):
         parts.append(_text(f"{allowance}.", "dim"))
     if result.stopped:
         parts.append(_text(f"stopped: {result.stopped}"))
@@ -88,7 +90,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(headline: words.Headline) -> RenderableType:
+def _headline(headline: sentences.Headline) -> RenderableType:
     line = _text(f"{headline.name}{f' ({headline.levels})' if headline.levels else ''}: ", "bold")
     line.append_text(_text(headline.phrase.lead, _STYLES.get(headline.kind, "")))  # type: ignore[call-overload]
     line.append_text(_text(headline.phrase.rest))
@@ -110,17 +112,17 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
     groups: dict[str, list[Comparison]] = {}
     for c in result.comparisons:
         if c.estimand == "geomean" and c.rounds:
-            parts = [words.levels_text(c.levels, varied), words.metric_text(c.metric) if several_metrics else ""]
+            parts = [names.levels_text(c.levels, varied), names.metric_text(c.metric) if several_metrics else ""]
             groups.setdefault(", ".join(part for part in parts if part), []).append(c)
     for where, comparisons in groups.items():
         table = _table("arm", "geometric mean", "total", "verdict")
         for c in comparisons:
             total = totals.get((c.arm, c.metric, str(c.levels)))
-            verdict = "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin)
+            verdict = "A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin)
             table.add_row(
                 _text(c.arm),
-                _text(words.effect(c).text),
-                _text(words.effect(total).text if total else words.NOTHING),
+                _text(numbers.effect(c).text),
+                _text(numbers.effect(total).text if total else numbers.NOTHING),
                 _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
             )
         if where:
@@ -134,7 +136,7 @@ def _costs(result: Result) -> RenderableType:
     arms = [arm.name for arm in result.arms if any(t.arm == arm.name for t in result.times)]
     table = _table("an event of", *arms, right=range(1, len(arms) + 1))
     for query in dict.fromkeys(t.query for t in result.times):
-        table.add_row(_text(query), *(_text(words.time_of(cells.get((query, arm)))) for arm in arms))
+        table.add_row(_text(query), *(_text(numbers.time_of(cells.get((query, arm)))) for arm in arms))
     return table
 
 
@@ -168,9 +170,9 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
             for index, (arm, kind) in enumerate(group.of(name)):
                 said = (kind.p50_ns, kind.p95_ns, kind.p99_ns, kind.most_ns)
                 times.add_row(
-                    _text("" if index else words.transaction_text(name)),
+                    _text("" if index else names.transaction_text(name)),
                     _text(arm.arm),
-                    *(_text(words.time_of(t)) for t in said),
+                    *(_text(numbers.time_of(t)) for t in said),
                 )
         yield from (times, Text(), _text("Throughput within a window", "bold"))
         most = max((max(arm.windows.series, default=0.0) for arm in group.arms), default=0.0)
@@ -189,8 +191,8 @@ def _extremes(result: Result) -> Iterator[str]:
     varied = varied_factors(c.levels for c in result.comparisons)
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in result.comparisons:
-        if words.query_of(c.estimand) and not c.is_aa and _has_figure(c) and c.metric == result.main_metric:
-            groups.setdefault((c.arm, words.levels_text(c.levels, varied)), []).append(c)
+        if names.query_of(c.estimand) and not c.is_aa and _has_figure(c) and c.metric == result.main_metric:
+            groups.setdefault((c.arm, names.levels_text(c.levels, varied)), []).append(c)
     for (arm, levels), queries in groups.items():
         # What ran into the timeout took longer than anybody knows.
         ordered = sorted(queries, key=lambda c: math.inf if c.estimate is None else c.estimate, reverse=True)
@@ -204,7 +206,7 @@ def _has_figure(c: Comparison) -> bool:
 
 
 def _listed(comparisons: Iterable[Comparison]) -> str:
-    return ", ".join(f"{words.query_of(c.estimand)} {words.effect(c).text}" for c in comparisons)
+    return ", ".join(f"{names.query_of(c.estimand)} {numbers.effect(c).text}" for c in comparisons)
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
@@ -224,31 +226,31 @@ def _cell(text: str) -> str:
 
 def markdown_arms(result: Result) -> str:
     """The table of the terminal, for docs: every arm, metric and combination of levels over all queries."""
-    result = words.labelled(result)
+    result = names.labelled(result)
     varied = varied_factors(c.levels for c in result.comparisons)
     head = ["arm", *varied, "metric", "estimand", "effect (interval)", "verdict"]
     rows = [
         [
             c.arm,
-            *(words.levels_text(c.levels, [factor]) for factor in varied),
-            words.metric_text(c.metric),
-            words.estimand_text(c.estimand, c.metric),
-            words.effect(c).text,
-            "A/A" if c.is_aa else words.verdict_text(c.verdict, result.margin),
+            *(names.levels_text(c.levels, [factor]) for factor in varied),
+            names.metric_text(c.metric),
+            names.estimand_text(c.estimand, c.metric),
+            numbers.effect(c).text,
+            "A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin),
         ]
         for c in result.comparisons
-        if words.query_of(c.estimand) is None
+        if names.query_of(c.estimand) is None
     ]
     return markdown_table(head, rows, right=[len(varied) + 3])
 
 
 def markdown_throughput(result: Result) -> str:
     """Every arm and combination of levels: throughput and its difference, what the driver took, whether it was steady."""
-    not_ok = words.arms_not_ok(result)
+    not_ok = sentences.arms_not_ok(result)
     rows = [
         [
             f"{each.arm} ({not_ok[each.arm]})" if each.arm in not_ok else each.arm,
-            group.title or words.NOTHING,
+            group.title or numbers.NOTHING,
             f"{each.throughput} {group.unit}",
             each.difference,
             transactions.round_trips(each.windows),
@@ -256,7 +258,7 @@ def markdown_throughput(result: Result) -> str:
             transactions.driver_bound(each),
             transactions.steadiness_word(each.windows),
         ]
-        for group in transactions.groups(words.labelled(result))
+        for group in transactions.groups(names.labelled(result))
         for each in group.arms
     ]
     head = ["arm", "levels", "throughput", "difference", "round trips", "driver CPU", "its bound", "in a window"]
@@ -271,29 +273,29 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
     published: dict[str, dict[str, str]] = {}
     ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for each, workload, engine in runs:
-        result = words.labelled(each)
+        result = names.labelled(each)
         for group in transactions.groups(result):
             beside = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
             lines = {_figure5_head(line): line for line in beside if line.environment != "bare"}
             if not lines:
                 continue
             printed = {
-                head: words.Effect(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
+                head: numbers.Effect(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
                 for head, line in lines.items()
             }
-            published.setdefault(words.proper(workload), {}).update(printed)
-            own = ", ".join(part for part in (words.proper(engine), group.title, f"run {result.run}") if part)
-            not_ok = words.arms_not_ok(result)
+            published.setdefault(names.proper(workload), {}).update(printed)
+            own = ", ".join(part for part in (names.proper(engine), group.title, f"run {result.run}") if part)
+            not_ok = sentences.arms_not_ok(result)
             cells = {
-                head: words.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
+                head: numbers.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
                 + (f" ({not_ok[line.arm]})" if line.arm in not_ok else "")
                 for head, line in lines.items()
                 if (found := line.overhead)
             }
-            ours.setdefault(words.proper(workload), []).append((own, cells))
+            ours.setdefault(names.proper(workload), []).append((own, cells))
     columns = list(dict.fromkeys(head for printed in published.values() for head in printed))
     rows = [
-        [workload, engine, *(cells.get(head, words.NOTHING) for head in columns)]
+        [workload, engine, *(cells.get(head, numbers.NOTHING) for head in columns)]
         for workload, printed in published.items()
         for engine, cells in [("HyPer, published", printed), *ours[workload]]
     ]
@@ -314,7 +316,7 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
     run was not measured at that table's levels.
     """
     emulated = any(each.emulated for each in result.arms if each.name == arm)
-    result, arm = words.labelled(result), words.shown(arm, emulated=emulated)
+    result, arm = names.labelled(result), names.shown(arm, emulated=emulated)
     layout, lines = side_by_side.minhas2008(result, number, arm)
     baseline = next(c.baseline for c in result.comparisons if c.arm == arm)
     head = [
@@ -333,13 +335,13 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
         rows.append(
             [
                 line.query,
-                words.published_s(line.published_base_s),
-                words.published_s(line.published_arm_s),
-                words.published_percent(line.published_percent),
-                words.milliseconds(line.base_ms),
-                words.milliseconds(line.arm_ms),
-                words.Effect("run_time", found.estimate, found.low, found.high).text if found else words.NOTHING,
-                words.verdict_text(line.verdict, result.margin) if found else line.reason or words.NOTHING,
+                numbers.published_s(line.published_base_s),
+                numbers.published_s(line.published_arm_s),
+                numbers.published_percent(line.published_percent),
+                numbers.milliseconds(line.base_ms),
+                numbers.milliseconds(line.arm_ms),
+                numbers.Effect("run_time", found.estimate, found.low, found.high).text if found else numbers.NOTHING,
+                sentences.verdict_text(line.verdict, result.margin) if found else line.reason or numbers.NOTHING,
             ]
         )
     title = f"Table {number} of minhas2008 ({layout.title}); ours: {arm} against {baseline}, run {result.run}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.report import words
+from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.builder import Comparison, Result
@@ -34,12 +34,12 @@ class ArmWindows:
     def throughput(self) -> str:
         """In the group's unit."""
         rate = self.windows.tpmc or self.windows.per_s
-        return words.figure(rate.estimate, rate.low, rate.high) if rate else words.NOTHING
+        return numbers.figure(rate.estimate, rate.low, rate.high) if rate else numbers.NOTHING
 
     @property
     def difference(self) -> str:
         """Of its throughput from the baseline's."""
-        return words.effect(self.comparison).text if self.comparison else "baseline"
+        return numbers.effect(self.comparison).text if self.comparison else "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class AtLevels:
 def groups(result: Result) -> list[AtLevels]:
     """For each combination of levels; empty where the workload is of statements."""
     varied = varied_factors(each.levels for each in result.windows)
-    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if words.is_throughput(c.metric)}
+    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if names.is_throughput(c.metric)}
     by_levels: dict[str, list[WindowsResult]] = {}
     for each in result.windows:
-        by_levels.setdefault(words.levels_text(each.levels, varied), []).append(each)
+        by_levels.setdefault(names.levels_text(each.levels, varied), []).append(each)
     return [
         AtLevels(
             title=title,
@@ -99,7 +99,7 @@ def steadiness_text(windows: WindowsResult) -> str:
     found = windows.steadiness
     if found.trend is None:
         return f"not known whether it is steady: {found.reason}"
-    trend = words.Interval(found.trend.estimate, found.trend.low, found.trend.high)
+    trend = numbers.Interval(found.trend.estimate, found.trend.low, found.trend.high)
     over = "from a window's start to its end"
     if found.steady is None:
         return f"cannot tell whether it is steady: {trend.text} {over}"
@@ -115,40 +115,40 @@ def lost_text(windows: WindowsResult) -> str:
     """What happened beside the transactions: arrivals that nobody served, connections; empty if nothing."""
     said = []
     if windows.unserved:
-        said.append(f"{words.count(windows.unserved)} arrivals not served when their window ended")
+        said.append(f"{numbers.count(windows.unserved)} arrivals not served when their window ended")
     if windows.connections_lost:
-        said.append(f"{words.plural(windows.connections_lost, 'connection')} lost")
+        said.append(f"{numbers.plural(windows.connections_lost, 'connection')} lost")
     if windows.reconnects:
-        said.append(f"{words.plural(windows.reconnects, 'connection')} made anew")
+        said.append(f"{numbers.plural(windows.reconnects, 'connection')} made anew")
     return ", ".join(said)
 
 
 def round_trips(windows: WindowsResult) -> str:
     """Of a transaction, on the mean of a window."""
     known = windows.round_trips_per_transaction
-    return words.NOTHING if known is None else words.number(known, 2)
+    return numbers.NOTHING if known is None else numbers.number(known, 2)
 
 
 def driver_time(driver: DriverResult) -> str:
     """CPU time per transaction."""
-    return words.time_of(None if driver.us_per_transaction is None else driver.us_per_transaction * 1e3)
+    return numbers.time_of(None if driver.us_per_transaction is None else driver.us_per_transaction * 1e3)
 
 
 def null_time(driver: DriverResult) -> str:
     """The same beside a server that costs nothing."""
-    return words.time_of(None if driver.null_us_per_transaction is None else driver.null_us_per_transaction * 1e3)
+    return numbers.time_of(None if driver.null_us_per_transaction is None else driver.null_us_per_transaction * 1e3)
 
 
 def driver_bound(arm: ArmWindows) -> str:
     """``≤ 0.3 %`` of its overhead; nothing for the baseline."""
     if arm.comparison is None or arm.windows.driver.bound is None:
-        return words.NOTHING
-    return f"≤{words.THIN}{words.percent(math.ceil(arm.windows.driver.bound * 1000) / 1000, 1, plus=False)}"
+        return numbers.NOTHING
+    return f"≤{numbers.THIN}{numbers.percent(math.ceil(arm.windows.driver.bound * 1000) / 1000, 1, plus=False)}"
 
 
 def share(fraction: float | None) -> str:
     """``21 %``"""
-    return words.percent(fraction, 1 if fraction is not None and fraction < 0.1 else 0, plus=False)
+    return numbers.percent(fraction, 1 if fraction is not None and fraction < 0.1 else 0, plus=False)
 
 
 def bars(series: Sequence[float], most: float) -> str:
@@ -167,7 +167,7 @@ def outcome_lines(group: AtLevels) -> Iterator[str]:
         failed, retried = (
             sum((Counter(getattr(kind, what)) for kind in kinds), Counter()) for what in ("failed", "retried")
         )
-        said = [f"committed {words.count(sum(kind.committed for kind in kinds))}"]
+        said = [f"committed {numbers.count(sum(kind.committed for kind in kinds))}"]
         for name, text in (
             ("rolled_back", "rolled back by design"),
             ("missed", "missed by design"),
@@ -175,8 +175,8 @@ def outcome_lines(group: AtLevels) -> Iterator[str]:
             ("unknown", "unknown, the connection was lost in the commit"),
         ):
             if many := sum(getattr(kind, name) for kind in kinds):
-                said.append(f"{text} {words.count(many)}")
-        said += [f"failed {words.causes(failed)}", f"retried {words.causes(retried)}"]
+                said.append(f"{text} {numbers.count(many)}")
+        said += [f"failed {names.causes(failed)}", f"retried {names.causes(retried)}"]
         if other := lost_text(arm.windows):
             said.append(other)
         yield f"{arm.arm}: {'; '.join(said)}"

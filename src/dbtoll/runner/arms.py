@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from dbtoll import registry
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import (
-    BootingEnvironment,
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.environment import BootingEnvironment, Environment
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import (
     CacheDroppingMachine,
-    Engine,
-    Environment,
     FreezableMachine,
-    Journal,
     Machine,
     ReachableMachine,
     Server,
@@ -25,7 +24,9 @@ from dbtoll.interfaces import (
     Terminals,
 )
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Address, Arm, Artifact, Experiment, Json, Place, Provision, Step
+from dbtoll.model.experiment import Arm, Experiment, Step
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address, Artifact, Place, Provision
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""

@@ -13,19 +13,16 @@ from typing import Protocol
 import dbtoll
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
-from dbtoll.interfaces import Collector, Engine, ProbeWorkload, TransactionWorkload, Workload
-from dbtoll.model import (
-    AnswerReference,
-    Arm,
-    Artifact,
-    Block,
-    Experiment,
-    Json,
-    Phase,
-    Round,
-    Statement,
-)
+from dbtoll.interfaces.collector import Collector
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
+from dbtoll.model.plan import Block, Phase, Round
+from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.runner.budget import Budget
 from dbtoll.runner.checks import commits, paths
 from dbtoll.runner.drivers.counting import CountingDriver
 from dbtoll.runner.drivers.probes import ProbeDriver
@@ -39,28 +36,9 @@ from dbtoll.store.schema import Record
 
 PACKAGE = Path(dbtoll.__file__).parent
 
+
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
-
-
-class Budget:
-    """What is left of the time to measure. Python's clock decides when to stop and never becomes a number of a result."""
-
-    OVERRUN = 1.10
-    """A round that runs past the budget is cut here and marked (DESIGN §5)."""
-
-    def __init__(self, budget_s: float, used_s: float = 0.0) -> None:
-        self.budget_s = budget_s
-        self._begin = time.monotonic() - used_s
-
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self._begin
-
-    def left_s(self) -> float:
-        return self.budget_s - self.elapsed_s()
-
-    def overrun(self) -> bool:
-        return self.elapsed_s() > self.budget_s * self.OVERRUN
 
 
 class Watch(Protocol):
@@ -413,7 +391,9 @@ class RoundRun:
                         processes=inside.get("processes"),
                         background=background,
                         outside_cpu_ns=self.outside_cpu_ns(host),
-                        driver_cpu_ns=commits.agent_cpu_ns(running.driver_machine(phase.levels.get("placement", "inside"))),
+                        driver_cpu_ns=commits.agent_cpu_ns(
+                            running.driver_machine(phase.levels.get("placement", "inside"))
+                        ),
                         host_at_ns=host.get("at_ns"),
                     )
                 )

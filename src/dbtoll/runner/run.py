@@ -17,14 +17,16 @@ import msgspec
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import ChannelError, Invalid, RunFolderError, UsageError
-from dbtoll.interfaces import TransactionWorkload
-from dbtoll.model import Experiment, Precision
+from dbtoll.interfaces.workload import TransactionWorkload
+from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan
+from dbtoll.runner import pilot
+from dbtoll.runner.budget import Budget
 from dbtoll.runner.cleanup.journal import of_run, resuming
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.cleanup.sweep import host_of, swept
-from dbtoll.runner.preparation import inputs
-from dbtoll.runner.rounds import Budget, Cut, RoundRun, Watch
+from dbtoll.runner.preparation import baseline_answers, inputs, requirements
+from dbtoll.runner.rounds import Cut, RoundRun, Watch
 from dbtoll.store import schema
 from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
@@ -142,16 +144,16 @@ def _planned(experiment: Experiment, prepared: inputs.Prepared, folder: Path, wa
     round_s = 0.0
     plan_file = _kept_plan(folder)
     if plan_file is None:
-        pilot = inputs.run_pilot_round(prepared, watch)
-        blocks = pilot.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
-        round_s = pilot.round_s(blocks)
-        watch.say(budget_line(experiment, pilot, blocks))
+        piloted = pilot.run_pilot_round(prepared, watch)
+        blocks = piloted.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
+        round_s = piloted.round_s(blocks)
+        watch.say(budget_line(experiment, piloted, blocks))
         workload = prepared.inputs.workload
         plan_file = schema.PlanFile(
             experiment=experiment,
             queries=prepared.queries,
             blocks=blocks,
-            slow=pilot.slow,
+            slow=piloted.slow,
             transactions=tuple(workload.mix) if isinstance(workload, TransactionWorkload) else (),
         )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
@@ -185,10 +187,10 @@ def ready(experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None 
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
     ):
-        inputs.require_all(host, experiment, journal)
+        requirements.require_all(host, experiment, journal)
         prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch)
         with inputs.run_scoped_resources(prepared):
-            yield inputs.baseline_answers(prepared, folder, watch)
+            yield baseline_answers.baseline_answers(prepared, folder, watch)
 
 
 @contextmanager
@@ -206,7 +208,7 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def budget_line(experiment: Experiment, pilot: inputs.Pilot, blocks: int) -> str:
+def budget_line(experiment: Experiment, pilot: pilot.Pilot, blocks: int) -> str:
     """What the budget buys, said before the first round; and the budget that would do, where it buys too little."""
     precision = experiment.precision
     round_s = pilot.round_s(blocks)

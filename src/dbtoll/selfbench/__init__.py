@@ -11,9 +11,9 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from dbtoll import spec
 from dbtoll.errors import UsageError
 from dbtoll.selfbench.support.certificate import Certificate, Say
+from dbtoll.spec.options import option_values
 
 FOLDERS = ("statistics", "costs", "robustness", "explanations")
 """Each answers one question; all that is in them is a property."""
@@ -29,7 +29,7 @@ def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:
     if name not in _folders():
         raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(sorted(_folders()))}")
     module = _module(name)
-    certificate: Certificate = module.measure(spec.option_values(given, module.OPTIONS, f"selfbench {name!r}"), say)
+    certificate: Certificate = module.measure(option_values(given, module.OPTIONS, f"selfbench {name!r}"), say)
     return certificate
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from dbtoll.errors import AgentFailure
-from dbtoll.interfaces import Machine
+from dbtoll.interfaces.machine import Machine
 
 FIRST, COUNT = 20000, 10000
 """Below those that a kernel gives to whoever asks for any (net.ipv4.ip_local_port_range begins at 32768)."""

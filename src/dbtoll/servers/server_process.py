@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dbtoll.errors import AgentFailure, EngineError
-from dbtoll.interfaces import Machine, Process
-from dbtoll.model import Address
+from dbtoll.interfaces.machine import Machine, Process
+from dbtoll.model.machine import Address
 
 LOOPBACK = "127.0.0.1"
 LOG_LINES = 12

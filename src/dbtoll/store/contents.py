@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from dbtoll.model import FACTORS, TRANSACTION_FACTORS, Experiment, Json
+from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS, Experiment
+from dbtoll.model.json import Json
 from dbtoll.store.schema import (
     Count,
     Counters,
@@ -124,7 +125,7 @@ class _Call(Struct):
 
 
 class _Faults(Struct):
-    """``alone`` and all else by the kinds of `booking.FAULTS_BY_KIND`."""
+    """``alone`` and all else by the kinds of `items.FAULTS_BY_KIND`."""
 
     anonymous: AtLeast0 = 0
     shared: AtLeast0 = 0

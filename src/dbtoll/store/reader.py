@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dbtoll.errors import RunFolderError
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 from dbtoll.store import contents
 from dbtoll.store.schema import (
     FACTS_FILE,

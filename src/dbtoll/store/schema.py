@@ -14,7 +14,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from dbtoll.model import Experiment, Json
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
 
 SCHEMA_VERSION = 1
 

@@ -15,7 +15,7 @@ import msgspec
 from dbtoll import __version__
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import RunFolderError
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 from dbtoll.store import contents, reader
 from dbtoll.store.schema import (
     FACTS_FILE,

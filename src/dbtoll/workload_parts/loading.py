@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import Machine
-from dbtoll.model import Address, Json
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
 from dbtoll.workload_parts.sql_text import Part
 
 PART_DEADLINE_S = 6 * 3600.0

@@ -12,8 +12,12 @@ from statistics import NormalDist
 from typing import Any
 
 from dbtoll.errors import EngineError, UsageError
-from dbtoll.interfaces import BuildCache, Machine, Server, Session
-from dbtoll.model import Address, AnswerReference, Json, Option, Statement
+from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.machine import Machine, Server, Session
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.workload_parts import sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import BuildCache, Machine, Server
-from dbtoll.model import AnswerReference, Json, Option, Statement
+from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.machine import Machine, Server
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
+from dbtoll.model.reply import AnswerReference, Statement
 
 COLD = "_cold"
 TIMES = "_x"

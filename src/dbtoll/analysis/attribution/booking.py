@@ -7,12 +7,27 @@ the difference that is to be explained and, of the baseline, the time that a sta
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from dbtoll.analysis.attribution.counts import STATES, Events, ended_time, states
+from dbtoll.analysis.attribution.items import (
+    AROUND,
+    BOOKED,
+    CACHES,
+    COLD,
+    DEVICE_READS,
+    KERNEL,
+    NUMBERS,
+    PRIMES,
+    SAMPLES,
+    TRANSLATION,
+    USER_MODE,
+    WITH_PAGES_AROUND,
+)
 from dbtoll.analysis.attribution.ledger import (
     Costs,
     Item,
@@ -23,6 +38,7 @@ from dbtoll.analysis.attribution.ledger import (
     totals,
     unexplained_fraction,
 )
+from dbtoll.analysis.attribution.user_mode import PROBES_MIN, QUARTILES, SAMPLES_MIN, foretold_ratios
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import RATIO_OF_TOTALS, Effect, guarded, reach
 from dbtoll.analysis.effects.stats import Floats
@@ -36,105 +52,14 @@ from dbtoll.analysis.result.schema import (
     QueryLedger,
     Unbooked,
 )
-from dbtoll.analysis.visits.metrics import Times, event_time_ns, levels_key, time_per_ended_ns
+from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.metrics import event_time_ns, levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model import CACHED, EXECUTOR_PROBES, HUGE_PAGES, Json, Precision
+from dbtoll.model.experiment import Precision
+from dbtoll.model.json import Json
+from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
 from dbtoll.store.schema import Visit
 
-COLD = "_cold"
-USER_MODE = "user mode: instructions"
-CACHES = "user mode: caches"
-TRANSLATION = "user mode: address translation"
-
-EXCHANGE = ("recvfrom", "sendto")
-"""Of these the server makes one in each round trip, and the probe of round trips holds it (src/backend/libpq/be-secure.c:
-secure_raw_read, secure_raw_write)."""
-STARTS = ("fork", "vfork", "clone", "clone3")
-READS = ("read", "pread64", "readv", "preadv", "preadv2")
-WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
-OPENS = ("open", "openat", "openat2", "creat")
-LOOKUPS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "unlink", "unlinkat", "rename")
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them."""
-
-    name: str
-    probes: tuple[str, ...]
-
-
-FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
-"""Those of which nobody tells what they do."""
-FAULTS_BY_KIND: Mapping[str, Kind] = {
-    "anonymous": Kind("page faults: new pages", ("fault_anonymous",)),
-    "shared": Kind("page faults: shared memory written", ("fault_shared",)),
-    "shared_read": Kind("page faults: shared memory read", ("fault_shared_read",)),
-    "file": Kind("page faults: files", ("fault_file",)),
-    "copy": Kind("page faults: copies", ("fault_copy",)),
-}
-"""By what the collector `faults` calls them."""
-READ_CALLS = Kind("files: read", ("read_random_buffered",))
-WRITE_CALLS = Kind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
-SEEKS = Kind("files: sizes asked for", ("system_call_seek",))
-OPEN_CALLS = Kind("files: opened", ("open_file",))
-SYNCS = Kind("files: made durable", ("fsync",))
-LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",))
-OTHER_CALLS = Kind("other system calls", ("system_call",))
-PROCESSES = Kind("processes started", ("fork",))
-ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
-SWITCHES = Kind("switches", ("switch_pipe",))
-DEVICE_READS = Kind("device: pages read", ("read_sequential_uncached", "read_random_uncached"))
-PAGE_BYTES = 8192
-"""PostgreSQL's, and what those probes read."""
-MAPPED_AROUND = ("shared_read", "file")
-"""Kinds of which one fault maps several pages, how many being the kernel's choice."""
-WITH_PAGES_AROUND = tuple(FAULTS_BY_KIND[name] for name in MAPPED_AROUND)
-AROUND = "fault_shared_around"
-"""What all those pages cost together where each has its own fault."""
-KERNEL = (
-    FAULTS,
-    *FAULTS_BY_KIND.values(),
-    READ_CALLS,
-    WRITE_CALLS,
-    SEEKS,
-    OPEN_CALLS,
-    SYNCS,
-    LOOKUP_CALLS,
-    OTHER_CALLS,
-    PROCESSES,
-    ROUND_TRIPS,
-    SWITCHES,
-    DEVICE_READS,
-)
-
-BOOKED = {"processes": "page faults and switches", "faults": "kinds of page faults", "calls": "system calls"}
-"""What the collectors' counts are booked as."""
-NUMBERS = {"minor_faults": "the number of page faults", "voluntary_switches": "the number of switches"}
-"""What the kernel's own accounts are booked as; a sandbox's kernel may not keep them."""
-
-KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
-    READ_CALLS: READS,
-    WRITE_CALLS: WRITES,
-    SEEKS: ("lseek",),
-    OPEN_CALLS: OPENS,
-    LOOKUP_CALLS: LOOKUPS,
-    SYNCS: ("fsync", "fdatasync", "sync_file_range", "msync"),
-    PROCESSES: STARTS,
-}
-"""With the names of each; all other calls are of one kind."""
-
-PRIMES = "primes"
-SAMPLES = "samples"
-"""The collector that looks at the baseline alone."""
-QUARTILES = (0.25, 0.75)
-SPREADS_PART = 0.5
-"""Of what a query's spread foretells, by the line through the probes; for the rest it is as in the middle of them all: of two
-forecasts, neither of which is the better one everywhere, the mean (Bates & Granger 1969; ADR 16)."""
-SAMPLES_MIN = 1000
-"""So that blocks of code hold some each (agent/src/collect/samples.rs)."""
-PROBES_MIN = 4
-"""For a line through them."""
 LEAST_FACTOR = 1e-3
 """Of a predicted time, over the baseline's: with few rounds the costs of a baseline's events may exceed its time."""
 
@@ -542,24 +467,6 @@ class CostModel:
         return None if own is None or other is None else own / other
 
 
-def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
-    """What the probes [probe] whose time is spread over so many instructions, and that take so many times as long in an arm
-    [probe, round], say of a query with its own spread: the quartiles [2, round] of their straight line in logarithms, shifted to
-    each of them, and never outside of them all. The line has `SPREADS_PART` of the slope that fits best.
-
-    An emulator pays for each instruction; where a processor waits, for memory or because it guessed a branch wrong, it does not,
-    and the time is piled up on few of them.
-    """
-    at = np.log(spreads)
-    logs = np.log(ratios)
-    centred = at - at.mean()
-    slope = SPREADS_PART * (centred @ logs) / max(float(centred @ centred), 1e-9)
-    rest = logs - logs.mean(axis=0) - np.outer(centred, slope)
-    line = logs.mean(axis=0) + slope * (np.log(spread) - at.mean())
-    quartiles: Floats = np.quantile(np.clip(line + rest, logs.min(axis=0), logs.max(axis=0)), QUARTILES, axis=0)
-    return np.exp(quartiles)
-
-
 def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
     """Of predicted times over the baseline's, per round: the mean of their logarithms, as of all ratios, so that no bound says
     that an execution takes less than no time; its t interval at level 1 - ``alpha``, longer on both sides by ``doubt``, which is
@@ -571,141 +478,6 @@ def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
         return Forecast(float(np.expm1(logs.mean())), None, None)
     shown = EffectResult.from_logs(found.widened(doubt / float(np.mean(factors))))
     return Forecast(shown.estimate, shown.low, shown.high)
-
-
-def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
-    """As `samples.METRICS` are."""
-    if visit.window is not None and (value := time_per_ended_ns(visit)) is not None:
-        yield visit.query, value
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Of one execution, by item. ``counts``: how many; ``per_ns``: how many more in each ns that it takes, for some come by the
-    clock; what was counted nowhere is in neither. ``alone``: which share of them come alone and not in a row, where that was
-    looked at."""
-
-    counts: Mapping[str, float]
-    per_ns: Mapping[str, float]
-    alone: Mapping[str, float]
-
-    def of(self, item: str) -> tuple[float, float, float]:
-        """The three of one item."""
-        return self.counts.get(item, 0.0), self.per_ns.get(item, 0.0), self.alone.get(item, 0.5)
-
-    @classmethod
-    def counted(cls, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
-        """By the collectors. ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same
-        program. ``faults``: of a timed execution, where that is known."""
-        otherwise = otherwise or {}
-        found: dict[str, float] = {}
-        processes = {**_of_one(otherwise.get("processes", {})), **_of_one(counts.get("processes", {}))}
-        if (faults := processes.get("minor_faults") if faults is None else faults) is not None:
-            found |= fault_kinds(faults, counts, otherwise)
-        alone = _faults_alone(counts) or _faults_alone(otherwise)
-        if (trips := processes.get("round_trips")) is not None:
-            found[ROUND_TRIPS.name] = trips
-            # The server sleeps once for each round trip, whose probe holds that switch.
-            if {"voluntary_switches", "involuntary_switches"} <= processes.keys():
-                switches = processes["voluntary_switches"] + processes["involuntary_switches"]
-                found[SWITCHES.name] = max(0.0, switches - trips)
-        if (read_bytes := processes.get("read_bytes")) is not None:
-            found[DEVICE_READS.name] = read_bytes / PAGE_BYTES
-            known = [_places_read(told.get("blocks", {})) for told in (counts, otherwise)]
-            places = next((each for each in known if each is not None), None)
-            if read_bytes and places is not None:
-                alone[DEVICE_READS.name] = min(1.0, places / found[DEVICE_READS.name])
-        if not (calls := _first_calls(counts, otherwise)):
-            return cls(found, {}, alone)
-        asked, by_clock = _calls(calls)
-        # Looking on delays calls, in the baseline the least: in a guest all of them would come alone.
-        least_delayed = _first_calls(otherwise, counts)
-        return cls(found | asked, by_clock, alone | _calls_alone(least_delayed))
-
-
-def _first_calls(*counts: Json) -> Json:
-    """Of the first of them that counted system calls; empty where none did."""
-    return next((told["calls"] for told in counts if told.get("calls", {}).get("executions")), {})
-
-
-def _faults_alone(counts: Json) -> dict[str, float]:
-    """Item -> which share of its page faults come alone; none where nobody told."""
-    told = counts.get("faults", {}).get("counted", {})
-    alone = told.get("alone", {})
-    return {
-        FAULTS_BY_KIND[name].name: alone[name] / told[name] for name in FAULTS_BY_KIND if name in alone and told[name]
-    }
-
-
-def _places_read(told: Json) -> float | None:
-    """How often, in an execution, a read does not go on where the last one ended, on the device of which most was read; None where
-    nobody looked."""
-    inside = told.get("counted", {}).get("inside", {"missing": ""})
-    if not told.get("executions") or "missing" in inside:
-        return None
-    reads = [device["reads"] for device in inside.values() if "reads" in device]
-    most = max(reads, key=lambda each: int(each["bytes"]), default={"count": 0, "sequential": 0})
-    return float(most["count"] - most["sequential"]) / float(told["executions"])
-
-
-def _calls(told: Json) -> tuple[dict[str, float], dict[str, float]]:
-    """Item -> how many system calls of an execution are of it, and how many come by the clock in each ns, whoever is served."""
-    asked, by_clock = {}, {}
-    for name, call in told["counted"].items():
-        background = call.get("background", 0)  # not in a history from before that was told apart
-        asked[name] = (call["count"] - background) / told["executions"]
-        by_clock[name] = background / told["elapsed_ns"] if told["elapsed_ns"] else 0.0
-    for name in EXCHANGE:
-        asked[name] = max(0.0, asked.get(name, 0.0) - told["round_trips"] / told["executions"])
-    return _by_kind(asked), _by_kind(by_clock)
-
-
-def _by_kind(calls: dict[str, float]) -> dict[str, float]:
-    """Item -> how many of the system calls, which are told by their names, are of it."""
-    left = dict(calls)
-    found = {kind.name: sum(left.pop(name, 0.0) for name in names) for kind, names in KINDS_OF_CALLS.items()}
-    # The probe of an opened file closes it.
-    left["close"] = max(0.0, left.get("close", 0.0) - found[OPEN_CALLS.name])
-    return {**found, OTHER_CALLS.name: sum(left.values())}
-
-
-def _calls_alone(told: Json) -> dict[str, float]:
-    """Item -> which share of its system calls come alone; none of a history from before that was counted."""
-    kind_of = {name: kind for kind, names in KINDS_OF_CALLS.items() for name in names}
-    made, alone = Counter[str](), Counter[str]()
-    for name, call in told["counted"].items():
-        item = kind_of.get(name, OTHER_CALLS).name
-        if "alone" in call:
-            made[item] += call["count"]
-            alone[item] += call["alone"]
-    return {item: alone[item] / count for item, count in made.items() if count}
-
-
-def _of_one(told: Json) -> dict[str, float]:
-    """Of one execution, what a collector counted of whole numbers; what it could not count is not there."""
-    if not told.get("executions"):
-        return {}
-    counted = {**told["counted"], "round_trips": told["round_trips"]}
-    return {name: count / told["executions"] for name, count in counted.items() if isinstance(count, int)}
-
-
-def fault_kinds(faults: float, counts: Json, otherwise: Json) -> dict[str, float]:
-    """Item -> how many of so many page faults; the kernel's own count of all of them is of another pass, and knows no kinds.
-
-    Where nobody told them apart in this arm but in the other one, those that map one page each are as many as there: it is the same
-    program. All others map what is there already, as many pages at once as this kernel likes.
-    """
-    told = _of_one(counts.get("faults", {})) or _of_one(otherwise.get("faults", {}))
-    kinds = {name: told[name] for name in FAULTS_BY_KIND if told.get(name)}
-    around = sum(kinds.get(name, 0.0) for name in MAPPED_AROUND)
-    single = sum(kinds.values()) - around
-    if around and faults > single:
-        scale = {name: (faults - single) / around if name in MAPPED_AROUND else 1.0 for name in kinds}
-    else:
-        scale = dict.fromkeys(kinds, faults / single if single else 0.0)
-    if not any(scale.values()):
-        return {FAULTS.name: faults}
-    return {FAULTS_BY_KIND[name].name: count * scale[name] for name, count in kinds.items()}
 
 
 def _amount(name: str, spans: Mapping[str, Span]) -> Amount:
@@ -736,31 +508,6 @@ def _effect(found: Span) -> EffectResult | None:
 def _is_kept(visit: Visit) -> bool:
     """Whether its server process is older than the visit: else the lead-in's processes have page faults too."""
     return visit.levels.get("connection") == "one" and visit.levels.get("temperature") != "cold"
-
-
-COUNTED_STATES = {
-    "user mode": "user_ns",
-    "in the kernel": "system_ns",
-    "waiting for a processor": "run_queue_wait_ns",
-    "waiting for a device": "block_io_wait_ns",
-}
-"""Of the server's processes, with the counter of each."""
-STOLEN, ASLEEP = "stolen by the host", "asleep"
-STATES = (*COUNTED_STATES, STOLEN, ASLEEP)
-"""What is left of an execution's time they slept: it was the client's turn, say."""
-
-
-def states(counts: Json) -> dict[str, float] | None:
-    """Time of one execution in each state, ns; None where it was not counted. What a kernel does not tell counts as asleep."""
-    told = counts.get("processes", {})
-    if not told.get("executions") or None in (told["counted"]["user_ns"], told["counted"]["system_ns"]):
-        return None
-    executions = told["executions"]
-    found = {name: (told["counted"].get(counter) or 0) / executions for name, counter in COUNTED_STATES.items()}
-    # BIAS: of all processors of the machine, on which nothing else is awake.
-    inside = counts.get("machine", {}).get("counted", {}).get("inside") or {}
-    found[STOLEN] = (inside.get("steal_ns") or 0) / executions
-    return {**found, ASLEEP: told["elapsed_ns"] / executions - sum(found.values())}
 
 
 def _by_round(times: Times, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:

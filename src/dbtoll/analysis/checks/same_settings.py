@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 SERVER_FACTS = ("version", "encoding", "collation")
 """What an engine says of a server, beside its ``settings``."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Components, Floats, Interval
-from dbtoll.analysis.visits.metrics import Times
-from dbtoll.model import Precision, Verdict
+from dbtoll.analysis.visits.arrays import Times
+from dbtoll.model.experiment import Precision, Verdict
 
 GEOMEAN = "geomean"
 GEOMEAN_SAME_PLANS = "geomean_same_plans"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, pairs, reach
 from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
-from dbtoll.analysis.visits.metrics import main_metric, nothing
+from dbtoll.analysis.visits.arrays import nothing
+from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dbtoll.analysis.effects.comparisons import GEOMEAN, missing
 from dbtoll.analysis.result.schema import ArmResult, Comparison, Result
-from dbtoll.model import TIME_PER_TRANSACTION, Outcome
+from dbtoll.model.experiment import Outcome
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 
 WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
 """Exit codes."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct, idct
 from scipy.special import stdtr, stdtrit
 
-from dbtoll.model import Precision, Verdict
+from dbtoll.model.experiment import Precision, Verdict
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, fractions, varied_factors
 from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model import Precision
+from dbtoll.model.experiment import Precision
 from dbtoll.store.reader import Run
 
 TARGET_REACHED = "target reached"

@@ -16,7 +16,7 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.published import Row, column, percent_geomean, table
 from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, Counted, Part, Parts
 from dbtoll.analysis.result.schema import Comparison, Contrast, fractions
-from dbtoll.model import Verdict
+from dbtoll.model.experiment import Verdict
 
 EQUIVALENT = (0.8, 1.25)
 """Of a published figure: what lies within is as large (docs/adr/0019)."""

@@ -10,7 +10,7 @@ import numpy as np
 from dbtoll.analysis.attribution.booking import CostModel
 from dbtoll.analysis.effects import contrasts, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
-from dbtoll.analysis.result import arm_results, run_warnings
+from dbtoll.analysis.result import arm_results, run_warnings, series
 from dbtoll.analysis.result.schema import (
     ArmResult,
     Bounds,
@@ -33,9 +33,10 @@ from dbtoll.analysis.result.schema import (
     to_json,
 )
 from dbtoll.analysis.transactions import windows
-from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric, nothing
+from dbtoll.analysis.visits.arrays import nothing
+from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model import TIME_PER_TRANSACTION
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
@@ -77,10 +78,10 @@ def analyze_run(run: Run) -> Result:
         contrasts=tuple(contrasts.find_all(measured, comparisons)),
         noise_floor=tuple(run_warnings.noise_floor(comparisons)),
         not_inside_the_interval=tuple(run_warnings.not_inside(measured)),
-        series=tuple(arm_results.series(measured)),
-        times=tuple(arm_results.times(measured)),
+        series=tuple(series.series(measured)),
+        times=tuple(series.times(measured)),
         windows=summaries,
-        plans_changed=tuple(arm_results.plans_changed(run)),
+        plans_changed=tuple(series.plans_changed(run)),
         facts=run.facts,
         ledgers=tuple(CostModel(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),

@@ -9,7 +9,7 @@ from dbtoll.analysis.effects.comparisons import GEOMEAN
 from dbtoll.analysis.effects.stats import FEWEST_DRAWS
 from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model import TIME_PER_TRANSACTION
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
 

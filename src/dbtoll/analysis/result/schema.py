@@ -13,7 +13,8 @@ from msgspec import Meta
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Interval
-from dbtoll.model import Json, Outcome, Verdict
+from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.model.json import Json
 
 Levels = dict[str, str]
 Fraction = Annotated[float, Meta(description="0.01 is 1 %")]

@@ -9,7 +9,8 @@ import numpy as np
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, Steadiness
-from dbtoll.model import Json, Precision
+from dbtoll.model.experiment import Precision
+from dbtoll.model.json import Json
 
 FEWEST_INTERVALS = 20
 """Of a window: fewer hold no beginning apart from the rest."""

@@ -15,7 +15,8 @@ from dbtoll.analysis.result.schema import DriverResult, Levels, Quantile, Rate, 
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model import Json, ended_well
+from dbtoll.model.json import Json
+from dbtoll.model.reply import ended_well
 from dbtoll.store.schema import Visit
 
 SECOND_NS = 1_000_000_000

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from dbtoll.analysis.effects.stats import Floats
-from dbtoll.model import MAIN_METRICS, TIME_PER_TRANSACTION, Experiment, ended_well
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.reply import MAIN_METRICS, TIME_PER_TRANSACTION, ended_well
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[Timing], "int | None"]
 
+
 Value = Callable[[Visit], "float | None"]
 """A visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
+
 
 Metric = Callable[[Visit], "Iterable[tuple[str, float]]"]
 """The values that a visit has, each with its query or transaction; as `Value`, none where it has no such metric."""
 
+
 QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
+
 
 REUSES = 5
 """Executions on a connection that is made for one visit (level ``per_visit``) that are looked at one by one."""
@@ -173,6 +176,7 @@ VALUES: dict[str, Value] = {
     "event_time": event_time_ns,
 }
 
+
 METRICS: dict[str, Metric] = {
     **{name: _of_query(value) for name, value in VALUES.items()},
     **{name: response_quantile(fraction) for name, fraction in QUANTILES.items()},
@@ -198,64 +202,6 @@ def main_value(visit: Visit) -> float | None:
     """What the visit was made for."""
     values = (VALUES[name](visit) for name in MAIN_METRICS)
     return next((value for value in values if value is not None), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Times of one metric under one combination of levels.
-
-    ``ns``: [round, block, query, arm], the median of a visit's executions; NaN where there is no such visit (or it is
-    void or failed), inf where it is censored: at least half of its executions ran into the statement timeout.
-    ``failed``: [query, arm], visits with an execution that failed or answered wrongly.
-    ``cut_ns``: like ``ns``, with what a censored visit took at least; None where none is.
-    """
-
-    rounds: tuple[int, ...]
-    queries: tuple[str, ...]
-    arms: tuple[str, ...]
-    ns: Floats
-    failed: Floats
-    cut_ns: Floats | None = None
-
-    def arm(self, name: str) -> int:
-        """The index of an arm."""
-        return self.arms.index(name)
-
-
-def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> Times | None:
-    """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
-    arm_index = {name: index for index, name in enumerate(arms)}
-    found = [(visit, query, value) for visit in visits for query, value in metric(visit)]
-    if not found:
-        return None
-    if not {query for _, query, _ in found} <= set(queries):
-        queries = list(dict.fromkeys(query for _, query, _ in found))  # transactions, in the workload's order
-    query_index = {name: index for index, name in enumerate(queries)}
-    rounds = sorted({visit.round for visit, _, _ in found})
-    blocks = sorted({visit.block for visit, _, _ in found})
-    round_index = {number: index for index, number in enumerate(rounds)}
-    block_index = {number: index for index, number in enumerate(blocks)}
-    ns = np.full((len(rounds), len(blocks), len(queries), len(arms)), np.nan)
-    did_fail = np.zeros((len(queries), len(arms)))
-    cut: dict[tuple[int, int, int, int], float] = {}
-    for visit, query, value in found:
-        cell = (round_index[visit.round], block_index[visit.block], query_index[query], arm_index[visit.arm])
-        ns[cell] = value
-        did_fail[cell[2:]] += math.isnan(value)
-        if math.isinf(value):
-            cut[cell] = dict(metric(as_cut(visit)))[query]
-    cut_ns = None
-    if cut:
-        cut_ns = ns.copy()
-        for cell, value in cut.items():
-            cut_ns[cell] = value
-    return Times(tuple(rounds), tuple(queries), tuple(arms), ns, did_fail, cut_ns)
-
-
-def nothing(queries: Sequence[str], arms: Sequence[str]) -> Times:
-    """The arrays of no visit."""
-    shape = (len(queries), len(arms))
-    return Times((), tuple(queries), tuple(arms), np.empty((0, 0, *shape)), np.zeros(shape))
 
 
 def levels_key(levels: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -11,17 +11,10 @@ from functools import cached_property
 from dbtoll.analysis.checks import findings
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
-from dbtoll.analysis.visits.metrics import (
-    METRICS,
-    Metric,
-    Times,
-    collect,
-    failed,
-    levels_key,
-    time_per_transaction_ns,
-    timed_out,
-)
-from dbtoll.model import Verdict, ended_well
+from dbtoll.analysis.visits.arrays import Times, collect
+from dbtoll.analysis.visits.metrics import METRICS, Metric, failed, levels_key, time_per_transaction_ns, timed_out
+from dbtoll.model.experiment import Verdict
+from dbtoll.model.reply import ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
 

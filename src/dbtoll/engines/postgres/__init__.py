@@ -21,9 +21,13 @@ from typing import Any
 
 from dbtoll.engines.postgres import configuration
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
-from dbtoll.interfaces import Machine, Process, Session
-from dbtoll.interfaces import Server as AnyServer
-from dbtoll.model import Address, Json, Option, Resources, Statement
+from dbtoll.interfaces.machine import Machine, Process, Session
+from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
 from dbtoll.servers.ports import free_port

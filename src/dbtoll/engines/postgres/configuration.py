@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbtoll.errors import SpecError
-from dbtoll.model import Resources
+from dbtoll.model.experiment import Resources
 
 PROFILES = ("default", "minhas2008", "modern")
 

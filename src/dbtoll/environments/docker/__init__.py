@@ -26,13 +26,19 @@ from dbtoll.environments.docker.container import (
 )
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.errors import DbtollError, Unavailable, UsageError
-from dbtoll.interfaces import Entry, FetchKernel, Journal, Machine
-from dbtoll.machines import cgroups, chroot
+from dbtoll.interfaces.cache import FetchKernel
+from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.machine import Machine
+from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups.layout import find_layout, freezer_of, own_cpus, path_of_process
 from dbtoll.machines.chroot import RUN, STAGES, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import Artifact, Json, MissingRequirement, Option, Place, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, MissingRequirement, Place
+from dbtoll.model.options import Option
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
@@ -120,7 +126,7 @@ class Environment:
             image=Artifact(mark, f"{STAGES}/{mark}-image"),
             provisions=(),
             resources=Resources(memory_bytes=256 << 20),
-            cpuset=cgroups.own_cpus(parent),
+            cpuset=own_cpus(parent),
             options=self._complete(options),
         )
         try:
@@ -135,7 +141,7 @@ class Environment:
         if place.image is None:
             raise Unavailable(f"{place.name}: a container needs a system image", "give an image")
         options = self._complete(place.options)
-        layout = cgroups.find_layout(parent)
+        layout = find_layout(parent)
         with plain_errors(place.name), ExitStack() as on_close:
             engine = on_close.enter_context(_engine(parent, place, journal, options))
             _register_runtime(parent, engine, options)
@@ -148,7 +154,7 @@ class Environment:
             client.start(made)
             found = client.inspect_container(made)
             pid = found["State"]["Pid"]
-            freezer = cgroups.freezer_of(parent, layout, cgroups.path_of_process(parent, layout, pid, "freezer"))
+            freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
             told, channel = _told(wish), Channel(stream, place.name)
             arm = DockerMachine(place, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
@@ -318,7 +324,7 @@ def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Impo
         return
     with plain_errors(dockerd.DATA_ROOT), ExitStack() as stack:
         mark = f"clean-{machine.hello()['pid']}"
-        lease = dockerd.lease(machine, journal, mark, dockerd.DATA_ROOT, cgroups.own_cpus(machine))
+        lease = dockerd.lease(machine, journal, mark, dockerd.DATA_ROOT, own_cpus(machine))
         stack.callback(lease.release)
         yield imported(stack.enter_context(Api(machine, lease.socket)))
 
@@ -346,6 +352,6 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
             raise DbtollError(f"the container {name} is none of dbtoll's; nothing was done")
         pid = container["State"]["Pid"]
         if pid:  # what is frozen does not die
-            layout = cgroups.find_layout(machine)
-            cgroups.freezer_of(machine, layout, cgroups.path_of_process(machine, layout, pid, "freezer")).thaw()
+            layout = find_layout(machine)
+            freezer_of(machine, layout, path_of_process(machine, layout, pid, "freezer")).thaw()
         remove_container(api.client, name)

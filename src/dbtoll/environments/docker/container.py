@@ -13,12 +13,16 @@ from dbtoll.environments.docker import dockerd
 from dbtoll.environments.docker.api import Api, reason
 from dbtoll.environments.docker.images import tag_of
 from dbtoll.errors import AgentFailure, DbtollError
-from dbtoll.interfaces import Journal
-from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.interfaces.journal import Journal
+from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.layout import Layout, cpu_list
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model import AGENT, Artifact, Json, Place, Provision
+from dbtoll.model.json import AGENT, Json
+from dbtoll.model.machine import Artifact, Place, Provision
 
 if TYPE_CHECKING:
     from docker.types import Ulimit
@@ -51,7 +55,7 @@ class ContainerSpec:
 
 
 @contextmanager
-def created_container(wish: ContainerSpec, journal: Journal, layout: cgroups.Layout) -> Iterator[str]:
+def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> Iterator[str]:
     """A created container's id; removed at the end with its volumes, groups and network."""
     client = wish.engine.api.client
     name = wish.place.name
@@ -78,13 +82,13 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: cgroups.Lay
                 if entry is not None:
                     entry.done()
             finally:  # with the daemon gone, this ends its processes
-                cgroups.remove(wish.parent, {"paths": paths})
+                removal.remove(wish.parent, {"paths": paths})
                 grouped.done()
 
         undo.callback(end)
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
-            cgroups.create(wish.parent, NullJournal(), (wish.place.run_id, name), cgroups.Limits(wish.place.cpuset))
+            create_group(wish.parent, NullJournal(), (wish.place.run_id, name), Limits(wish.place.cpuset))
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
@@ -186,7 +190,7 @@ def _resources(wish: ContainerSpec) -> Json:
         # The agent's frames are its output: a log driver would copy every byte to disk inside the bracket of a visit.
         "log_config": LogConfig(type="none"),
         "runtime": options["runtime"],
-        "cpuset_cpus": cgroups.cpu_list(wish.place.cpuset),
+        "cpuset_cpus": cpu_list(wish.place.cpuset),
         "mem_limit": asked.memory_bytes,
         "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],

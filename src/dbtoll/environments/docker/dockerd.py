@@ -22,11 +22,12 @@ from weakref import WeakKeyDictionary
 from dbtoll import identities
 from dbtoll.environments.docker.api import Api, answers
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
-from dbtoll.interfaces import Entry, Journal
-from dbtoll.machines import cgroups
+from dbtoll.interfaces.journal import Entry, Journal
 from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, LaunchLimits
-from dbtoll.machines.cgroups import Limits
-from dbtoll.model import Json
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.group import Cgroup, Limits, create_group
+from dbtoll.machines.cgroups.layout import find_layout, own_cpus, path_of_process
+from dbtoll.model.json import Json
 
 DATA_ROOT = "/var/lib/dbtoll/docker"
 """Where it keeps images by default: they stay for the next run. FHS: state of a program that root runs."""
@@ -89,11 +90,11 @@ class Daemon:
         self._group = self._fresh_group()
         self.process = self._started()
 
-    def _fresh_group(self) -> cgroups.Cgroup:
+    def _fresh_group(self) -> Cgroup:
         # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
         # of what a container costs. Idle they take 0.2 to 0.3 % of a processor in 60 to 140 wake-ups a second, so they
         # sleep whenever no container of theirs is awake; else all other arms would pay for them too.
-        return cgroups.create(self._machine, self._journal, (self._run_id, "dockerd"), Limits(self._cpus))
+        return create_group(self._machine, self._journal, (self._run_id, "dockerd"), Limits(self._cpus))
 
     def _started(self) -> AgentProcess:
         machine, root = self._machine, self._data_root
@@ -290,12 +291,12 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """
     root = identities.path(identity, "data_root", "/")
     paths = identity.get("paths", [])
-    cgroups.remove(machine, {"paths": paths})
+    removal.remove(machine, {"paths": paths})
     if paths and _living(machine, root) is None and _holds_containers(machine, root):
         run_id = posixpath.basename(
             posixpath.dirname(paths[0])
         )  # in the same groups: whatever ends this, the entry is open
-        lease(machine, _SameEntry(), run_id, root, cgroups.own_cpus(machine)).release()
+        lease(machine, _SameEntry(), run_id, root, own_cpus(machine)).release()
 
 
 class _SameEntry:
@@ -358,9 +359,9 @@ def _take_over(machine: AgentMachine, data_root: str) -> None:
             "wait for that run, end what a killed one left by `./dbtoll clean`, or set the option data_root",
         )
     if pid is not None:
-        layout = cgroups.find_layout(machine)
-        group = cgroups.path_of_process(machine, layout, pid, "freezer")
-        cgroups.remove(machine, {"paths": [f"{tree.mount}{group}" for tree in layout.hierarchies]})
+        layout = find_layout(machine)
+        group = path_of_process(machine, layout, pid, "freezer")
+        removal.remove(machine, {"paths": [f"{tree.mount}{group}" for tree in layout.hierarchies]})
     # Files of process numbers, which may be somebody else's by now: then dockerd or its containerd would not start.
     for stale in (f"{data_root}/dockerd.pid", f"{data_root}/exec"):
         if exists(machine, stale):

@@ -13,7 +13,7 @@ from dbtoll.environments.docker.api import Api, reason
 from dbtoll.environments.docker.dockerd import find_program
 from dbtoll.errors import DbtollError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact
+from dbtoll.model.machine import Artifact
 
 REPOSITORY = "dbtoll/image"
 LABEL = "dbtoll.image"

@@ -14,26 +14,20 @@ from typing import Any
 
 from dbtoll.environments.qemu.qmp import Qmp
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces import FetchKernel, Journal, Machine
+from dbtoll.interfaces.cache import FetchKernel
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
 from dbtoll.kernel_modules import load_order
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import LOOPBACK, Network, through_agent
-from dbtoll.machines.guest.boot import (
-    OPTIONS,
-    Boot,
-    GuestDisk,
-    GuestMachine,
-    boot,
-    find_program,
-    guest_disks,
-    networked,
-    probe_place,
-    try_guest,
-)
+from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, probe_place, try_guest
 from dbtoll.machines.guest.initramfs import Interface
+from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.sysctl import boot_id
-from dbtoll.model import Json, MissingRequirement, Option, Place
+from dbtoll.model.json import Json
+from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.options import Option
 
 PROGRAM = "qemu-system-x86_64"
 KERNEL = "debian-cloud"

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtoll.model import AGENT, CACHED, EXECUTOR_PROBES, HUGE_PAGES, Completed, Json
+from dbtoll.model.json import AGENT, Json
+from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
+from dbtoll.model.reply import Completed
 
 STATUS = b"Name:\tnull\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"
 """/proc/PID/status of the server, as far as collectors read it."""

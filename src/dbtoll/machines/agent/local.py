@@ -14,7 +14,7 @@ from dbtoll.errors import Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 
 def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> AgentMachine:

@@ -19,7 +19,9 @@ from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine_facts import read_facts
 from dbtoll.machines.agent.session import SerialSession
 from dbtoll.machines.agent.terminals import AgentTerminals
-from dbtoll.model import Address, Artifact, Completed, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address, Artifact
+from dbtoll.model.reply import Completed
 
 LINE_SLACK_S = 60.0
 """How long an answer may take beyond the time that the work itself was given: it breaks a hang, it measures nothing."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dbtoll.errors import AgentFailure
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 Get = Callable[[str], bytes]
 Names = Callable[[str], Sequence[str]]

@@ -10,7 +10,10 @@ from dbtoll.channel.client import Channel
 from dbtoll.channel.json_lines import SLACK_S, JsonLines
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import Counters, Queried, Visit
-from dbtoll.model import Address, AnswerReference, Execution, Json, Statement, VisitReply, VisitTiming
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply
 
 LEAD_IN_SQL: Final = "SELECT 1"
 """What the untimed lead-in repeats.

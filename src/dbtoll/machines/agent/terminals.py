@@ -8,7 +8,9 @@ from typing import Final
 from dbtoll.channel.client import Channel
 from dbtoll.channel.json_lines import SLACK_S, JsonLines
 from dbtoll.channel.replies import Window
-from dbtoll.model import Address, Json, WindowReply
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import WindowReply
 
 CONNECT_DEADLINE_S: Final = 600.0
 """Each connection is a process of the server, that has to be made and to prepare all statements."""

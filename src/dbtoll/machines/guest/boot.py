@@ -12,19 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.relay import RelayStream
 from dbtoll.errors import DbtollError, Unavailable, UsageError
-from dbtoll.interfaces import Journal
-from dbtoll.machines import cgroups, network_interfaces
+from dbtoll.interfaces.journal import Journal
+from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
-from dbtoll.machines.cgroups import Limits
+from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.machines.chroot import STAGES, agent_path, open_files, remove
-from dbtoll.machines.control_group import ControlGroupMachine, Network
+from dbtoll.machines.control_group import Network
 from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, initramfs
-from dbtoll.model import Artifact, Json, MissingRequirement, Option, Place, Resources
+from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, MissingRequirement, Place
+from dbtoll.model.options import Option
 
 AGENT_MAX_BYTES = 64 << 20
+
 
 OPTIONS: Mapping[str, Option] = {
     "path": Option("text", None, "the program; else the one found by its name"),
@@ -37,55 +42,6 @@ OPTIONS: Mapping[str, Option] = {
     "boot_timeout": Option("duration", 180_000_000_000, "a guest whose agent has not answered by then has failed"),
 }
 """Options that every guest environment has."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestDisk:
-    """A disk as the host has it (``file``) and as the guest finds it."""
-
-    name: str
-    file: str
-    inside: Disk
-
-
-class GuestMachine(ControlGroupMachine):
-    """A guest: it sleeps with its whole monitor, and has a page cache of its own to drop."""
-
-    console: RelayStream | None = None
-    stage: str = ""
-    """Directory on the parent that holds what it boots from and its control sockets."""
-    directories: tuple[str, ...] = ()
-    """Of the monitor's control group, on the parent."""
-    asleep_first: Callable[[], None] | None = None
-    """Stops the guest's own clock before the monitor is frozen."""
-    awake_last: Callable[[], None] | None = None
-
-    def freeze(self) -> None:
-        """Returns when the guest and its monitor sleep."""
-        if self.asleep_first is not None:
-            self.asleep_first()
-        super().freeze()
-
-    def thaw(self) -> None:
-        """Returns when the guest may run."""
-        super().thaw()
-        if self.awake_last is not None:
-            self.awake_last()
-
-    def close(self) -> None:
-        """As any arm; the monitor of a guest that is gone is not asked any more."""
-        if self.channel.failure is not None:
-            self.awake_last = None
-        super().close()
-
-    def drop_caches(self) -> None:
-        """Write back, then drop the guest's page cache, dentries and inodes (interfaces.CacheDropping)."""
-        self.run(["sync"], timeout_s=600)
-        self.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
-
-    def logs(self) -> Mapping[str, bytes]:
-        """Of the programs in here, and what the kernel and the monitor said."""
-        return {**super().logs(), **({} if self.console is None else {"console.log": self.console.error_output()})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +79,7 @@ def boot(
     with ExitStack() as on_close:
         tap = network_interfaces.tap(parent, place, journal, on_close) if options["network"] == "tap" else None
         joined = wanted.own if tap is None else _at(wanted.interface, tap)
-        group = cgroups.create(parent, journal, (place.run_id, place.name), limits)
+        group = create_group(parent, journal, (place.run_id, place.name), limits)
         on_close.callback(group.close)
         stage = _stage(parent, place, journal, on_close)
         guest = Guest(
@@ -224,7 +180,7 @@ def probe_place(parent: AgentMachine, name: str, options: Mapping[str, Any], ker
         image=None,
         provisions=(),
         resources=Resources(memory_bytes=256 << 20, shm_bytes=16 << 20),
-        cpuset=cgroups.own_cpus(parent)[-1:],
+        cpuset=own_cpus(parent)[-1:],
         options=dict(options),
         kernel=kernel,
     )

@@ -15,10 +15,13 @@ from typing import Any
 
 from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure
-from dbtoll.interfaces import CacheDroppingMachine, CommittingEngine, DurabilityEngine, Engine, Journal, Machine
+from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine, Engine
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import ControlGroupMachine
-from dbtoll.model import Artifact, Json
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 from dbtoll.runner.arms import DATA, HostContext, RunningArm, place_name
 from dbtoll.store.schema import GateRecord
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import ListeningEngine
-from dbtoll.model import Address, Json, Statement, VisitTiming
+from dbtoll.interfaces.engine import ListeningEngine
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.reply import Statement
 from dbtoll.runner.arms import RunningArm
 from dbtoll.store.schema import GateRecord
 

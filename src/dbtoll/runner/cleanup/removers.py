@@ -15,11 +15,13 @@ from dbtoll.environments.docker import dockerd
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
-from dbtoll.interfaces import Machine
-from dbtoll.machines import cgroups, chroot, network_interfaces, sysctl, tmpfs
+from dbtoll.interfaces.machine import Machine
+from dbtoll.machines import chroot, network_interfaces, sysctl, tmpfs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json
+from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.layout import TOP
+from dbtoll.model.json import Json
 from dbtoll.runner.checks import commits
 from dbtoll.runner.cleanup import journal
 from dbtoll.runner.cleanup.journal import FILE, Foreign, Journal, Remover, StillAlive, leftovers
@@ -35,7 +37,7 @@ def removers() -> Iterator[Mapping[str, Remover]]:
     with open_local() as host:
         yield {
             "agent": lambda identity: end_agent(host, identity),
-            "cgroup": lambda identity: cgroups.remove(host, identity),
+            "cgroup": lambda identity: removal.remove(host, identity),
             "container": lambda identity: docker.remove(host, identity),
             "process": lambda identity: dockerd.remove(host, identity),
             network_interfaces.KIND: lambda identity: network_interfaces.remove(host, identity),
@@ -136,7 +138,7 @@ def end_agent(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         or not _is_agent(machine, pid)
     ):
         return
-    programs = [each for each in _children(machine, pid) if f"/{cgroups.TOP}/" not in _groups(machine, each)]
+    programs = [each for each in _children(machine, pid) if f"/{TOP}/" not in _groups(machine, each)]
     machine.run(["sh", "-c", 'kill -KILL "$1"', "kill", str(pid)], check=False)
     deadline = time.monotonic() + END_DEADLINE_S
     while running := [each for each in (pid, *programs) if _started(machine, each) is not None]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import scratch
-from dbtoll.interfaces import Entry, Machine
+from dbtoll.interfaces.journal import Entry
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Experiment
+from dbtoll.model.experiment import Experiment
 from dbtoll.runner.cleanup import removers
 from dbtoll.runner.cleanup.journal import Journal, temporary_journal
 from dbtoll.runner.cleanup.signals import Stop
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation.host import host_machine
 from dbtoll.runner.rounds import Watch
 
 
@@ -47,8 +48,8 @@ def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
 def host_of(
     experiment: Experiment, run_id: str, journal: Journal, say: Callable[[str], None]
 ) -> Iterator[tuple[Machine, tuple[int, ...]]]:
-    """The host and the arms' processors (`inputs.host_machine`); its agent and the run's directory are noted."""
-    with ExitStack() as after, inputs.host_machine(experiment, say) as (host, cpuset):
+    """The host and the arms' processors (`host.host_machine`); its agent and the run's directory are noted."""
+    with ExitStack() as after, host_machine(experiment, say) as (host, cpuset):
         # The one resource that is noted after it was made: only then has it a number. Until then it ends by itself with the
         # line to us.
         entry = journal.create("agent", **removers.identity_of_agent(host))

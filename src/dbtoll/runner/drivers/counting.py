@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from dbtoll.errors import Unavailable
-from dbtoll.interfaces import Collector, StatisticsEngine
-from dbtoll.model import Block, Json, Phase
+from dbtoll.interfaces.collector import Collector
+from dbtoll.interfaces.engine import StatisticsEngine
+from dbtoll.model.json import Json
+from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.protocol import VisitDriver, VisitResult, is_cold, work_done
 from dbtoll.runner.drivers.wait_samples import engine_account

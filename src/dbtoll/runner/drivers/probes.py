@@ -6,8 +6,12 @@ import json
 from dataclasses import dataclass
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import Machine, ProbeWorkload
-from dbtoll.model import AGENT, EXECUTOR_PROBES, Block, Experiment, Phase
+from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.workload import ProbeWorkload
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import AGENT
+from dbtoll.model.plan import Block, Phase
+from dbtoll.model.probes import EXECUTOR_PROBES
 from dbtoll.runner.arms import DATA, RunningArm
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult
 from dbtoll.store import schema

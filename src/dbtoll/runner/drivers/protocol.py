@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dbtoll.model import Block, Json, Phase
+from dbtoll.model.json import Json
+from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm
 from dbtoll.store import schema
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtoll.interfaces import Machine
-from dbtoll.model import AnswerReference, Block, Experiment, Phase, Statement
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.plan import Block, Phase
+from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult, difference, is_cold
 from dbtoll.store import schema

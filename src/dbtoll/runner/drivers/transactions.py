@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbtoll.errors import EngineError
-from dbtoll.interfaces import DurabilityEngine, TransactionWorkload
-from dbtoll.model import Block, Experiment, Phase
+from dbtoll.interfaces.engine import DurabilityEngine
+from dbtoll.interfaces.workload import TransactionWorkload
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult, difference, ended, settle
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dbtoll.errors import DbtollError, Unavailable
-from dbtoll.interfaces import StatisticsEngine
+from dbtoll.interfaces.engine import StatisticsEngine
 from dbtoll.machines.observers import risen
-from dbtoll.model import Block, Json, Phase
+from dbtoll.model.json import Json
+from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.protocol import VisitDriver, work_done
 from dbtoll.runner.drivers.statements import StatementDriver

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dbtoll import registry
-from dbtoll.interfaces import TransactionWorkload
-from dbtoll.model import Experiment, Json, Place, ended_well
+from dbtoll.interfaces.workload import TransactionWorkload
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Place
+from dbtoll.model.reply import ended_well
 from dbtoll.runner.arms import HostContext, place_name
 
 RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000

@@ -13,15 +13,18 @@ from typing import Any
 from dbtoll import facts, spec
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces import TimestampedStream
+from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.nested import open_nested
-from dbtoll.model import Experiment, Json, Option
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.runner.arms import HostContext, open_stack
 from dbtoll.runner.cleanup.journal import temporary_journal
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.spec import command_line
 
 ABOUT = "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
 OPTIONS = {
@@ -126,7 +129,7 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
 
 def bare_experiment(stack: str) -> Experiment:
     """One arm, no question."""
-    text = spec.comparison(
+    text = command_line.comparison(
         [], baseline=stack, engine="null", engine_options={}, workload="tpch", workload_options={}, tables={}, top={}
     )
     return spec.parse(text, "selfbench")

@@ -18,8 +18,11 @@ from dbtoll import registry
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.errors import Invalid, Unavailable
-from dbtoll.interfaces import Collector, Machine, Process
-from dbtoll.model import AGENT, Json, Option, Resources
+from dbtoll.interfaces.collector import Collector
+from dbtoll.interfaces.machine import Machine, Process
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import AGENT, Json
+from dbtoll.model.options import Option
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm

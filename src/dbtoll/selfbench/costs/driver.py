@@ -15,7 +15,11 @@ from dbtoll import facts
 from dbtoll.engines.postgres import Engine, Server
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Address, Json, Option, Resources, ended_well
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import ended_well
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.bare_exchange import exchanging
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dbtoll import facts, registry
-from dbtoll.interfaces import Engine, Machine
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import AGENT, Address, Json, Option, Resources
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import AGENT, Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
 from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm

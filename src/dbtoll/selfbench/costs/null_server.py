@@ -17,7 +17,9 @@ from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.local import kept, open_local
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.terminals import AgentTerminals
-from dbtoll.model import Address, Option, ended_well
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import ended_well
 from dbtoll.selfbench.support.bare_exchange import exchanging
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.workloads.tatp import Workload

@@ -10,7 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll.errors import DbtollError
-from dbtoll.model import Arm, Experiment, Json, Option
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.runner.arms import open_stack
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.run import ready

@@ -19,12 +19,17 @@ from typing import Any
 from scipy import stats as distributions
 
 from dbtoll.errors import DbtollError, Invalid, UsageError
-from dbtoll.interfaces import TimestampedStream
+from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Json, Option, Round, Statement, VisitTiming
+from dbtoll.model.experiment import VisitTiming
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
+from dbtoll.model.plan import Round
+from dbtoll.model.reply import Statement
 from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.budget import Budget
 from dbtoll.runner.preparation.inputs import Prepared
-from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available, switch_agreement
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say

@@ -14,7 +14,8 @@ from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.builder import Result
 from dbtoll.analysis.result.schema import LedgerResult
 from dbtoll.errors import Invalid
-from dbtoll.model import Json, Option
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say

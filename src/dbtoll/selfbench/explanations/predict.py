@@ -15,7 +15,7 @@ from dbtoll.analysis.effects.stats import FEWEST_DRAWS, Floats
 from dbtoll.analysis.result.builder import Result
 from dbtoll.analysis.result.schema import QueryLedger, Unbooked
 from dbtoll.errors import Invalid
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 from dbtoll.selfbench.explanations import ledger
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 

@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from dbtoll.analysis.attribution.ledger import Costs, Item, Ledger, Span, unexplained_fraction
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.model import Option
+from dbtoll.model.options import Option
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = "unexplained_fraction itself: its bias, and how often its interval covers, in planted ledgers at several noises"

@@ -22,9 +22,14 @@ from typing import Any
 
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
-from dbtoll.interfaces import DurabilityEngine, Machine, Session, Terminals
+from dbtoll.interfaces.engine import DurabilityEngine
+from dbtoll.interfaces.machine import Machine, Session, Terminals
 from dbtoll.machines import tmpfs
-from dbtoll.model import Arm, Artifact, Experiment, Json, Option, WindowReply
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
+from dbtoll.model.options import Option
+from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import DATA, RunningArm, open_stack
 from dbtoll.runner.checks import commits
 from dbtoll.runner.preparation.inputs import Prepared

@@ -25,15 +25,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dbtoll import facts, registry, spec
+from dbtoll import facts, registry
 from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.images.cache import Cache, default_root, scratch
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Arm, Json, Option
+from dbtoll.model.experiment import Arm
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.runner.cleanup.journal import SUFFIX, journals
-from dbtoll.runner.preparation import inputs
+from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.inventory import Marks, Process, carried, descendants, settings
+from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 
@@ -144,9 +147,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Those that can be run here, and why the others cannot; what was asked for by name must be there."""
     wanted = list(asked) or [stack for stack in STACKS if stack in registry.names("environments")]
-    arms = [Arm(stack, spec.parse_stack(stack)) for stack in wanted]
+    arms = [Arm(stack, parse_stack(stack)) for stack in wanted]
     with open_local() as host:
-        missing_requirements = inputs.missing_requirements(host, arms)
+        missing_requirements = requirements.missing_requirements(host, arms)
     missing = {stack: found[0].what for stack, found in missing_requirements.items()}
     if missing and asked:
         raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")

@@ -24,7 +24,7 @@ from typing import Any
 from dbtoll import facts
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Option
+from dbtoll.model.options import Option
 from dbtoll.selfbench.robustness.kill import PATIENCE_S, SETTLED_S, SPEC, WAYS, Life, run_in
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.inventory import Marks, carried

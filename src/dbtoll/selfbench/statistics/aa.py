@@ -24,10 +24,13 @@ from scipy import stats as distributions
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats, Interval
-from dbtoll.analysis.visits.metrics import METRICS, collect
+from dbtoll.analysis.visits.arrays import collect
+from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.errors import Invalid
-from dbtoll.interfaces import Machine
-from dbtoll.model import Experiment, Json, Option
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.plan import Plan
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available

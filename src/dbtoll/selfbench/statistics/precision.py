@@ -20,8 +20,11 @@ from scipy.stats import f as f_distribution
 
 from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats, Interval
-from dbtoll.analysis.visits.metrics import METRICS, collect
-from dbtoll.model import Experiment, Option, Round
+from dbtoll.analysis.visits.arrays import collect
+from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.options import Option
+from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.statistics import simulation

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats, Interval
-from dbtoll.model import Option, Precision, Verdict
+from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.model.options import Option
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 ABOUT = "the statistics: coverage and false verdicts in independent, dependent and rare-start worlds, by rounds and stopping rule"

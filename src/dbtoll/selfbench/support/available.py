@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dbtoll import registry, spec
+from dbtoll import registry
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model import Arm, Experiment, Option
-from dbtoll.runner.preparation import inputs
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.options import Option
+from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support.certificate import Say
 from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.spec import command_line
+from dbtoll.spec.stack import parse_stack
 
 ENVIRONMENTS = Option("list", "all", "stacks to measure, joined by +; `all` takes every environment that is here")
 
@@ -20,10 +23,10 @@ BASELINE = "native"
 def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, str]]:
     """(the stacks that can be opened here, native first; stack -> why another cannot)."""
     names = [name for name in registry.names("environments") if name != BASELINE] if asked == "all" else list(asked)
-    arms = [Arm(name, spec.parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
-    arms = [arm for arm in arms if not any(inputs.simulated(step) for step in arm.stack)]
+    arms = [Arm(name, parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
+    arms = [arm for arm in arms if not any(requirements.simulated(step) for step in arm.stack)]
     with open_local() as host:
-        missing = inputs.missing_requirements(host, arms)
+        missing = requirements.missing_requirements(host, arms)
     for name, missing_requirements in missing.items():
         say(f"{name} is left out: {missing_requirements[0].what} ({missing_requirements[0].why})")
     told = {
@@ -37,7 +40,7 @@ def over(
     stacks: Sequence[str], engine: Mapping[str, Any], workload: Mapping[str, Any], **tables: Mapping[str, Any]
 ) -> Experiment:
     """An experiment over these stacks, native being the baseline; ``engine`` and ``workload``: name and options."""
-    text = spec.comparison(
+    text = command_line.comparison(
         [name for name in stacks if name != BASELINE],
         baseline=BASELINE,
         engine=engine["name"],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbtoll.model import Json
+from dbtoll.model.json import Json
 
 Say = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.images.cache import scratch
-from dbtoll.machines.cgroups import TOP
+from dbtoll.machines.cgroups.layout import TOP
 from dbtoll.machines.chroot import STAGES
 from dbtoll.runner.cleanup.journal import FILE, journals
 

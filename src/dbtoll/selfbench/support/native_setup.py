@@ -12,7 +12,8 @@ from dbtoll.images import system
 from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model import Artifact, Experiment, Place, Provision, Resources
+from dbtoll.model.experiment import Experiment, Resources
+from dbtoll.model.machine import Artifact, Place, Provision
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.selfbench.support.certificate import Say

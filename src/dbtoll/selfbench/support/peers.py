@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dbtoll.errors import DbtollError
-from dbtoll.model import Address
+from dbtoll.model.machine import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dbtoll.model import Round
+from dbtoll.model.plan import Round
+from dbtoll.runner.budget import Budget
 from dbtoll.runner.preparation import inputs
-from dbtoll.runner.rounds import Budget, RoundRun
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.selfbench.support.certificate import Say
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record, Visit

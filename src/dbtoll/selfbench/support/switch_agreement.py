@@ -12,9 +12,12 @@ from scipy import stats as distributions
 
 from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.visits.metrics import METRICS, collect
+from dbtoll.analysis.visits.arrays import collect
+from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.errors import Invalid
-from dbtoll.model import Arm, Experiment, Json, Statement, VisitTiming
+from dbtoll.model.experiment import Arm, Experiment, VisitTiming
+from dbtoll.model.json import Json
+from dbtoll.model.reply import Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.selfbench.support import available

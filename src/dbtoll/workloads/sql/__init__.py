@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces import BuildCache, Machine, Server
-from dbtoll.model import Address, AnswerReference, Json, Option, Statement
+from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.machine import Machine, Server
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.workload_parts import sql_text
 from dbtoll.workload_parts.drawing import Draw
 from dbtoll.workload_parts.loading import PART_DEADLINE_S, run_in_order

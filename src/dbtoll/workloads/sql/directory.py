@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from dbtoll.errors import SpecError
-from dbtoll.model import AnswerReference
+from dbtoll.model.reply import AnswerReference
 from dbtoll.workload_parts import sql_text
 from dbtoll.workloads.sql.parameters import Parameter, declared
 

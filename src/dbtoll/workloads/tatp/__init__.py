@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dbtoll.model import Json, Option
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.workload_parts.transactions import DRIVING, Condition, Shares, Transactions
 
 SUBSCRIBER_BYTES = 2000

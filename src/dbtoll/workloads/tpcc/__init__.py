@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dbtoll.model import Json, Option
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
 from dbtoll.workload_parts.transactions import DRIVING, Condition, Transactions
 
 WAREHOUSE_BYTES = 160 << 20

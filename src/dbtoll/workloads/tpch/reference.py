@@ -21,8 +21,10 @@ from typing import Any
 import duckdb
 
 from dbtoll.errors import DbtollError
-from dbtoll.interfaces import BuildCache, Machine
-from dbtoll.model import AnswerReference, Json
+from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.json import Json
+from dbtoll.model.reply import AnswerReference
 
 LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2,

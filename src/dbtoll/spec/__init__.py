@@ -1,67 +1,47 @@
-"""TOML -> Experiment. An unknown key or an impossible cell is an error that names file and line.
-
-Pure but for reading the file; what options exist is asked of the registry. `compare` writes a specification too and
-takes the same way (`from_comparison`), so there is one way into a run.
-"""
+"""TOML to an experiment; an unknown key or an impossible cell is an error that names file and line."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbtoll import registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
-from dbtoll.interfaces import ListeningEngine, NetworkedEnvironment, ProbeWorkload
-from dbtoll.model import (
-    CACHED,
-    EXECUTOR_PROBES,
-    FACTORS,
-    HUGE_PAGES,
+from dbtoll.interfaces.engine import ListeningEngine
+from dbtoll.interfaces.environment import NetworkedEnvironment
+from dbtoll.model.experiment import (
     PARAMETER_SETS,
-    TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
     Experiment,
-    Option,
     Precision,
     Resources,
     Step,
     VisitTiming,
 )
-
-LEDGER_PROBES = (
-    "system_call", "system_call_cold", "system_call_stat", "system_call_stat_cold", "system_call_seek", "system_call_seek_cold",
-    "open_file", "open_file_cold", "read_random_buffered", "read_random_buffered_cold", "write_sequential_buffered",
-    "write_sequential_buffered_cold", "write_appended_buffered", "write_appended_buffered_cold", "fsync", "fault_anonymous",
-    "fault_anonymous_cold", "fault_file", "fault_file_cold", "fault_shared", "fault_shared_cold", "fault_shared_read",
-    "fault_shared_read_cold", "fault_shared_around", "fault_copy", "fault_copy_cold", "fork", "switch_pipe", "switch_pipe_cold",
-    "round_trip_unix", "round_trip_unix_cold", "primes",
-    *(3 * (*EXECUTOR_PROBES, *(name + form for name in ("descents", "joins") for form in (CACHED, HUGE_PAGES)))),
-)  # fmt: skip
-"""The probes of an experiment that explains, each as often in a round as it is here: which memory a process gets, by chance, makes
-it up to twice as quick as the next one."""
-
-LEDGER_PROBES_COLD = ("read_sequential_uncached", "read_random_uncached")
-"""And of one whose statements begin with empty caches."""
-
-NESTED = "//"
-"""Between the environments of a stack; a single stroke belongs to paths."""
-
-COMMAND_LINE = "command line"
-"""Names the specification that `compare` writes: its user has seen no line of it."""
+from dbtoll.spec.command_line import COMMAND_LINE
+from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD, factors_of
+from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
+from dbtoll.spec.stack import NESTED, parse_stack, write_stack
 
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
 
+
 COPY_SUFFIX = " (A/A)"
+
+
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
 
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
+
+
 _TOP = {
     "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive", "explain",
     "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
@@ -93,212 +73,6 @@ def parse(text: str, file: str, *, exclusive: bool = False) -> Experiment:
     return _Reader(document, text, file).experiment()
 
 
-def parse_stack(text: str) -> tuple[Step, ...]:
-    """``"docker:runsc,network=bridge"`` or, nested, ``"qemu:lab//docker"`` -> steps, options validated.
-
-    Raises UsageError for a form or a name that does not exist, ValueError for a wrong option.
-    """
-    return tuple(_step(part) for part in text.split(NESTED))
-
-
-def write_stack(stack: Sequence[Step]) -> str:
-    """The short text of a stack, with the options that were given; `parse_stack` reads it back.
-
-    A table, or a text with a comma in it, has no short form and is shown as it is.
-    """
-    return NESTED.join(_written_step(step) for step in stack)
-
-
-def _written_step(step: Step) -> str:
-    environment = registry.find("environments", step.environment)
-    shown = {name: _written(value, environment.options[name]) for name, value in sorted(step.options.items())}
-    first = shown.get(environment.primary, "=")
-    if "=" not in first:
-        del shown[environment.primary]
-    words = [first] * ("=" not in first) + [f"{name}={text}" for name, text in shown.items()]
-    return step.environment + (":" + ",".join(words) if words else "")
-
-
-def _written(value: Any, option: Option) -> str:
-    """As a user would write it."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case list() | tuple():
-            return "+".join(str(item) for item in value)
-        case float():
-            return repr(value).removesuffix(".0")
-        case int() if option.kind == "duration":
-            return units.duration_text(value)
-        case int() if option.kind == "size":
-            return units.size_text(value)
-    return str(value)
-
-
-def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
-    """All options of ``owner`` with defaults filled in. ValueError((key, message)) for a wrong one."""
-    values = {name: option.default for name, option in options.items()}
-    for key, value in given.items():
-        if key not in options:
-            known = ", ".join(sorted(options)) or "none"
-            raise OptionError(key, f"{owner} has no option {key!r}", f"its options are: {known}")
-        try:
-            values[key] = _converted(value, options[key])
-        except (ValueError, TypeError) as error:
-            raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
-    return values
-
-
-def given_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
-    """Only those options that were given; an environment fills in its defaults when it is opened."""
-    values = option_values(given, options, owner)
-    return {name: values[name] for name in given}
-
-
-class OptionError(UsageError, ValueError):
-    """A wrong option: ``key`` is the one, for finding its line."""
-
-    def __init__(self, key: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.key = key
-
-
-def comparison(
-    stacks: Sequence[str],
-    *,
-    baseline: str | None,
-    engine: str,
-    engine_options: Mapping[str, Any],
-    workload: str,
-    workload_options: Mapping[str, Any],
-    tables: Mapping[str, Mapping[str, Any]],
-    top: Mapping[str, Any],
-) -> str:
-    """The TOML text of the experiment that `dbtoll compare` describes, to be parsed by `parse` like any other."""
-    names = list(dict.fromkeys([*([baseline] if baseline else _default_baseline(stacks)), *stacks]))
-    lines = [f"{key} = {_toml(value)}" for key, value in top.items() if value is not None]
-    lines += [f"baseline = {_toml(names[0])}", ""]
-    for table, head, options in (("engine", engine, engine_options), ("workload", workload, workload_options)):
-        lines += [f"[{table}]", f"name = {_toml(head)}", *(f"{k} = {_toml(v)}" for k, v in options.items()), ""]
-    for table, values in tables.items():
-        given = {key: value for key, value in values.items() if value is not None}
-        if given:
-            lines += [f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in given.items()), ""]
-    for name in names:
-        lines += ["[[arm]]", f"name = {_toml(name)}", f"stack = {_toml(name)}", ""]
-    return "\n".join(lines)
-
-
-def _default_baseline(stacks: Sequence[str]) -> list[str]:
-    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it."""
-    bases = {NESTED.join([*stack.split(NESTED)[:-1], "native"]) for stack in stacks}
-    if len(bases) > 1:
-        raise UsageError(
-            f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"
-        )
-    return list(bases) or ["native"]
-
-
-def _toml(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case list() | tuple():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
-        case dict():
-            return "{ " + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    escaped = "".join(
-        f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else "\\" + c if c in '"\\' else c for c in str(value)
-    )
-    return f'"{escaped}"'
-
-
-def _step(text: str) -> Step:
-    name, given = parse_words(text, "environments")
-    return Step(name, given_values(given, registry.find("environments", name).options, f"environment {name!r}"))
-
-
-def parse_words(text: str, family: str) -> tuple[str, dict[str, str]]:
-    """``NAME:WORD,OPTION=VALUE,…`` -> the name, and the values as text; the word without ``=`` is the primary option's.
-
-    UsageError for a form or a name that does not exist; the values are not looked at.
-    """
-    name, _, rest = text.partition(":")
-    named = registry.find(family, name.strip())
-    given: dict[str, str] = {}
-    for index, word in enumerate(filter(None, rest.split(","))):
-        key, equals, value = word.partition("=")
-        if equals:
-            given[key.strip()] = value.strip()
-        elif index == 0 and named.primary:
-            given[named.primary] = word.strip()
-        else:
-            raise UsageError(f"{text!r}: {word!r} is not an option", "write NAME:OPTION=VALUE,OPTION=VALUE")
-    return name.strip(), given
-
-
-def _converted(value: Any, option: Option) -> Any:
-    if value is None:
-        return None
-    if option.choices and value not in option.choices:
-        raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}")
-    kinds: dict[str, Callable[[Any], Any]] = {
-        "text": _text, "path": _text, "integer": _integer, "number": _number, "flag": _flag, "table": _table, "list": _list,
-        "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(_text(v)),
-        "duration": lambda v: units.duration_ns(_text(v)),
-    }  # fmt: skip
-    return kinds[option.kind](value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    """A whole number; from the command line it comes as text."""
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
-    if not abs(value) < 1e18:
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, str) and value in ("true", "false", "yes", "no"):
-        return value in ("true", "yes")
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is not true or false")
-    return value
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is not a table")
-    return value
-
-
-def _list(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if value == "all" else value.split("+")
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not a list")
-    return value
-
-
 class _Reader:
     """One document on its way to an Experiment; knows where each key stands."""
 
@@ -316,19 +90,19 @@ class _Reader:
         if any(arm.name == baseline and arm.clock == "instructions" for arm in arms):
             raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
         workload = self.choice("workload", "workloads", "tpch")
-        factors = self.factors(_factors_of(workload.name))
+        factors = self.factors(factors_of(workload.name))
         engine = self.choice("engine", "engines", "postgres")
         self.check_asked_of(workload, engine)
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
         cold = LEDGER_PROBES_COLD if "cold" in factors.get("temperature", ()) else ()
-        explain = (*LEDGER_PROBES, *cold) if self.take("", "explain", _flag, False) else ()
+        explain = (*LEDGER_PROBES, *cold) if self.take("", "explain", flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
         experiment = Experiment(
-            question=self.take("", "question", _text, "How much does each arm lose?"),
-            expected=self.take("", "expected", _text, ""),
+            question=self.take("", "question", text_value, "How much does each arm lose?"),
+            expected=self.take("", "expected", text_value, ""),
             engine=engine,
             workload=workload,
             arms=tuple(arms),
@@ -338,10 +112,10 @@ class _Reader:
             precision=self.precision(),
             pace=self.pace(),
             image=self.image(),
-            seed=self.take("", "seed", _integer, 1),
-            parameter_sets=self.take("", "parameter_sets", _integer, PARAMETER_SETS),
-            max_overhead=self.take("", "max_overhead", lambda v: units.fraction(_text(v)), None),
-            exclusive=self.take("", "exclusive", _flag, False),
+            seed=self.take("", "seed", integer, 1),
+            parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
+            max_overhead=self.take("", "max_overhead", lambda v: units.fraction(text_value(v)), None),
+            exclusive=self.take("", "exclusive", flag, False),
             explain=explain,
         )
         if not -(2**63) <= experiment.seed < 2**63:
@@ -361,7 +135,7 @@ class _Reader:
             self.known(table, {"name", "stack", "options"}, where)
             stack = self.stack(table, where)
             text = write_stack(stack)
-            name = self.take(where, "name", _text, text)
+            name = self.take(where, "name", text_value, text)
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
@@ -407,7 +181,7 @@ class _Reader:
         try:
             if isinstance(given, list) and all(isinstance(part, str) for part in given):
                 given = NESTED.join(given)
-            steps = parse_stack(_text(given))
+            steps = parse_stack(text_value(given))
             if options:
                 environment = registry.find("environments", steps[-1].environment)
                 more = given_values(options, environment.options, f"environment {steps[-1].environment!r}")
@@ -426,7 +200,7 @@ class _Reader:
         given = dict(self.table(table))
         name = given.pop("name", default)
         try:
-            found = registry.find(family, _text(name))
+            found = registry.find(family, text_value(name))
             values = option_values(given, found.options, f"{table} {name!r}")
             paths = [key for key, option in found.options.items() if option.kind == "path" and values[key]]
             values |= {key: str(self.beside(values[key])) for key in paths}
@@ -462,10 +236,10 @@ class _Reader:
         self.known(self.table("resources"), {"cpus", "memory", "shm", "open_files"}, "resources")
         default = Resources()
         made = Resources(
-            cpus=self.take("resources", "cpus", _integer, default.cpus),
+            cpus=self.take("resources", "cpus", integer, default.cpus),
             memory_bytes=self.take("resources", "memory", _size, default.memory_bytes),
             shm_bytes=self.take("resources", "shm", _size, default.shm_bytes),
-            open_files=self.take("resources", "open_files", _integer, default.open_files),
+            open_files=self.take("resources", "open_files", integer, default.open_files),
         )
         if made.cpus < 1:
             raise self.error("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -480,12 +254,16 @@ class _Reader:
         self.known(self.table("precision"), keys, "precision")
         default = Precision()
         made = Precision(
-            budget_s=self.take("precision", "budget", lambda v: units.duration_ns(_text(v)) / 1e9, default.budget_s),
-            target=self.take("precision", "target", lambda v: units.fraction(_text(v)), default.target),
-            margin=self.take("precision", "margin", lambda v: units.fraction(_text(v)), default.margin),
-            confidence=self.take("precision", "confidence", lambda v: units.fraction(_text(v)), default.confidence),
-            rounds_min=self.take("precision", "rounds_min", _integer, default.rounds_min),
-            rounds_max=self.take("precision", "rounds_max", _integer, default.rounds_max),
+            budget_s=self.take(
+                "precision", "budget", lambda v: units.duration_ns(text_value(v)) / 1e9, default.budget_s
+            ),
+            target=self.take("precision", "target", lambda v: units.fraction(text_value(v)), default.target),
+            margin=self.take("precision", "margin", lambda v: units.fraction(text_value(v)), default.margin),
+            confidence=self.take(
+                "precision", "confidence", lambda v: units.fraction(text_value(v)), default.confidence
+            ),
+            rounds_min=self.take("precision", "rounds_min", integer, default.rounds_min),
+            rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
         )
         if not 0.5 <= made.confidence < 1:
             raise self.error(
@@ -510,7 +288,7 @@ class _Reader:
 
     def image(self) -> dict[str, Any]:
         self.known(self.table("image"), {"suite", "path"}, "image")
-        given = {key: self.take("image", key, _text, "") for key in self.table("image")}
+        given = {key: self.take("image", key, text_value, "") for key in self.table("image")}
         if len(given) == 2:
             raise self.error("image", "path", "an image has a suite or a path, not both", "remove one of them")
         return {"path": str(self.beside(given["path"]))} if "path" in given else given or {"suite": "bookworm"}
@@ -593,18 +371,9 @@ class _Reader:
         return head_line
 
 
-def _factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
-    """Of transactions, if it has any: with the levels that it has. Probes have none."""
-    found = registry.find("workloads", workload)
-    if issubclass(found, ProbeWorkload):
-        return {}
-    own = getattr(found, "factors", None)
-    return FACTORS if own is None else {**TRANSACTION_FACTORS, **own}
-
-
 def _size(value: Any) -> int:
-    return units.size_bytes(_text(value))
+    return units.size_bytes(text_value(value))
 
 
 def _duration(value: Any) -> int:
-    return units.duration_ns(_text(value))
+    return units.duration_ns(text_value(value))

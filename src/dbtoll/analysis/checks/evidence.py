@@ -1,0 +1,120 @@
+"""What checks look at, and what they find."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Gate
+from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Start, Visit
+
+R = TypeVar("R", Visit, Fingerprint, Counters, GateRecord, Start)
+
+
+VisitKey = tuple[int, int]
+"""Round and order: names a visit of the last attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A gate of an arm, the rounds in which it failed, and what that voids."""
+
+    arm: str
+    gate: Gate
+    rounds_failed: tuple[int, ...] = ()
+    void_rounds: frozenset[int] = frozenset()
+    void_visits: frozenset[VisitKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the checks look at: the counted records of one arm, and what the baseline's are.
+
+    ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
+    ``asked``: options that the specification gave the arm's environments: what differs because of them was wanted.
+    ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
+    or probes alone.
+    """
+
+    arm: str
+    visits: tuple[Visit, ...] = ()
+    fingerprints: tuple[Fingerprint, ...] = ()
+    counters: tuple[Counters, ...] = ()
+    gates: tuple[GateRecord, ...] = ()
+    baseline_plans: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+    starts: Mapping[int, Json] = field(default_factory=dict)
+    expected: Mapping[int, Json] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    probes: Mapping[str, Json] = field(default_factory=dict)
+    asks_statements: bool = True
+
+
+def in_windows(evidence: Evidence) -> bool:
+    """Whether the visits are measurement windows of transactions."""
+    return any(visit.window is not None for visit in evidence.visits)
+
+
+def of_statements(evidence: Evidence) -> list[Visit]:
+    """The visits that time statements: neither windows of transactions nor probes nor passes that only count."""
+    return [v for v in evidence.visits if v.window is None and v.batches is None and v.counts is None]
+
+
+def worst_share(
+    evidence: Evidence,
+    name: str,
+    share: Callable[[Counters, Counters], float | None],
+    bound: float,
+    finding: str,
+    unknown: str,
+) -> Finding:
+    """A label where the ``share`` of a phase exceeded ``bound``. ``finding``: with a place for the worst one."""
+    shares: dict[int, float] = {}
+    for begin, end in phases(evidence.counters):
+        if (known := share(begin, end)) is not None:
+            shares[begin.round] = max(shares.get(begin.round, 0.0), known)
+    if not shares:
+        return Finding(evidence.arm, Gate(name, None, unknown, voids=False))
+    failed = {number for number, worst in shares.items() if worst > bound}
+    return label(evidence.arm, name, failed, finding.format(max(shares.values())))
+
+
+def label(arm: str, name: str, failed: set[int], finding: str) -> Finding:
+    """A finding that is noted and voids nothing."""
+    return Finding(arm, Gate(name, not failed, finding, voids=False), tuple(sorted(failed)))
+
+
+def void_visits(arm: str, name: str, void: Sequence[Visit], finding: str) -> Finding:
+    """A finding that voids those visits."""
+    rounds = tuple(sorted({visit.round for visit in void}))
+    keys = frozenset((visit.round, visit.order) for visit in void)
+    return Finding(arm, Gate(name, not void, finding), rounds, void_visits=keys)
+
+
+def phases(counters: Iterable[Counters]) -> Iterable[tuple[Counters, Counters]]:
+    """Counters at the begin and at the end of each phase."""
+    begun: dict[tuple[int, str], Counters] = {}
+    for record in counters:
+        key = (record.round, str(record.levels))
+        if record.when == "begin":
+            begun[key] = record
+        elif key in begun:
+            yield begun.pop(key), record
+
+
+def rise_of(begin: Mapping[str, object], end: Mapping[str, object], key: str) -> float | None:
+    """By how much a counter rose; None where it is not known."""
+    first, last = begin.get(key), end.get(key)
+    if isinstance(first, int | float) and isinstance(last, int | float):
+        return float(last - first)
+    return None
+
+
+def grouped_by_arm(records: Iterable[R]) -> dict[str, list[R]]:
+    """Arm -> its records."""
+    result: dict[str, list[R]] = defaultdict(list)
+    for record in records:
+        result[record.arm].append(record)
+    return result

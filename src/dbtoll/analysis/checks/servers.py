@@ -1,0 +1,99 @@
+"""Is it the same server with the same resources, answers and plans in every arm?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from dbtoll.analysis.checks import same_settings
+from dbtoll.analysis.checks.evidence import Evidence, Finding, label, of_statements
+from dbtoll.analysis.checks.same_settings import Difference
+from dbtoll.model.machine import Gate
+
+
+def same_server(evidence: Evidence) -> Finding:
+    """Void: a start whose server has another version or other settings than the baseline's.
+
+    What a server made of what it found in its machine (`same_settings.AUTO_TUNED`) is a label.
+    """
+    different: dict[int, list[Difference]] = {}
+    compared = 0
+    for number, expected in evidence.expected.items():
+        if same_settings.tells_of_server(evidence.starts[number]) or same_settings.tells_of_server(expected):
+            compared += 1
+            if found := same_settings.of_servers(evidence.starts[number], expected):
+                different[number] = found
+    if not compared:
+        return Finding(evidence.arm, Gate("same_server", None, "the server says nothing of its version and settings"))
+    if not different:
+        settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
+        finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
+        return Finding(evidence.arm, Gate("same_server", True, finding))
+    void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
+    finding = "other than in the baseline: " + same_settings.told(different)
+    return Finding(evidence.arm, Gate("same_server", False, finding, voids=bool(void)), tuple(different), void)
+
+
+def same_resources(evidence: Evidence) -> Finding:
+    """Void: a start with more or fewer processors than the baseline's, unless the specification asked for them.
+
+    Whatever else differs is a label, as are wanted differences: each is named.
+    """
+    different: dict[int, list[Difference]] = {}
+    for number, expected in evidence.expected.items():
+        if found := same_settings.of_resources(evidence.starts[number], expected, evidence.asked):
+            different[number] = found
+    if not any("cpus_allowed" in facts for facts in evidence.expected.values()):
+        return Finding(
+            evidence.arm, Gate("same_resources", None, "what the machines see was not recorded", voids=False)
+        )
+    if not different:
+        gate = Gate("same_resources", True, "processors, memory and kernel are the baseline's", voids=False)
+        return Finding(evidence.arm, gate)
+    void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
+    finding = "other than in the baseline: " + same_settings.told(different)
+    return Finding(evidence.arm, Gate("same_resources", False, finding, voids=bool(void)), tuple(different), void)
+
+
+def equal_answers(evidence: Evidence) -> Finding | None:
+    """Wrong answers take their query out of every comparison, and the arm gets no verdict over all queries.
+
+    Transactions have no reference answers: the state that they leave behind is checked (gate ``consistent``).
+    """
+    if not evidence.asks_statements:
+        return None
+    visits = of_statements(evidence)
+    wrong: dict[str, int] = defaultdict(int)
+    rounds = set()
+    executions = 0
+    for visit in visits:
+        executions += len(visit.executions)
+        if bad := sum(timing.outcome == "wrong_answer" for timing in visit.executions):
+            wrong[visit.query] += bad
+            rounds.add(visit.round)
+    if not executions:
+        return Finding(evidence.arm, Gate("equal_answers", None, "nothing was executed"))
+    if not wrong:
+        gate = Gate("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
+        return Finding(evidence.arm, gate)
+    text = ", ".join(f"{query} ({count})" for query, count in wrong.items())
+    problem = next((visit.problem for visit in visits if visit.query in wrong and visit.problem), None)
+    finding = f"wrong answers: {text} of {executions} executions" + (f"; first: {problem}" if problem else "")
+    return Finding(evidence.arm, Gate("equal_answers", False, finding), tuple(sorted(rounds)))
+
+
+def same_plans(evidence: Evidence) -> Finding | None:
+    """A label: an overhead that comes with a changed plan is not the environment's own."""
+    if not evidence.asks_statements:
+        return None
+    compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
+    if not compared:
+        return Finding(evidence.arm, Gate("same_plans", None, "no plan fingerprints were taken", voids=False))
+    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.parameter_set, f.query]]
+    queries = sorted({f.query for f in changed}, key=_natural)
+    finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"
+    return label(evidence.arm, "same_plans", {f.round for f in changed}, finding)
+
+
+def _natural(query: str) -> tuple[str, int]:
+    letters = query.rstrip("0123456789")
+    return letters, int(query[len(letters) :] or 0)

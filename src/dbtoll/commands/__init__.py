@@ -1,0 +1,1 @@
+"""What each command does: where measuring, analysing and reporting are joined."""

@@ -1,0 +1,184 @@
+"""A machine in that world; no process runs in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dbtoll.environments.simulated import Environment
+from dbtoll.environments.simulated.events import STATUS, Counting, is_counting, is_probe, probed
+from dbtoll.environments.simulated.session import FakeSession, FakeTerminals
+from dbtoll.environments.simulated.world import Timeline, World
+from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.interfaces.machine import ByteStream, Process
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address, Artifact, Place
+from dbtoll.model.reply import Completed
+
+
+class FakeProcess:
+    """A program that is said to run; it does nothing."""
+
+    pid = 2
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = tuple(argv)
+        self._signal: int | None = None
+
+    def running(self) -> bool:
+        """Until it is signalled."""
+        return self._signal is None
+
+    def signal(self, number: int) -> None:
+        """Any signal ends it."""
+        self._signal = number
+
+    def wait(self, timeout_s: float) -> Completed:
+        """Raises DbtollError if nobody has signalled it."""
+        if self._signal is None:
+            raise DbtollError(f"{self._argv[0]} is simulated and never ends by itself")
+        return Completed(self._argv, None, self._signal, b"", b"", {})
+
+    def output(self) -> bytes:
+        """It says nothing."""
+        return b""
+
+
+class FakeMachine:
+    """Implements interfaces.Machine and Freezable. Whoever talks to it while it sleeps gets an error (DESIGN §1.3)."""
+
+    def __init__(self, place: Place, world: World, timeline: Timeline) -> None:
+        self.name = place.name
+        self.world = world
+        self.timeline = timeline
+        self.awake = True
+        self.spent_ns = 0
+        self._place = place
+        self._files: dict[str, bytes] = {f"/proc/{FakeProcess.pid}/status": STATUS}
+        self.done: Counter[str] = Counter()
+        """Events so far."""
+        start = timeline.starts[place.arm]
+        timeline.starts[place.arm] += 1
+        self.offset = world.start_offset(place.arm, start)
+        self.draws = world.draws(place.arm, start)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        timeout_s: float = 60.0,
+        check: bool = True,
+    ) -> Completed:
+        """A probe; Unavailable for all else: there is nothing to run."""
+        if is_probe(list(argv)):
+            self.expect_awake()
+            return probed(list(argv), self.world.costs, lambda: math.exp(self.draws.gauss(0.0, self.world.noise)))
+        raise Unavailable(
+            f"{self.name}: a simulated machine runs no programs ({argv[0]})", "use the engine `null` with it"
+        )
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        stop_signal: int = 15,
+        stop_grace_ms: int = 5000,
+    ) -> Process:
+        """A program that does nothing, or one that counts."""
+        self.expect_awake()
+        return Counting(tuple(argv), self.done) if is_counting(argv) else FakeProcess(argv)
+
+    def put(
+        self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None, in_place: bool = False
+    ) -> None:
+        """Kept in memory."""
+        self.expect_awake()
+        self._files[path] = data
+
+    def get(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
+        """What was put."""
+        self.expect_awake()
+        if path not in self._files:
+            raise DbtollError(f"{self.name}: no file {path} was put on this simulated machine")
+        return self._files[path]
+
+    def provide(self, artifact: Artifact) -> str:
+        """Where it was asked for; nothing is there."""
+        return next((each.at for each in self._place.provisions if each.artifact == artifact), artifact.path)
+
+    def connect(
+        self, *, unix: str | None = None, tcp: tuple[str, int] | None = None, stamps: bool = False
+    ) -> ByteStream:
+        """Raises Unavailable."""
+        raise Unavailable(f"{self.name}: nothing listens on a simulated machine")
+
+    def serial(self, address: Address, *, connection: str) -> FakeSession:
+        """A session in the simulated world."""
+        self.expect_awake()
+        return FakeSession(self)
+
+    def terminals(self, address: Address, driver_parameters: Json) -> FakeTerminals:
+        """Terminals in the simulated world."""
+        self.expect_awake()
+        return FakeTerminals(self, driver_parameters)
+
+    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
+        """CPU time is what its visits took."""
+        self.expect_awake()
+        executions = self.done["executions"]
+        processes = {"count": 1, "user_ns": self.spent_ns, "system_ns": 0, "minor_faults": self.done["faults"]}
+        processes |= {"voluntary_switches": executions, "involuntary_switches": 0}
+        return {"at_ns": self.timeline.now_ns, "processes": processes, "machine": {"pages_in_bytes": 0}}
+
+    def hello(self) -> Json:
+        """Its clock is simulated."""
+        clock = {"source": "simulated", "resolution_ns": 1}
+        return {"magic": "dbtoll", "role": "agent", "architecture": "simulated", "pid": 1, "clock": clock}
+
+    def facts(self) -> Json:
+        """The planted truth."""
+        return {"environment": {"name": "fake", **{name: getattr(self.world, name) for name in Environment.options}}}
+
+    def logs(self) -> Mapping[str, bytes]:
+        """None."""
+        return {}
+
+    def freeze(self) -> None:
+        """Whoever speaks to it now gets an error."""
+        self.awake = False
+
+    def thaw(self) -> None:
+        """It may be spoken to again."""
+        self.awake = True
+
+    def cpu_ns(self) -> int:
+        """What its visits took."""
+        return self.spent_ns
+
+    def close(self) -> None:
+        """Also twice."""
+        self.awake = True
+        self._files.clear()
+
+    def expect_awake(self) -> None:
+        """Raises DbtollError while it sleeps."""
+        if not self.awake:
+            raise DbtollError(f"{self.name} was spoken to while it sleeps", "this is a defect of dbtoll")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,135 @@
+"""A database server, seen through a machine, and the powers that some have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from dbtoll.interfaces.machine import Machine, Server, Session
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
+
+
+class Engine(Protocol):
+    """A database server, seen through a Machine. Knows no environment; starts no process except through the machine.
+
+    A module ``engines/NAME.py`` defines a class ``Engine`` made from its options. Data lives at ``data`` inside the machine.
+    """
+
+    name: str
+    options: Mapping[str, Option]
+    answers: bool
+    """Whether its answers mean anything (the null engine's do not)."""
+    keeps_data: bool
+    """Whether it has a data directory."""
+    packages: tuple[str, ...]
+    """Debian's, which the system image gets for it beside what it has anyway."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None: ...
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """Server settings of a measured arm, equal in all of them; stored with the run."""
+        ...
+
+    def key(self, machine: Machine) -> str:
+        """What a data directory depends on besides workload: engine, version, page format."""
+        ...
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty data directory, ready to start."""
+        ...
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+        """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `Listening`."""
+        ...
+
+    def stop(self, machine: Machine, server: Server) -> None:
+        """Cleanly; returns when the last process of it has ended."""
+        ...
+
+    def load_settings(self, resources: Resources) -> dict[str, str]: ...
+    def finish_load(self, session: Session) -> None:
+        """Statistics, frozen rows, a checkpoint: nothing left to do in the background."""
+        ...
+
+    def quiet(self, session: Session) -> None:
+        """Between blocks: do now what would else be done in measured time (a checkpoint)."""
+        ...
+
+    def background_work(self, session: Session) -> Json:
+        """Cumulative counts of checkpoints, vacuums, analyzes, temporary files; read outside timed passes."""
+        ...
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """(fingerprint, plan as text) of the plan that the server would use now."""
+        ...
+
+    def facts(self, session: Session) -> Json:
+        """Version and every setting that differs from its default."""
+        ...
+
+
+@runtime_checkable
+class StatisticsEngine(Protocol):
+    """Power of an engine that keeps accounts of its own: of the pages that its sessions touch, and of what they wait for."""
+
+    def account(self, session: Session, statement: Statement) -> Json:
+        """Of one execution of a statement, which this is: name -> how many. Unavailable for a text of which it cannot tell."""
+        ...
+
+    def accounts(self, session: Session) -> Json:
+        """Of all sessions since the server started: name -> how many; may nest."""
+        ...
+
+    def waiting(self, session: Session) -> list[str]:
+        """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
+        ...
+
+
+@runtime_checkable
+class CommittingEngine(Protocol):
+    """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
+
+    def commit(self, session: Session) -> None:
+        """One transaction, durable as the server's settings have it, that leaves nothing in the data."""
+        ...
+
+
+@runtime_checkable
+class ListeningEngine(Protocol):
+    """Power of an engine whose servers can be reached over a network."""
+
+    def peer(self, session: Session) -> str | None:
+        """The network address from which the server sees this session come; None: by no network."""
+        ...
+
+
+@runtime_checkable
+class SettingIgnoringEngine(Protocol):
+    """Power of an engine that does not take all of its user's settings: ``ignored_settings``, name -> value."""
+
+    ignored_settings: Mapping[str, str]
+
+
+@runtime_checkable
+class DurabilityEngine(Protocol):
+    """Power of an engine whose sessions and commits can be told how strict to be, while it runs."""
+
+    decided: frozenset[str]
+    """Settings that this decides on, so that nobody else may."""
+
+    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+        """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
+        ...
+
+    def isolation(self, session: Session) -> str:
+        """The level that the server says a session has, in the words of `session`."""
+        ...
+
+    def make_durable(self, session: Session, durability: str) -> None:
+        """Where an acknowledged commit is: on the ``device``, in the operating ``system``'s memory, in the ``server``'s.
+
+        EngineError unless the server says that it is so now.
+        """
+        ...

@@ -1,0 +1,158 @@
+"""What is asked: arms, engine, workload, resources, precision."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+FACTORS: dict[str, tuple[str, ...]] = {
+    "temperature": ("warm", "cold"),
+    "connection": ("one", "per_visit", "per_statement"),
+    "protocol": ("simple", "extended", "prepared"),
+}
+"""Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
+caches would undo it."""
+
+
+TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
+    "foreign_keys": ("no", "yes"),
+    "interaction": ("statement", "pipelined", "procedure"),
+    "isolation": ("read_committed", "repeatable_read", "serializable"),
+    "durability": ("device", "system", "server"),
+    "placement": ("inside", "outside"),
+}
+"""The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
+
+
+PARAMETER_SETS = 8
+"""How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
+
+
+class Outcome(StrEnum):
+    """What became of a start (DESIGN §2)."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    FAILED = "failed"
+    INVALID = "invalid"
+
+
+class Verdict(StrEnum):
+    """What an interval allows to say."""
+
+    LOSES = "loses"
+    GAINS = "gains"
+    NO_DIFFERENCE = "no difference"
+    CANNOT_TELL = "cannot tell"
+
+
+# --- what is asked -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One environment of a stack with the options that were given: ``docker:runsc,network=bridge``."""
+
+    environment: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A stack of environments, outermost first, under the name that every table shows.
+
+    ``copy_of`` names the baseline whose second copy (A/A) this arm is; None for all others. ``text``: the stack in its short
+    form, as a user would write it. ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds;
+    it tells what a statement executes, and is compared with nothing (DESIGN §4).
+    """
+
+    name: str
+    stack: tuple[Step, ...]
+    copy_of: str | None = None
+    text: str = ""
+    clock: Literal["time", "instructions"] = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """An engine or a workload by name, with its validated options."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What every arm gets, equally.
+
+    ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
+    included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE.
+    """
+
+    cpus: int = 1
+    memory_bytes: int = 4 << 30
+    shm_bytes: int = 1 << 30
+    open_files: int = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds."""
+
+    budget_s: float = 300.0
+    target: float = 0.01
+    margin: float = 0.02
+    confidence: float = 0.95
+    rounds_min: int = 5
+    rounds_max: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class VisitTiming:
+    """How one visit goes: ``lead_in_ns`` untimed, then each statement until ``dwell_ns`` of execution have passed."""
+
+    lead_in_ns: int = 5_000_000
+    dwell_ns: int = 50_000_000
+    statement_timeout_ns: int = 300_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A whole question, validated: what `spec` makes from TOML or the command line.
+
+    ``factors``: factor name -> levels, varied inside every start in the order given (``temperature``: warm, cold;
+    ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
+    the baseline first and its A/A copy second. ``explain``: the probes whose costs
+    are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
+    """
+
+    question: str
+    expected: str
+    engine: ComponentSpec
+    workload: ComponentSpec
+    arms: tuple[Arm, ...]
+    baseline: str
+    factors: dict[str, tuple[str, ...]]
+    resources: Resources = Resources()
+    precision: Precision = Precision()
+    pace: VisitTiming = VisitTiming()
+    image: dict[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    parameter_sets: int = PARAMETER_SETS
+    max_overhead: float | None = None
+    exclusive: bool = False
+    explain: tuple[str, ...] = ()
+
+    @property
+    def combinations(self) -> list[dict[str, str]]:
+        """Of the factors' levels, in the order in which their phases are planned."""
+        return [dict(zip(self.factors, levels, strict=True)) for levels in itertools.product(*self.factors.values())]
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name; KeyError if there is none."""
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)

@@ -1,0 +1,92 @@
+"""What is opened as a machine, what lies in it, where its server is reached, what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A content-addressed directory or file: ``path`` on the machine that holds it, ``key`` its address.
+
+    A directory and the disk that was made of it (an ext4 file system in a file) have the same key and another kind.
+    """
+
+    key: str
+    path: str
+    kind: Literal["directory", "file"] = "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """An artifact that an arm shall find at ``at``."""
+
+    artifact: Artifact
+    at: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an environment is asked to open: one arm of one run.
+
+    ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory
+    or, for an environment that boots (`interfaces.environment.BootingEnvironment`), as a disk, like all provisions; None keeps
+    the machine's own root. ``kernel``: what `BootingEnvironment` asked for. ``name``: unique on that machine, made from run and
+    arm, [a-z0-9-]+.
+    """
+
+    name: str
+    run_id: str
+    arm: str
+    image: Artifact | None
+    provisions: tuple[Provision, ...]
+    resources: Resources
+    cpuset: tuple[int, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    kernel: Artifact | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens inside its machine, and who may enter. ``wire`` names the protocol (``postgres``)."""
+
+    wire: str
+    user: str
+    database: str
+    unix: str | None = None
+    tcp: tuple[str, int] | None = None
+    password: str | None = None
+
+    def parameters(self) -> Json:
+        """Server and login as the agent's methods take them (docs/PROTOCOL.md, ``serial``)."""
+        return {
+            "wire": self.wire,
+            "address": {"unix": self.unix} if self.unix is not None else {"tcp": list(self.tcp or ())},
+            "user": self.user,
+            "password": self.password,
+            "database": self.database,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRequirement:
+    """Something that this machine lacks: ``what``, ``why`` it is needed, ``hint``: the one command that brings it."""
+
+    what: str
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One honesty check of one arm (DESIGN §4). ``passed`` None: could not be checked here, ``finding`` says why."""
+
+    name: str
+    passed: bool | None
+    finding: str
+    voids: bool = True

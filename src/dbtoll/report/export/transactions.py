@@ -1,0 +1,105 @@
+"""Tables of measurement windows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbtoll.analysis.transactions.windows import merged
+from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.report.export.columns import arm_cells
+
+if TYPE_CHECKING:
+    from dbtoll.model.json import Json
+    from dbtoll.store.reader import Run
+
+WINDOW_COLUMNS = {
+    "block": "BIGINT",
+    "order": "BIGINT",
+    "first_touch": "BOOLEAN",
+    "void": "BOOLEAN",
+    "problem": "VARCHAR",
+}
+
+
+TOTALS_COLUMNS = {
+    "length_ns": "BIGINT",
+    "round_trips": "BIGINT",
+    "statements": "BIGINT",
+    "sent_bytes": "BIGINT",
+    "received_bytes": "BIGINT",
+    "driver_cpu_ns": "BIGINT",
+    "unserved": "BIGINT",
+    "connections_lost": "BIGINT",
+    "reconnects": "BIGINT",
+}
+
+
+OUTCOME_COLUMNS = {"transaction": "VARCHAR", "outcome": "VARCHAR", "cause": "VARCHAR", "count": "BIGINT"}
+
+
+INTERVAL_COLUMNS = {"from_ns": "BIGINT", "interval_ns": "BIGINT", "transactions": "BIGINT"}
+
+
+BUCKET_COLUMNS = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BIGINT", "count": "BIGINT"}
+
+
+def window_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[dict[str, Any], Json]]:
+    """What tells a window from all others, and what was counted in it."""
+    kept = {id(visit) for visit in ValidVisits(run).visits}
+    for visit, attempt, complete in run.all_visits():
+        yield (
+            {
+                "run": run.begin.run,
+                "round": visit.round,
+                "attempt": attempt,
+                "complete": complete,
+                **arm_cells(visit.arm, emulated=visit.arm in emulated),
+                **{factor: visit.levels.get(factor) for factor in factors},
+                **{name: getattr(visit, name) for name in WINDOW_COLUMNS if name != "void"},
+                "void": complete and id(visit) not in kept,
+            },
+            visit.window or {},
+        )
+
+
+def window_totals(window: Json) -> dict[str, Any]:
+    """The totals of one window."""
+    return {name: window.get(name) for name in TOTALS_COLUMNS}
+
+
+def outcome_rows(window: Json) -> Iterator[dict[str, Any]]:
+    """What did not happen has no row, but for ``committed``."""
+    for name, kind in window.get("transactions", {}).items():
+        for outcome in ("committed", "rolled_back", "missed", "lost", "unknown"):
+            if kind[outcome] or outcome == "committed":
+                yield {"transaction": name, "outcome": outcome, "count": kind[outcome]}
+        for outcome in ("failed", "retried"):
+            for cause, count in kind[outcome].items():
+                yield {"transaction": name, "outcome": outcome, "cause": cause, "count": count}
+
+
+def interval_rows(window: Json) -> Iterator[dict[str, Any]]:
+    """A row for each interval of one window."""
+    for index, count in enumerate(window.get("series", ())):
+        yield {"from_ns": index * window["interval_ns"], "interval_ns": window["interval_ns"], "transactions": count}
+
+
+def response_time_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Of the windows that count, merged in each round."""
+    together: dict[tuple[int, str, tuple[str | None, ...]], list[Json]] = {}
+    for visit in ValidVisits(run).visits:
+        if visit.window is not None and not visit.first_touch:
+            key = (visit.round, visit.arm, tuple(visit.levels.get(factor) for factor in factors))
+            together.setdefault(key, []).append(visit.window["transactions"])
+    for (number, arm, levels), windows in together.items():
+        at = {
+            "run": run.begin.run,
+            "round": number,
+            **arm_cells(arm, emulated=arm in emulated),
+            **dict(zip(factors, levels, strict=True)),
+            "windows": len(windows),
+        }
+        for name in windows[0]:
+            for value_ns, count in merged([kinds[name] for kinds in windows]):
+                yield {**at, "transaction": name, "value_ns": value_ns, "count": count}

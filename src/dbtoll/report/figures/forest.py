@@ -1,0 +1,138 @@
+"""Intervals below one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.model.experiment import Verdict
+from dbtoll.report.figures.axis import Axis, axis_for
+from dbtoll.report.text import names, numbers, sentences
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result.builder import Comparison, Result
+
+# --- interval plots ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch in per cent of the width."""
+
+    x1: float
+    x2: float
+
+    @property
+    def width(self) -> float:
+        return round(self.x2 - self.x1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ForestRow:
+    """One comparison: its interval (thick), what its verdict rests on (thin), A/A's behind both, and each round's effect (dots)."""
+
+    label: str
+    group: str
+    comparison: Comparison
+    effect: numbers.Effect
+    verdict: str
+    kind: str
+    point: float | None
+    span: Span | None
+    decisive: Span | None
+    noise: Span | None
+    rounds: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Intervals under each other on one axis."""
+
+    title: str
+    axis: Axis
+    zero: float
+    margin: Span
+    rows: list[ForestRow]
+    has_decisive: bool
+    has_noise: bool
+
+    @property
+    def label_characters(self) -> int:
+        """How wide the column of labels has to be."""
+        return max((len(row.label) for row in self.rows), default=0)
+
+    @property
+    def figure_characters(self) -> int:
+        """How wide the column of figures has to be."""
+        return max((len(row.effect.text) for row in self.rows), default=0)
+
+
+Entry = tuple[str, str, "Comparison"]
+"""Label, group and comparison of a row."""
+
+
+def changes_of(entries: Iterable[Entry]) -> list[float]:
+    """What an axis has to hold: the estimates, their own intervals and rounds.
+
+    What decides may run off its edge, and rounds that lie far out are drawn there.
+    """
+    found = []
+    for *_, c in entries:
+        change = numbers.effect(c).change
+        found += [v for v in (change.estimate, change.low, change.high) if v is not None]
+        found += [v for each in c.by_round if not each.far_out and (v := _change(c, each.effect)) is not None]
+    return found
+
+
+def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | None = None) -> Forest:
+    """``entries`` from top to bottom; a group's name is shown where it changes. ``axis``: None for one of its own."""
+    of_throughput = bool(entries) and names.is_throughput(entries[0][2].metric)
+    axis = axis or axis_for(changes_of(entries), result.margin, of_throughput=of_throughput)
+    noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
+    rows = []
+    for label, group, c in entries:
+        effect = numbers.effect(c)
+        aa = None if c.is_aa else noise.get((str(c.levels), c.metric, c.estimand, c.baseline))
+        rows.append(
+            ForestRow(
+                label=label,
+                group=group,
+                comparison=c,
+                effect=effect,
+                verdict="A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin),
+                kind="noise" if c.is_aa else kind_of(c.verdict),
+                point=None if effect.change.estimate is None else axis.place(effect.change.estimate),
+                span=_span(axis, effect),
+                decisive=_span(axis, numbers.decisive(c)),
+                noise=_span(axis, numbers.effect(aa)) if aa else None,
+                rounds=[axis.place(v) for each in c.by_round if (v := _change(c, each.effect)) is not None],
+            )
+        )
+    return Forest(
+        title=title,
+        axis=axis,
+        zero=axis.place(0.0),
+        margin=Span(axis.place(-result.margin), axis.place(result.margin)),
+        rows=rows,
+        has_decisive=any(r.decisive for r in rows),
+        has_noise=any(r.noise for r in rows),
+    )
+
+
+def _change(comparison: Comparison, effect: float) -> float | None:
+    """A round's effect as the figure's axis has it."""
+    return numbers.Effect(comparison.metric, effect, None, None).change.estimate
+
+
+def _span(axis: Axis, effect: numbers.Effect) -> Span | None:
+    """To the axis's end where there is no bound."""
+    low, high = effect.change.low, effect.change.high
+    if low is None and high is None:
+        return None
+    return Span(0.0 if low is None else axis.place(low), 100.0 if high is None else axis.place(high))
+
+
+def kind_of(verdict: str | None) -> str:
+    """The class that a verdict has in the style sheet."""
+    return {Verdict.LOSES: "loses", Verdict.GAINS: "gains", Verdict.NO_DIFFERENCE: "same"}.get(verdict, "unknown")  # type: ignore[call-overload,no-any-return]

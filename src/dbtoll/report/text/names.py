@@ -1,0 +1,211 @@
+"""What arms, products, levels, metrics and checks are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dbtoll.model.reply import TIME_PER_TRANSACTION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dbtoll.analysis.result.builder import Result
+from dbtoll.report.text.numbers import count
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+_ENVIRONMENTS = {
+    "native": "Native",
+    "docker": "Docker",
+    "qemu": "QEMU",
+    "uml": "User Mode Linux",
+    "xen": "Xen",
+    "libvirt": "libvirt",
+    "ssh": "SSH",
+    "fake": "Fake",
+}
+
+
+def spoken(arm: str) -> str:
+    """An arm's name at the head of a sentence: ``docker:runsc`` is "Docker with runsc"; a name made up stays as it is.
+
+    Everywhere else an arm goes by its own name, so that what a table calls it can be found in the specification.
+    """
+    name = arm.removesuffix(EMULATED)
+    match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", name)
+    if not match or match[1] not in _ENVIRONMENTS:
+        return arm
+    return _ENVIRONMENTS[match[1]] + (f" with {match[2]}" if match[2] else "") + arm[len(name) :]
+
+
+EMULATED = " (emulated)"
+
+
+def shown(arm: str, *, emulated: bool) -> str:
+    """What every table and picture calls an arm: ``qemu (emulated)`` for one whose times are those of an emulator."""
+    return arm + EMULATED if emulated and not arm.endswith(EMULATED) else arm
+
+
+def labelled(result: Result) -> Result:
+    """The same with every arm called as `shown` says. Of a result that has been labelled already it changes nothing."""
+    names = {arm.name: shown(arm.name, emulated=arm.emulated) for arm in result.arms}
+    if all(name == label for name, label in names.items()):
+        return result
+
+    def label(name: str) -> str:
+        return names.get(name, name)
+
+    return replace(
+        result,
+        arms=tuple(replace(each, name=label(each.name)) for each in result.arms),
+        comparisons=tuple(
+            replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.comparisons
+        ),
+        contrasts=tuple(replace(each, arm=label(each.arm)) for each in result.contrasts),
+        series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
+        times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
+        windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
+        plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
+        ledgers=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.ledgers),
+    )
+
+
+_PROPER = {
+    "postgres": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "monetdb": "MonetDB",
+    "duckdb": "DuckDB",
+    "hyper": "HyPer",
+    "tpch": "TPC-H",
+    "tpcc": "TPC-C",
+    "tatp": "TATP",
+    "sql": "own queries",
+    "probes": "micro-probes",
+    "none": "no server",
+}
+
+
+def proper(name: str) -> str:
+    """An engine or workload as it calls itself."""
+    return _PROPER.get(name, name)
+
+
+def is_tpc(workload: str) -> bool:
+    """Whether the report must say that it is derived from a TPC benchmark."""
+    return workload.startswith("tpc")
+
+
+LEVELS = {
+    ("connection", "one"): "one connection",
+    ("connection", "per_statement"): "a connection per statement",
+    ("connection", "per_visit"): "a new connection for a few runs",
+    ("temperature", "warm"): "warm",
+    ("temperature", "cold"): "cold",
+    ("placement", "inside"): "the driver inside",
+    ("placement", "outside"): "the driver outside",
+    ("foreign_keys", "no"): "no foreign keys",
+    ("foreign_keys", "yes"): "foreign keys",
+    ("interaction", "statement"): "a round trip per statement",
+    ("interaction", "pipelined"): "pipelined",
+    ("interaction", "procedure"): "procedures",
+    ("isolation", "read_committed"): "read committed",
+    ("isolation", "repeatable_read"): "repeatable read",
+    ("isolation", "serializable"): "serializable",
+    ("durability", "device"): "commits on the device",
+    ("durability", "system"): "commits in the system's memory",
+    ("durability", "server"): "commits in the server's memory",
+    ("protocol", "simple"): "simple protocol",
+    ("protocol", "extended"): "extended protocol",
+    ("protocol", "prepared"): "prepared statements",
+}
+
+
+def levels_text(levels: Mapping[str, str], varied: Iterable[str] | None = None) -> str:
+    """``warm, one connection``; only the factors in ``varied`` (all if None). Empty if there are none."""
+    shown = [(f, level) for f, level in levels.items() if varied is None or f in varied]
+    return ", ".join(LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in shown)
+
+
+_ESTIMANDS = {
+    "geomean": "geometric mean of all queries",
+    "geomean_same_plans": "geometric mean of the queries with the same plans",
+    "ratio_of_totals": "total of all queries",
+}
+
+
+def estimand_text(estimand: str, metric: str = "run_time") -> str:
+    """``query:Q9`` is "Q9", ``geomean`` is "geometric mean of all queries"; of transactions all of them together."""
+    if estimand == "geomean" and is_throughput(metric):
+        return "all transactions"
+    text = _ESTIMANDS.get(estimand) or estimand.removeprefix("query:")
+    asked = "transactions" if metric.startswith("response_p") else "probes" if metric == "event_time" else "queries"
+    return text.replace("queries", asked)
+
+
+def query_of(estimand: str) -> str | None:
+    """The query of a per-query estimand, None for those over all queries."""
+    return estimand.removeprefix("query:") if estimand.startswith("query:") else None
+
+
+def metric_text(metric: str) -> str:
+    """What is shown of a metric: ``run_time`` is "run time", of ``time_per_transaction`` it is "throughput" (`Effect`)."""
+    if metric.startswith("run_time_"):
+        return f"run {metric.removeprefix('run_time_')} on a new connection"
+    if metric.startswith("response_p"):
+        percentile = metric.removeprefix("response_p")
+        return "median response time" if percentile == "50" else f"response time, {percentile}th percentile"
+    names = {
+        "run_time": "run time", "connect_time": "time to connect", "event_time": "cost of an event",
+        TIME_PER_TRANSACTION: "throughput",
+    }  # fmt: skip
+    return names.get(metric, metric.replace("_", " "))
+
+
+_GATES = {
+    "same_server": "the same server and settings",
+    "same_resources": "the same processors, memory and kernel",
+    "commit_reaches_device": "a commit reaches the device",
+    "plausible_costs": "costs that can be believed",
+    "consistent": "the data and the mix of transactions are as specified",
+    "path": "outside terminals come by a network",
+    "driver_cpu_share": "the driver's share of the time",
+    "pressure": "waiting for processors, memory and disks",
+    "host_brackets": "the host's clock and the arm's",
+    "clock_rate": "rate of the arm's clock",
+    "others_asleep": "the other arms asleep",
+    "steal": "time stolen by a hypervisor",
+}
+
+
+def gate_text(gate: str) -> str:
+    """A check's name for people."""
+    return _GATES.get(gate, gate.replace("_", " "))
+
+
+def transaction_text(name: str) -> str:
+    """``new_order`` is "new order"."""
+    return name.replace("_", " ")
+
+
+def causes(counts: Mapping[str, int]) -> str:
+    """``29 (conflict 27, deadlock 2)``, the most frequent first; ``0`` if there are none."""
+    named = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{cause.replace('_', ' ')} {count(many)}" for cause, many in named)
+    return f"{count(sum(counts.values()))} ({listed})" if listed else "0"
+
+
+def is_throughput(metric: str) -> bool:
+    """Whether the metric, a cost as all are, is the inverse of what is done in a second: then people speak of that."""
+    return metric == TIME_PER_TRANSACTION
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sorts Q2 before Q10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def family(item: str) -> str:
+    """Items of a ledger that are of one kind have one beginning: ``page faults: new pages``."""
+    return item.partition(":")[0]

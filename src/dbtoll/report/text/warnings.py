@@ -1,0 +1,77 @@
+"""What is to be kept in mind when a result is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbtoll.model.experiment import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dbtoll.analysis.result.builder import Gate, Result
+from dbtoll.report.text.names import labelled
+from dbtoll.report.text.numbers import plural
+
+# --- what to read with care --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """One thing that a reader of the figures has to know. ``arms``: whom it is about; empty if it is about all."""
+
+    arms: tuple[str, ...]
+    text: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{' and '.join(self.arms)}: {self.text}" if self.arms else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Cautions:
+    """Each fact once. ``left_out``: what is not in the figures; ``labels``: what is in them and was not as it should be."""
+
+    left_out: tuple[Caution, ...]
+    labels: tuple[Caution, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.left_out or self.labels)
+
+
+def cautions(result: Result) -> Cautions:
+    """From the checks that failed, the starts that do not count and the warnings of a result.
+
+    An arm without any figure is not in it: its headline says why.
+    """
+    result = labelled(result)
+    left_out = [Caution((), warning) for warning in result.warnings]
+    left_out += [Caution((a.name,), a.reason) for a in result.arms if a.outcome == Outcome.OK and a.reason]
+    labels: list[Caution] = []
+    checked = [(a, gate) for a in result.arms if a.outcome in (Outcome.OK, Outcome.INVALID) for gate in a.gates]
+    order = list(dict.fromkeys(gate.name for _, gate in checked))
+    for arm, gate in sorted(checked, key=lambda found: order.index(found[1].name)):
+        if gate.passed is False and not (arm.reason and gate.finding in arm.reason):
+            text = f"{lost}: {gate.finding}" if (lost := gate_cost(gate)) else gate.finding
+            (left_out if gate.voids else labels).append(Caution((arm.name,), text))
+    return Cautions(tuple(_merged(left_out)), tuple(_merged(labels)))
+
+
+def gate_cost(gate: Gate) -> str:
+    """What a check that failed took out of the figures: ``1 visit left out``; empty if nothing."""
+    if gate.passed is not False or not gate.voids:
+        return ""
+    if gate.void_rounds:
+        return f"{plural(len(gate.void_rounds), 'round')} left out"
+    if gate.void_visits:
+        return f"{plural(gate.void_visits, 'visit')} left out"
+    return "no verdict over all queries"
+
+
+def _merged(cautions: Iterable[Caution]) -> list[Caution]:
+    """What is said of several arms in the same words is said once."""
+    arms: dict[str, tuple[str, ...]] = {}
+    for caution in cautions:
+        arms[caution.text] = arms.get(caution.text, ()) + caution.arms
+    return [Caution(names, text) for text, names in arms.items()]

@@ -1,0 +1,113 @@
+"""The answers that the baseline gives, for statements that no independent engine has answered."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from dbtoll.durable import write_durably
+from dbtoll.errors import EngineError
+from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.runner.arms import DATA, open_stack
+from dbtoll.runner.preparation.inputs import Prepared
+from dbtoll.runner.rounds import Watch, understood
+from dbtoll.store import schema
+from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
+
+# --- answers that the baseline gives, where no independent engine can --------------------------------------------------
+
+
+def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared:
+    """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms.
+
+    Kept in the run folder, so that a resumed run checks against the same. Where the file is damaged the baseline is asked once
+    more, and the run's facts tell whether it answers the same (`facts.compare`).
+    """
+    inputs = prepared.inputs
+    missing = [
+        {query: statement for query, statement in each.items() if query not in known}
+        for each, known in zip(inputs.statements, inputs.answers, strict=True)
+    ]
+    if not inputs.engine.answers or not any(missing):
+        return prepared
+    kept = folder / schema.ANSWERS_FILE
+    answers = _kept_answers(kept, missing)
+    if answers is None:
+        watch.say("answers of the baseline, to check those of all arms against")
+        with understood(inputs.experiment.baseline):
+            answers = _asked(prepared, missing)
+        write_durably(kept, msgspec.json.encode(answers), mode=0o600)  # they are the user's data
+    merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
+    digest = hashlib.sha256(msgspec.json.encode(answers)).hexdigest()
+    return replace(prepared, inputs=replace(inputs, answers=merged), facts={**prepared.facts, "answers_sha256": digest})
+
+
+def _kept_answers(kept: Path, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]] | None:
+    """None where there are none, or not of just these statements."""
+    if not kept.exists():
+        return None
+    try:
+        answers = msgspec.json.decode(read_file(kept, HISTORY_BYTES_MAX), type=list[dict[str, AnswerReference]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return answers if [each.keys() for each in answers] == [each.keys() for each in missing] else None
+
+
+def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]]:
+    """One start of the baseline that answers every statement once, rows kept."""
+    inputs = prepared.inputs
+    experiment = inputs.experiment
+    arm = experiment.arm(experiment.baseline)
+    answers: list[dict[str, AnswerReference]] = []
+    with ExitStack() as stack:
+        data = inputs.fresh_data(arm) if inputs.fresh_data else None
+        stack.callback(inputs.drop_data, arm)
+        machine = open_stack(prepared.ground, experiment, arm, data, stack)
+        server = inputs.engine.start(machine, DATA, inputs.settings)
+        stack.callback(inputs.engine.stop, machine, server)
+        session = machine.serial(server.address, connection="one")
+        stack.callback(session.close)
+        for statements in missing:
+            answers.append({})
+            for query, statement in statements.items():
+                reply = session.visit(
+                    [statement],
+                    mode=experiment.factors["protocol"][0],
+                    pace=experiment.pace,
+                    answers={},
+                    lead_in=False,
+                    dwell=False,
+                    keep_rows=True,
+                )
+                if not reply.executions:
+                    raise EngineError(f"{query}: the baseline answers nothing", "see whether its server works")
+                execution = reply.executions[0]
+                if execution.outcome != "ok" or execution.result is None:
+                    said = (execution.error or {}).get("message", execution.outcome)
+                    raise EngineError(f"{query} fails in the baseline: {said}", "fix the statement, then run again")
+                answers[-1][query] = _reference(execution.result)
+    return answers
+
+
+def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:
+    """Columns that hold a fraction or an exponent somewhere are compared as numbers, all others to the letter. ValueError for
+    rows of unlike width."""
+    width = len(rows[0]) if rows else 0
+    if any(len(row) != width for row in rows):
+        raise ValueError("its rows are not all of one width")
+    columns = tuple("numeric" if _is_fractional(rows, column) else "exact" for column in range(width))
+    return AnswerReference(columns, tuple(tuple(row) for row in rows))
+
+
+def _is_fractional(rows: Sequence[Sequence[str | None]], column: int) -> bool:
+    values = [row[column] for row in rows if row[column] is not None]
+    number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+    return all(number.fullmatch(value or "") for value in values) and any(
+        set(value or "") & set(".eE") for value in values
+    )

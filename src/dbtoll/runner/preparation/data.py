@@ -1,0 +1,112 @@
+"""The data that arms work on: the masters, loaded once, and the fresh copies of each start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dbtoll import registry
+from dbtoll.images import dataset, disk, system
+from dbtoll.images.cache import Cache
+from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.workload import Workload
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, Place, Provision
+from dbtoll.runner.arms import HostContext, boots, environment_of, packages_inside, place_name
+from dbtoll.runner.preparation.requirements import kernel_for
+from dbtoll.runner.rounds import Watch, understood
+
+IMAGE_SPARE_BYTES = 64 << 20
+"""Nobody writes to the image."""
+
+
+DATA_SPARE_BYTES = 256 << 20
+"""For a write-ahead log and temporary files, at least; else as much as the data."""
+
+
+def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts: Json, watch: Watch) -> Json:
+    """What those of the arms need that boot: `HostContext.disks` and `HostContext.kernels`."""
+    suite = experiment.image.get("suite", "bookworm")
+    disks: dict[tuple[str, ...], Artifact] = {}
+    kernels: dict[str, Artifact] = {}
+    for arm in experiment.arms:
+        for depth, step in enumerate(arm.stack):
+            environment = environment_of(step)
+            if not isinstance(environment, BootingEnvironment):
+                continue
+            for packages in {(), packages_inside(arm, depth)} - set(disks):
+                held = image if not packages else system.obtain_image(cache, suite=suite, extra=packages)[0]
+                disks[packages], _ = disk.disk_of(cache, held, spare_bytes=IMAGE_SPARE_BYTES, progress=watch.say)
+            if (made := kernel_for(cache, step, suite, watch.say)) is not None:
+                artifact, kernel_facts = made
+                kernels[environment.kernel(step.options) or ""] = artifact
+                run_facts["kernel"] = {"key": artifact.key, **kernel_facts}
+    return {"disks": disks, "kernels": kernels}
+
+
+def masters_of(
+    cache: Cache, experiment: Experiment, ground: HostContext, engine: Engine, workload: Workload, watch: Watch
+) -> tuple[dict[str, Artifact], Json]:
+    """The masters: the data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`),
+    and where an arm needs it the disk that was made of it; by kind of artifact.
+    """
+    image = ground.image
+    assert image is not None
+    native = registry.find("environments", "native")()
+    cpus = tuple(sorted({*ground.cpuset, *os.sched_getaffinity(0)}))
+
+    def open_machine(provisions: tuple[Provision, ...]) -> Machine:
+        name = place_name(ground.run_id, "loader", 0)
+        place = Place(name, ground.run_id, "loader", image, provisions, experiment.resources, cpus)
+        machine: Machine = native.open(ground.host, place, ground.journal)
+        return machine
+
+    with understood("the server that loads the data"):
+        entry = dataset.build(
+            cache,
+            open_machine,
+            engine,
+            workload,
+            image=image,
+            resources=experiment.resources,
+            estimate_bytes=workload.estimate_bytes(),
+            progress=watch.say,
+        )
+    facts: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
+    masters = {"directory": entry.artifact()}
+    if any(boots(step) for arm in experiment.arms for step in arm.stack):
+        spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
+        masters["file"], facts["disk"] = disk.disk_of(
+            cache, masters["directory"], spare_bytes=spare_bytes, progress=watch.say
+        )
+    return masters, facts
+
+
+class Copies:
+    """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
+
+    def __init__(self, folder: Path, masters: Mapping[str, Artifact], ground: HostContext, journal: Journal) -> None:
+        self.folder, self.masters, self.ground, self.journal = folder, masters, ground, journal
+        self.entries: dict[str, Entry] = {}
+
+    def make(self, arm: Arm) -> Artifact:
+        target = self.path(arm)
+        master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
+        self.entries[arm.name] = self.journal.create("directory", path=str(target))
+        dataset.remove_copy(self.ground.host, str(target))  # of a start whose removal failed: a copy mixes with it
+        dataset.fresh_copy(self.ground.host, master, str(target))
+        return Artifact(f"{master.key}-copy", str(target), master.kind)
+
+    def drop(self, arm: Arm) -> None:
+        entry = self.entries.pop(arm.name, None)
+        if entry is not None:
+            dataset.remove_copy(self.ground.host, str(self.path(arm)))
+            entry.done()
+
+    def path(self, arm: Arm) -> Path:
+        return self.folder / place_name(self.ground.run_id, arm.name, 0)

@@ -1,0 +1,77 @@
+"""What this machine lacks for the arms that are asked for, and the kernels that guests boot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+from dbtoll import registry
+from dbtoll.errors import Unavailable
+from dbtoll.images import kernel
+from dbtoll.images.cache import Cache
+from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.experiment import Arm, Experiment, Step
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact, MissingRequirement
+from dbtoll.runner.arms import environment_of
+from dbtoll.runner.cleanup.journal import temporary_journal
+
+
+def simulated(step: Step) -> bool:
+    """Whether that environment only simulates (``fake``): it needs no image and no data."""
+    return bool(getattr(registry.find("environments", step.environment), "simulated", False))
+
+
+def missing_requirements(
+    host: Machine,
+    arms: Sequence[Arm],
+    say: Callable[[str], None] = lambda text: None,
+    journal: Journal | None = None,
+) -> dict[str, list[MissingRequirement]]:
+    """Arm name -> what is missing for it; only the outermost environment can be probed from here.
+
+    ``journal``: where the trials note what they make; by default one of their own.
+    """
+    found: dict[str, list[MissingRequirement]] = {}
+    probed: dict[str, list[MissingRequirement]] = {}
+    with temporary_journal() if journal is None else nullcontext(journal) as noted:
+        for arm in arms:
+            key = repr(arm.stack[0])
+            if key not in probed:
+                step = arm.stack[0]
+                probed[key] = environment_of(step).missing_requirements(
+                    host, step.options, partial(_probe_kernel, step, say), noted
+                )
+            if probed[key]:
+                found[arm.name] = probed[key]
+    return found
+
+
+def _probe_kernel(step: Step, say: Callable[[str], None]) -> Artifact | None:
+    """Any kernel will do to see whether a guest boots."""
+    found = kernel_for(Cache(), step, "bookworm", say)
+    return found[0] if found else None
+
+
+def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None]) -> tuple[Artifact, Json] | None:
+    """The kernel that the step's guests boot, from the cache or made now, and its facts; None where it needs none, or
+    brings its own."""
+    environment = environment_of(step)
+    if not isinstance(environment, BootingEnvironment) or environment.kernel(step.options) is None:
+        return None
+    return kernel.debian_kernel(cache, suite, progress=say)
+
+
+def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
+    """Unavailable, naming everything that is missing at once, unless every arm can be opened."""
+    missing = missing_requirements(host, experiment.arms, journal=journal)
+    if missing:
+        unique = {lack.what: lack for arm_lacks in missing.values() for lack in arm_lacks}
+        what = "; ".join(f"{lack.what} ({lack.why})" for lack in unique.values())
+        raise Unavailable(
+            f"this machine cannot run {', '.join(sorted(missing))}: {what}",
+            "; ".join(dict.fromkeys(lack.hint for lack in unique.values())),
+        )

@@ -1,0 +1,101 @@
+"""Values of options: what was given, converted and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dbtoll import units
+from dbtoll.errors import UsageError
+from dbtoll.model.options import Option
+
+
+def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
+    """All options of ``owner`` with defaults filled in. ValueError((key, message)) for a wrong one."""
+    values = {name: option.default for name, option in options.items()}
+    for key, value in given.items():
+        if key not in options:
+            known = ", ".join(sorted(options)) or "none"
+            raise OptionError(key, f"{owner} has no option {key!r}", f"its options are: {known}")
+        try:
+            values[key] = _converted(value, options[key])
+        except (ValueError, TypeError) as error:
+            raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
+    return values
+
+
+def given_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:
+    """Only those options that were given; an environment fills in its defaults when it is opened."""
+    values = option_values(given, options, owner)
+    return {name: values[name] for name in given}
+
+
+class OptionError(UsageError, ValueError):
+    """A wrong option: ``key`` is the one, for finding its line."""
+
+    def __init__(self, key: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.key = key
+
+
+def _converted(value: Any, option: Option) -> Any:
+    if value is None:
+        return None
+    if option.choices and value not in option.choices:
+        raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}")
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "text": text_value, "path": text_value, "integer": integer, "number": _number, "flag": flag, "table": _table, "list": _list,
+        "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(text_value(v)),
+        "duration": lambda v: units.duration_ns(text_value(v)),
+    }  # fmt: skip
+    return kinds[option.kind](value)
+
+
+def text_value(value: Any) -> str:
+    """A text. TypeError otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def integer(value: Any) -> int:
+    """A whole number; from the command line it comes as text."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    if not abs(value) < 1e18:
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def flag(value: Any) -> bool:
+    """True or false; from the command line it comes as text. TypeError otherwise."""
+    if isinstance(value, str) and value in ("true", "false", "yes", "no"):
+        return value in ("true", "yes")
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not a table")
+    return value
+
+
+def _list(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value == "all" else value.split("+")
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
