@@ -41,6 +41,7 @@ from dbtoll.runner.arms import DATA, Ground, boots, environment_of, open_stack, 
 from dbtoll.runner.calibration import driver_alone
 from dbtoll.runner.journal import passing
 from dbtoll.runner.rounds import Budget, Inputs, RoundRun, Watch, understood
+from dbtoll.runner.stop import Stop
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
@@ -483,13 +484,14 @@ class Pilot:
         return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
-def fly_pilot(prepared: Prepared, watch: Watch) -> Pilot:
+def fly_pilot(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
     """A round of one block, measured for its length only. DbtollError if the baseline or its copy does not get through."""
     experiment = prepared.inputs.experiment
     watch.say("pilot: one round of one block, to see how many fit into the budget")
     records: list[schema.Record] = []
     plan = Plan(experiment, prepared.queries, 1, {}).round(-1)
-    run = RoundRun(prepared.ground, prepared.inputs, plan, records.append, watch, Budget(float("inf")), None, set())
+    budget = Budget(float("inf"))
+    run = RoundRun(prepared.ground, prepared.inputs, plan, records.append, watch, budget, None, set(), held=stop.held)
     begin = time.monotonic()
     run.measure()
     whole_s = time.monotonic() - begin
