@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.postgres import Engine
-from dbtoll.errors import Unavailable
+from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, Entry, let_go_on
 from dbtoll.interfaces.machine import Machine, Server
@@ -159,6 +163,47 @@ def test_a_disk_that_fills_up_while_copying(
         assert list(small.iterdir()) == []
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_an_interrupted_copy_is_gone_and_its_removal_hides_nothing(
+    local: AgentMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, copy = tmp_path / "master", tmp_path / "copy"
+    master.mkdir()
+    for number in range(2000):
+        (master / str(number)).write_bytes(bytes(4096))
+    artifact = Artifact("test", str(master))
+    for _ in range(10):
+        with interrupted_once(copy.exists), pytest.raises(KeyboardInterrupt):
+            dataset.fresh_copy(local, artifact, str(copy))
+        assert not copy.exists()
+
+    def fails(*_: Any) -> None:
+        raise AgentFailure("io", "Directory not empty")
+
+    monkeypatch.setattr(dataset, "remove_copy", fails)
+    with interrupted_once(copy.exists), pytest.raises(KeyboardInterrupt):
+        dataset.fresh_copy(local, artifact, str(copy))
+
+
+@contextmanager
+def interrupted_once(begun: Callable[[], bool]) -> Iterator[None]:
+    """By SIGINT, as control-C does it, as soon as it has ``begun``."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not begun() and not over.wait(0.0005):
+            pass
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    try:
+        yield
+    finally:
+        over.set()
+        waiting.join()
 
 
 def test_a_load_that_fails_leaves_nothing(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ from dbtoll import registry, spec
 from dbtoll.channel import relay
 from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
-from dbtoll.errors import ChannelError, DbtollError, RunFolderError, Unavailable
+from dbtoll.errors import AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
+from dbtoll.images import dataset
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent import session
@@ -468,6 +469,35 @@ def test_a_reader_of_its_output_that_goes_away_does_not_end_it(tmp_path: Path) -
     assert read_run(folder).complete_rounds == (0, 1)
     assert carried(Marks(folder)) == {}
     assert not list(tmp_path.glob("dbtoll-defect*"))
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_a_signal_that_a_failing_clean_up_hides_ends_the_run(
+    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the pilot and in a round."""
+    needs("native")
+
+    def cut(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            raise AgentFailure("io", "Directory not empty")
+
+    def harm() -> None:
+        monkeypatch.setattr(dataset, "fresh_copy", cut)
+
+    text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+    experiment, watch = spec.parse(text, "test"), Harm("start of victim", harm, monkeypatch.undo, index=index)
+    if index < 0:
+        with pytest.raises(KeyboardInterrupt):
+            run.begin(experiment, text, tmp_path / "runs", watch)
+        (folder,) = (tmp_path / "runs").iterdir()
+        assert carried(Marks(folder)) == {}
+    else:
+        folder = run.begin(experiment, text, tmp_path / "runs", watch)
+        assert_ended_in_order(folder)
+    assert leftovers(folder) == []
 
 
 def test_nohup_keeps_it_from_hanging_up(tmp_path: Path) -> None:

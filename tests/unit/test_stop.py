@@ -36,6 +36,7 @@ def test_those_that_follow_change_nothing(capfd: pytest.CaptureFixture[str]) -> 
             os.kill(os.getpid(), signal.SIGTERM)
         for number in SIGNALS:
             os.kill(os.getpid(), number)
+        stop.granted()
         with stop.deferring_signals():
             os.kill(os.getpid(), signal.SIGTERM)
         taken_down = True
@@ -60,6 +61,22 @@ def test_an_error_in_what_is_held_is_the_one_that_is_seen() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise ValueError("the real reason")
     assert stop.asked
+
+
+def test_one_that_a_failing_clean_up_hid_is_raised_again() -> None:
+    stop = Stop()
+    with stop.handling_signals(), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(ValueError, match="clean-up"):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                raise ValueError("the clean-up failed")
+        with stop.deferring_signals():
+            pass
+    with stop.handling_signals():
+        stop.granted()
+        with stop.deferring_signals():
+            pass
 
 
 def test_what_was_ignored_stays_ignored_and_the_rest_is_put_back() -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from dbtoll.errors import AgentFailure, ProgramFailed
+from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.machine import Machine
@@ -115,7 +116,10 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
             timeout_s=COPY_DEADLINE_S,
         )
     except BaseException as error:
-        remove_copy(machine, target)
+        with suppress(
+            DbtollError
+        ):  # its failure would hide why the copying ended; the caller's journal knows of the copy
+            remove_copy(machine, target)
         if isinstance(error, ProgramFailed) and any(words in error.message for words in _FULL):
             raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes) from error
         raise

@@ -11,6 +11,7 @@ from dbtoll.errors import EngineError
 from dbtoll.model.experiment import Experiment
 from dbtoll.plan import Plan
 from dbtoll.runner.budget import Budget
+from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import RoundRun, Watch
 from dbtoll.store import schema
@@ -61,13 +62,16 @@ class Pilot:
         return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
-def run_pilot_round(prepared: Prepared, watch: Watch) -> Pilot:
+def run_pilot_round(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
     """A round of one block, measured for its length only. DbtollError if the baseline or its copy does not get through."""
     experiment = prepared.inputs.experiment
     watch.say("pilot: one round of one block, to see how many fit into the budget")
     records: list[schema.Record] = []
     plan = Plan(experiment, prepared.queries, 1, {}).round(-1)
-    run = RoundRun(prepared.ground, prepared.inputs, plan, records.append, watch, Budget(float("inf")), None, set())
+    budget, deferring = Budget(float("inf")), stop.deferring_signals
+    run = RoundRun(
+        prepared.ground, prepared.inputs, plan, records.append, watch, budget, None, set(), deferring=deferring
+    )
     begin = time.monotonic()
     run.measure()
     whole_s = time.monotonic() - begin

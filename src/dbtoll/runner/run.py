@@ -90,7 +90,7 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     stop = Stop()
     with ready(experiment, folder, watch, stop) as prepared:
         if before is None:
-            writer, round_s = _planned(experiment, prepared, folder, watch)
+            writer, round_s = _planned(experiment, prepared, folder, watch, stop)
             before = read_run(folder)
         else:
             host_facts.compare(before.facts, prepared.facts, str(folder))
@@ -139,12 +139,14 @@ def _has_line(history: Path) -> bool:
         return file.readline().endswith(b"\n")
 
 
-def _planned(experiment: Experiment, prepared: inputs.Prepared, folder: Path, watch: Watch) -> tuple[RunWriter, float]:
+def _planned(
+    experiment: Experiment, prepared: inputs.Prepared, folder: Path, watch: Watch, stop: Stop
+) -> tuple[RunWriter, float]:
     """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
     round_s = 0.0
     plan_file = _kept_plan(folder)
     if plan_file is None:
-        piloted = pilot.run_pilot_round(prepared, watch)
+        piloted = pilot.run_pilot_round(prepared, watch, stop)
         blocks = piloted.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
         round_s = piloted.round_s(blocks)
         watch.say(budget_line(experiment, piloted, blocks))
@@ -258,6 +260,7 @@ class Measurement:
                 if index not in self.so_far.complete_rounds:
                     reason = self.round(index) or self.decide()
         except KeyboardInterrupt:
+            self.stop.granted()
             reason = STOPPED
         self.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
         self.watch.say(f"measured {len(self.so_far.counted)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
@@ -298,6 +301,7 @@ class Measurement:
         except Cut:
             ended, problem = "budget ended", "cut: it ran past the budget"
         except KeyboardInterrupt:
+            self.stop.granted()
             ended, problem = STOPPED, None if run.whole else STOPPED
         healthy = set(run.healthy())
         missing = self.needed() - healthy

@@ -26,6 +26,9 @@ from dbtoll.model.reply import Completed
 LINE_SLACK_S = 60.0
 """How long an answer may take beyond the time that the work itself was given: it breaks a hang, it measures nothing."""
 
+CANCELLED_S = 5.0
+"""How long a program that nobody wants any more is waited for: one that is frozen ends later."""
+
 OUTPUT_MAX_BYTES = 64 << 20
 """Standard output that ``run`` accepts; more belongs into a file."""
 
@@ -156,6 +159,7 @@ class AgentMachine:
             raise
         except BaseException:
             stream.cancel()
+            stream.wait(CANCELLED_S)  # the program ends soon after; what it works on is its caller's again then
             raise
         if output.seen_bytes > output.limit_bytes:
             raise ProgramFailed(

@@ -20,11 +20,15 @@ PATIENCE = (
 
 
 class Stop:
-    """Turns the first of these signals into a KeyboardInterrupt, at once or at the end of what must not be cut."""
+    """Turns the first of these signals into a KeyboardInterrupt, at once or at the end of what must not be cut.
+
+    A KeyboardInterrupt can be lost: a clean-up on its way may fail with another error, which is then taken for all that went wrong.
+    So it is raised again after each thing that is `deferred`, until somebody says that the wish is `granted`.
+    """
 
     def __init__(self) -> None:
         self.asked = False
-        self._told = False
+        self._granted = False
         self._holds = 0
 
     @contextmanager
@@ -48,8 +52,12 @@ class Stop:
             yield
         finally:
             self._holds -= 1
-        if self.asked and not self._holds:
-            self._tell()
+        if self.asked:
+            self._interrupt()
+
+    def granted(self) -> None:
+        """All goes to its end now, which nothing is to interrupt."""
+        self._granted = True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
@@ -57,10 +65,8 @@ class Stop:
                 os.write(2, PATIENCE)
             return
         self.asked = True
-        if not self._holds:
-            self._tell()
+        self._interrupt()
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _interrupt(self) -> None:
+        if not self._holds and not self._granted:
             raise KeyboardInterrupt

@@ -29,6 +29,7 @@ def swept(journal: Journal, stop: Stop, watch: Watch) -> Iterator[None]:
     try:
         yield
     finally:
+        stop.granted()
         _sweep(journal, stop, watch)
 
 
