@@ -27,7 +27,7 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Resources
-from dbtoll.model.machine import Artifact, Place, Provision
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from tests.support.program import AGENTS_TESTS, ROOT
 
@@ -160,7 +160,7 @@ def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Ite
             resources: Resources | None = None,
             packages: tuple[str, ...] = (),
         ) -> Machine:
-            place = Place(
+            machine_spec = MachineSpec(
                 name=f"{name}-{os.getpid()}",
                 run_id=f"test-{os.getpid()}",
                 arm=name,
@@ -169,7 +169,7 @@ def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Ite
                 resources=resources or Resources(memory_bytes=1 << 30),
                 cpuset=(min(os.sched_getaffinity(0)),),
             )
-            machine = native.open(local, place, journal)
+            machine = native.open(local, machine_spec, journal)
             machines.callback(machine.close)
             return machine
 

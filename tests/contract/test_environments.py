@@ -27,7 +27,7 @@ from dbtoll.model.machine import Artifact, MissingRequirement, Provision
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.runner.cleanup.journal import Journal, leftovers
-from tests.support.places import CPU, groups_left, place, small_image
+from tests.support.machine_specs import CPU, groups_left, machine_spec, small_image
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -104,7 +104,7 @@ def open_one(
         def open_it(arm: str = "a", **asked: Any) -> Machine:
             asked["options"] = own | asked.get("options", {})
             asked["provisions"] = [replace(p, artifact=shaped(p.artifact)) for p in asked.get("provisions", ())]
-            wanted = replace(place(arm, shaped(image), **asked), kernel=kernel)
+            wanted = replace(machine_spec(arm, shaped(image), **asked), kernel=kernel)
             machine = environment.open(local, wanted, journal)
             opened.callback(machine.close)
             return machine

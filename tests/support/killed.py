@@ -24,9 +24,9 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model.machine import Artifact, Place
+from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.runner.cleanup.journal import FILE, Journal
-from tests.support.places import place, small_image
+from tests.support.machine_specs import machine_spec, small_image
 
 NEVER = 1_000_000
 
@@ -88,9 +88,9 @@ class Mortal(Journal):
 
     def __init__(self, folder: Path, line: int) -> None:
         self._left = line
-        place = journal_of(folder)
-        place.mkdir(mode=0o700)
-        super().__init__(place, record=folder)
+        machine_spec = journal_of(folder)
+        machine_spec.mkdir(mode=0o700)
+        super().__init__(machine_spec, record=folder)
 
     def append(self, line: Mapping[str, Any], *, synced: bool = False) -> None:
         super().append(line, synced=synced)
@@ -115,22 +115,22 @@ def main(folder: str, environment: str, image: str, options: str, line: str) -> 
         arm.close()
 
 
-def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) -> Place:
+def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) -> MachineSpec:
     """``image``: a path, ``none``, or ``small``: made here, beside the folder; a guest boots without any disk.
 
     With ``small`` the run's id is the folder's name: everything that the run makes is found by it.
     """
     if image != "small":
         there = None if image == "none" else Artifact(f"killed-{Path(image).parent.name}", image)
-        return place("killed", there, options=options)
+        return machine_spec("killed", there, options=options)
     named = {"name": f"{folder.name}-killed", "run_id": folder.name}
     opener = registry.find("environments", environment)()
     if isinstance(opener, BootingEnvironment):
         kernel = debian_kernel(Cache())[0] if opener.kernel(options) else None
-        return replace(place("killed", None, options=options), kernel=kernel, **named)
+        return replace(machine_spec("killed", None, options=options), kernel=kernel, **named)
     root = folder.parent / "small"
     made = Artifact("killed-small", str(root)) if root.exists() else small_image(root)
-    return replace(place("killed", made, options=options), **named)
+    return replace(machine_spec("killed", made, options=options), **named)
 
 
 if __name__ == "__main__":

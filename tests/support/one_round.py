@@ -40,7 +40,7 @@ def measure_one_round(text: str, folder: Path, *, blocks: int = 1) -> Result:
             writer.append(RoundBegin(round=0, attempt=0, elapsed_s=0.0))
             plan = Plan(asked, prepared.queries, blocks, {}).round(0)
             RoundRun(
-                prepared.ground, prepared.inputs, plan, writer.append, Silent(), Budget(float("inf")), None, set()
+                prepared.context, prepared.inputs, plan, writer.append, Silent(), Budget(float("inf")), None, set()
             ).measure()
             writer.append(RoundEnd(round=0, attempt=0, complete=True, elapsed_s=1.0))
     return results.analyze(folder)

@@ -29,7 +29,7 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.places import CPU, groups_left, place, small_image
+from tests.support.machine_specs import CPU, groups_left, machine_spec, small_image
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,7 +82,7 @@ def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Ope
 
     def open_it(arm: str = "a", machine: AgentMachine = local, image: Artifact = image, **asked: Any) -> DockerMachine:
         asked["options"] = {"socket": daemon.socket} | asked.get("options", {})
-        return Docker().open(machine, place(arm, image, **asked), NullJournal())
+        return Docker().open(machine, machine_spec(arm, image, **asked), NullJournal())
 
     return open_it
 
@@ -110,7 +110,7 @@ def test_our_own_daemon_comes_and_goes_without_a_trace(local: AgentMachine, imag
 
     before, mounts = seen(), Path("/proc/self/mountinfo").read_text()
     options = {"data_root": root, "socket": None}
-    place_of = {arm: place(arm, image, options=options) for arm in ("a", "b")}
+    place_of = {arm: machine_spec(arm, image, options=options) for arm in ("a", "b")}
     with Docker().open(local, place_of["a"], NullJournal()) as first:
         told = first.facts()["environment"]
         if told["daemon"] != "dbtoll's own":
@@ -145,8 +145,8 @@ def test_a_daemon_that_was_there_is_used_and_left_alone(client: sdk.APIClient, o
 def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: Artifact, root: str) -> None:
     options = {"data_root": root, "socket": None}
     with (
-        Docker().open(local, place("a", image, options=options), NullJournal()) as first,
-        Docker().open(local, place("b", image, options=options), NullJournal()) as second,
+        Docker().open(local, machine_spec("a", image, options=options), NullJournal()) as first,
+        Docker().open(local, machine_spec("b", image, options=options), NullJournal()) as second,
     ):
         if first.lease is None:
             pytest.skip("this host has a daemon of its own")
@@ -161,7 +161,7 @@ def test_our_own_daemon_sleeps_with_its_containers(local: AgentMachine, image: A
         assert first.run(["true"]).exit_code == 0
         first.freeze()
         # A third one is opened while all sleep.
-        with Docker().open(local, place("c", image, options=options), NullJournal()) as third:
+        with Docker().open(local, machine_spec("c", image, options=options), NullJournal()) as third:
             assert third.run(["true"]).exit_code == 0
         assert asleep()
     assert processes_of(root) == []
@@ -254,12 +254,12 @@ def test_what_docker_saves_is_unpacked_as_it_was(
     root.mkdir()
     unpack_image(tmp_path / "saved.tar", root, set_owner=True)
 
-    def seen(place: Path) -> list[object]:
+    def seen(machine_spec: Path) -> list[object]:
         found: list[object] = []
-        for path in sorted(place.rglob("*")):
+        for path in sorted(machine_spec.rglob("*")):
             status = path.lstat()
             content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-            found.append((path.relative_to(place), status.st_mode, status.st_uid, int(status.st_mtime), content))
+            found.append((path.relative_to(machine_spec), status.st_mode, status.st_uid, int(status.st_mtime), content))
         return found
 
     assert seen(root) == seen(Path(image.path))
@@ -292,7 +292,9 @@ def test_the_images_of_our_own_daemon_can_be_removed_when_it_does_not_run(
     local: AgentMachine, image: Artifact, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dockerd, "DATA_ROOT", root)
-    with Docker().open(local, place("a", image, options={"data_root": root, "socket": None}), NullJournal()) as arm:
+    with Docker().open(
+        local, machine_spec("a", image, options={"data_root": root, "socket": None}), NullJournal()
+    ) as arm:
         if arm.facts()["environment"]["daemon"] != "dbtoll's own":
             pytest.skip("this host has a daemon of its own")
         with open_local() as other, pytest.raises(Unavailable, match="another dbtoll run"):
@@ -341,7 +343,7 @@ def test_networks(open_one: Open, local: AgentMachine, image: Artifact, root: st
         assert interfaces(arm) == {"lo"}
     with open_one(options={"network": "host"}) as arm:
         assert interfaces(arm) == here
-    own = place("a", image, options={"network": "bridge", "data_root": root})
+    own = machine_spec("a", image, options={"network": "bridge", "data_root": root})
     with Docker().open(local, own, NullJournal()) as arm:
         if arm.facts()["environment"]["daemon"] == "dbtoll's own":
             assert interfaces(arm) == {"lo", "eth0"}
@@ -405,12 +407,12 @@ def test_a_runtime_by_its_path_on_our_own_daemon(
     other = tmp_path / "other-runc"
     other.symlink_to(runc)
     options = {"data_root": root, "runtime": "other", "runtime_path": str(other)}
-    plain = place("plain", image, options={"data_root": root})
+    plain = machine_spec("plain", image, options={"data_root": root})
     with Docker().open(local, plain, NullJournal()) as first:
         if first.facts()["environment"]["daemon"] != "dbtoll's own":
             pytest.skip("this host has a daemon of its own")
         # The running daemon learns it without a restart: the first arm lives on.
-        with Docker().open(local, place("other", image, options=options), NullJournal()) as arm:
+        with Docker().open(local, machine_spec("other", image, options=options), NullJournal()) as arm:
             told = arm.facts()["environment"]
             assert (told["runtime"], told["runtime_path"]) == ("other", str(other))
         assert first.run(["true"]).exit_code == 0
@@ -423,13 +425,13 @@ def test_an_unknown_runtime_is_refused_with_a_mend(
         open_one(options={"runtime": "nosuch"})
     assert caught.value.hint
     with pytest.raises(Unavailable, match="nosuch"):
-        Docker().open(local, place("a", image, options={"runtime": "nosuch", "data_root": root}), NullJournal())
+        Docker().open(local, machine_spec("a", image, options={"runtime": "nosuch", "data_root": root}), NullJournal())
 
 
 def test_a_socket_where_nothing_answers(local: AgentMachine, image: Artifact, tmp_path: Path) -> None:
     options = {"socket": str(tmp_path / "none.sock")}
     with pytest.raises(DbtollError, match=r"none\.sock"):
-        Docker().open(local, place("a", image, options=options), NullJournal())
+        Docker().open(local, machine_spec("a", image, options=options), NullJournal())
     assert Docker().missing_requirements(local, options)
 
 
@@ -455,7 +457,7 @@ def test_no_second_daemon_on_the_same_data_root(daemon: dockerd.Lease, root: str
 
 
 def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMachine, daemon: dockerd.Lease) -> None:
-    outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
+    outer = machine_spec("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
     with (
         Native().open(local, outer, NullJournal()) as machine,
         open_one("inner", machine=machine) as inner,
@@ -474,9 +476,9 @@ def test_in_an_arm_that_is_itself_behind_an_agent(open_one: Open, local: AgentMa
 
 @pytest.mark.usefixtures("able")
 def test_our_own_daemon_inside_another_arm(local: AgentMachine, image: Artifact, root: str) -> None:
-    outer = place("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
+    outer = machine_spec("outer", None, options={"root": "host"}, resources=Resources(memory_bytes=1 << 30))
     with Native().open(local, outer, NullJournal()) as machine:
-        inner_place = place("inner", image, options={"data_root": f"{root}-nested"})
+        inner_place = machine_spec("inner", image, options={"data_root": f"{root}-nested"})
         if Docker().missing_requirements(machine, inner_place.options):
             pytest.skip("docker cannot be nested here")
         with Docker().open(machine, inner_place, NullJournal()) as inner:
@@ -509,6 +511,6 @@ def test_what_a_killed_run_left_can_be_removed(image: Artifact, local: AgentMach
         assert not any(Path(path).exists() for path in line.get("paths", []))
         assert not Path("/sys/class/net", line.get("interface", "none")).exists()
     # And the next run finds a daemon without old containers, so that names are free.
-    with Docker().open(local, place("killed", image, options={"data_root": own}), NullJournal()) as arm:
+    with Docker().open(local, machine_spec("killed", image, options={"data_root": own}), NullJournal()) as arm:
         assert arm.run(["true"]).exit_code == 0
     assert not [path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith("dbtoll")]

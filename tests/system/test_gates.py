@@ -43,8 +43,8 @@ from dbtoll.runner.run import ready
 from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.tpch import Workload as Tpch
+from tests.support.machine_specs import CPU, machine_spec, small_image
 from tests.support.one_round import Silent, measure_one_round
-from tests.support.places import CPU, place, small_image
 
 OpenArm = Callable[..., Machine]
 
@@ -106,10 +106,10 @@ def gate_of_server(
         running = RunningArm(Arm("a", (Step("native"),)), machine, engine, asked, closing)
         running.start_server()
         try:
-            ground = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
+            context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
             if durability:
                 engine.finish_load(running.session())
-            return commits.commit_reaches_device(ground, running, engine, "tpch", artifact, 0, durability)
+            return commits.commit_reaches_device(context, running, engine, "tpch", artifact, 0, durability)
         finally:
             running.stop_server()
 
@@ -185,7 +185,7 @@ def guest(
     empty = tmp_path / "empty"
     empty.mkdir()
     data = disk_of(disks, Artifact("empty", str(empty)), spare_bytes=16 << 20)[0]
-    asked = place("guest", image, provisions=[Provision(data, DATA, writable=True)], options=options)
+    asked = machine_spec("guest", image, provisions=[Provision(data, DATA, writable=True)], options=options)
     with environment.open(local, replace(asked, kernel=kernel), journal) as machine, ExitStack() as closing:
         arm = Arm("guest", (Step(environment.name, options),))
         yield RunningArm(arm, machine, NullEngine({}), {}, closing), data
@@ -212,8 +212,8 @@ def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
     said: str,
 ) -> None:
     with guest(local, journal, on_disk, environment, options) as (running, data):
-        ground = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
-        gate = commits.commit_reaches_device(ground, running, NullEngine({}), "tpch", data, 0)
+        context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
+        gate = commits.commit_reaches_device(context, running, NullEngine({}), "tpch", data, 0)
     assert gate.passed is passed, gate.finding
     assert said in gate.finding
 
@@ -378,10 +378,10 @@ def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
             left_out = frozenset() if troubled else frozenset({"restless"})
             writer.append(RoundBegin(round=index, attempt=0, elapsed_s=0.0))
             run = RoundRun(
-                prepared.ground, inputs, plan.round(index), writer.append, Silent(), Budget(float("inf")),
+                prepared.context, inputs, plan.round(index), writer.append, Silent(), Budget(float("inf")),
                 None, set(), left_out,
             )  # fmt: skip
-            with foreign_load(prepared.ground.cpuset[0]) if troubled else ExitStack():
+            with foreign_load(prepared.context.cpuset[0]) if troubled else ExitStack():
                 run.measure()
             writer.append(RoundEnd(round=index, attempt=0, complete=True, elapsed_s=1.0))
         writer.append(RunEnd(reason="rounds_max", elapsed_s=2.0))

@@ -29,7 +29,7 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.selfbench.costs.collectors import PRIME, beginning, let
-from tests.support.places import groups_left, place, small_image, start_of
+from tests.support.machine_specs import groups_left, machine_spec, small_image, start_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -69,7 +69,7 @@ def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path
     with Journal(folder) as journal, ExitStack() as opened:
 
         def booted(*provisions: Provision, on: Machine = local, **options: object) -> GuestMachine:
-            wanted = place(
+            wanted = machine_spec(
                 f"{name}-{len(options)}",
                 disk_of(disks, image, spare_bytes=8 << 20)[0],
                 provisions=[
@@ -102,7 +102,9 @@ def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path
     guest = boot(
         Provision(image, "/dbtoll/run/nested/image"), Provision(artifact, "/dbtoll/run/nested/data", writable=True)
     )
-    inner_place = place("inner", image, provisions=[Provision(artifact, "/dbtoll/data", writable=True)], cpuset=(0,))
+    inner_place = machine_spec(
+        "inner", image, provisions=[Provision(artifact, "/dbtoll/data", writable=True)], cpuset=(0,)
+    )
     native = registry.find("environments", "native")()
     folder = tmp_path / "inner"
     folder.mkdir()
@@ -174,7 +176,7 @@ def test_a_guest_that_cannot_start_says_why(
     nothing = disk_of(disks, Artifact(f"empty-{os.getpid()}", str(empty)), spare_bytes=8 << 20)[0]
     environment = registry.find("environments", name)()
     kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
-    wanted = replace(place("broken", nothing, options=GUESTS[name]), kernel=kernel)
+    wanted = replace(machine_spec("broken", nothing, options=GUESTS[name]), kernel=kernel)
     folder = tmp_path / "broken"
     folder.mkdir()
     with Journal(folder) as journal, pytest.raises(ChannelError, match="this guest cannot start: mount"):
@@ -263,7 +265,7 @@ def test_guests_of_all_kinds_share_one_image(
         for number, name in enumerate(("uml", "qemu", "uml", "qemu")):
             environment = registry.find("environments", name)()
             kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
-            wanted = replace(place(f"shared-{number}", shared, options=GUESTS[name]), kernel=kernel)
+            wanted = replace(machine_spec(f"shared-{number}", shared, options=GUESTS[name]), kernel=kernel)
             try:
                 machine = opened.enter_context(environment.open(local, wanted, journal))
             except Unavailable as error:
@@ -275,7 +277,7 @@ def test_guests_of_all_kinds_share_one_image(
 def test_a_guest_without_the_right_disk_says_which(boot: Boot, image: Artifact, local: AgentMachine, name: str) -> None:
     environment = registry.find("environments", name)()
     with pytest.raises(DbtollError, match="takes only disks"):
-        environment.open(local, place("wrong", image, options=GUESTS[name]), _Nothing())
+        environment.open(local, machine_spec("wrong", image, options=GUESTS[name]), _Nothing())
     with pytest.raises(AgentFailure):
         local.get("/run/dbtoll/nothing-of-this-name")
 

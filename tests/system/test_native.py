@@ -22,7 +22,7 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.places import CPU, groups_left, place, small_image
+from tests.support.machine_specs import CPU, groups_left, machine_spec, small_image
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -38,7 +38,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 def open_native(machine: AgentMachine, arm: str, image: Artifact | None, **asked: Any) -> ControlGroupMachine:
-    return Native().open(machine, place(arm, image, **asked), NullJournal())
+    return Native().open(machine, machine_spec(arm, image, **asked), NullJournal())
 
 
 def cpus_used(machine: ControlGroupMachine, wall_s: float) -> float:
@@ -62,8 +62,11 @@ def test_an_image_without_the_mount_point_is_refused(local: AgentMachine, image:
 
 
 def test_nothing_opens_on_a_machine_without_an_agent(local: AgentMachine, image: Artifact) -> None:
-    with Fake().open(local, place("fake", None), NullJournal()) as fake, pytest.raises(Unavailable, match="agent"):
-        Native().open(fake, place("a", image), NullJournal())
+    with (
+        Fake().open(local, machine_spec("fake", None), NullJournal()) as fake,
+        pytest.raises(Unavailable, match="agent"),
+    ):
+        Native().open(fake, machine_spec("a", image), NullJournal())
 
 
 def test_the_image_stays_as_it_is(local: AgentMachine, image: Artifact) -> None:

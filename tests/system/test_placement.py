@@ -20,8 +20,8 @@ from dbtoll.runner.preparation import inputs, requirements
 from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
+from tests.support.machine_specs import machine_spec
 from tests.support.one_round import measure_one_round
-from tests.support.places import place
 from tests.support.program import is_root
 
 pytestmark = [
@@ -151,7 +151,7 @@ def test_taps_are_networks_of_their_own_and_go(local: AgentMachine, tmp_path: Pa
     with Journal(tmp_path) as journal:
         try:
             with ExitStack() as on_close:
-                made = [network_interfaces.tap(local, place(arm, None), journal, on_close) for arm in ("a", "b")]
+                made = [network_interfaces.tap(local, machine_spec(arm, None), journal, on_close) for arm in ("a", "b")]
                 names = {tap.interface for tap in made}
                 assert {line["interface"] for line in leftovers(tmp_path)} == names
                 assert names <= interfaces()

@@ -24,7 +24,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.places import groups_left, place, small_image
+from tests.support.machine_specs import groups_left, machine_spec, small_image
 from tests.support.program import is_root
 
 pytestmark = pytest.mark.timeout(180)
@@ -91,7 +91,7 @@ def open_one(local: AgentMachine, image: Artifact, socket: str, client: sdk.APIC
 
     def open_it(arm: str = "a", **asked: Any) -> DockerMachine:
         asked["options"] = {"socket": socket} | asked.get("options", {})
-        return Docker().open(local, place(arm, image, **asked), NullJournal())
+        return Docker().open(local, machine_spec(arm, image, **asked), NullJournal())
 
     return open_it
 

@@ -34,7 +34,7 @@ from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm
 from dbtoll.runner import run
-from dbtoll.runner.arms import place_name
+from dbtoll.runner.arms import machine_name
 from dbtoll.runner.cleanup.journal import leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 from dbtoll.runner.preparation import requirements
@@ -44,7 +44,7 @@ from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
-from tests.support.places import CPU, place, small_image, start_of
+from tests.support.machine_specs import CPU, machine_spec, small_image, start_of
 from tests.support.program import is_root
 
 pytestmark = [
@@ -170,7 +170,7 @@ def logs(of: Run, index: int = HARMED) -> str:
 def processes_of(runs: Path) -> dict[int, str]:
     """Number and command line of everything that is in the control group of the victim, the oldest first."""
     (folder,) = runs.iterdir()
-    name = place_name(folder.name, VICTIM, 0)
+    name = machine_name(folder.name, VICTIM, 0)
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -218,7 +218,7 @@ def test_an_arm_that_vanishes_in_its_sleep_is_the_one_that_failed(tmp_path: Path
 
     def remove_it() -> None:
         (folder,) = (tmp_path / "runs").iterdir()
-        name = place_name(folder.name, VICTIM, 0)
+        name = machine_name(folder.name, VICTIM, 0)
         paths = next(
             noted["paths"] for noted in leftovers(folder) if any(path.endswith(name) for path in noted.get("paths", []))
         )
@@ -579,11 +579,11 @@ def test_a_systems_daemon_that_ends_is_not_replaced_by_one_of_ours(
     held = dockerd.lease(local, NullJournal(), f"t{os.getpid()}", str(folder), (CPU,))
     monkeypatch.setattr(docker, "SYSTEM_SOCKET", held.socket)
     with open_local() as host:
-        with docker.Environment().open(host, place("a", image), NullJournal()) as arm:
+        with docker.Environment().open(host, machine_spec("a", image), NullJournal()) as arm:
             assert arm.run(["true"]).exit_code == 0
         held.release()
         with pytest.raises(Unavailable, match=r"no Docker API answers at .*docker\.sock"):
-            docker.Environment().open(host, place("a", image), NullJournal())
+            docker.Environment().open(host, machine_spec("a", image), NullJournal())
 
 
 def test_what_is_no_group_of_dbtoll_is_never_emptied(local: AgentMachine) -> None:

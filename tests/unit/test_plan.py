@@ -11,7 +11,7 @@ import msgspec
 
 from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Step
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import place_name
+from dbtoll.runner.arms import machine_name
 
 QUERIES = tuple(f"Q{n}" for n in range(1, 23))
 
@@ -104,6 +104,6 @@ def test_an_arm_that_counts_instructions_takes_part_once_and_is_not_counted_itse
 def test_every_arm_has_a_place_of_its_own() -> None:
     """Names that differ only in what a path cannot hold, or behind what fits into one; the last two had the same mark."""
     names = ["a b", "a-b", "a_b", "A b", "é", "è", "a" * 60, "a" * 61, "a" * 24 + "az", "a" * 24 + "{a"]
-    places = {place_name("20261124-120000-abcdef", name, depth) for name in names for depth in (0, 1)}
+    places = {machine_name("20261124-120000-abcdef", name, depth) for name in names for depth in (0, 1)}
     assert len(places) == 2 * len(names)
     assert all(re.fullmatch(r"[a-z0-9-]{1,56}", place) for place in places)

@@ -18,7 +18,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MissingRequirement, Place, Provision
+from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, Provision
 from dbtoll.model.options import Option
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
@@ -153,7 +153,7 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
     with workspace(mark) as (folder, journal), ExitStack() as stack:
         data = folder / "data"
         data.mkdir()
-        place = Place(
+        machine_spec = MachineSpec(
             name=f"{mark}-{tried.name}",
             run_id=mark,
             arm=tried.name,
@@ -162,7 +162,7 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
             resources=resources,
             cpuset=own_cpus(machine)[-1:],
         )
-        arm = stack.enter_context(native.open(machine, place, journal))
+        arm = stack.enter_context(native.open(machine, machine_spec, journal))
         tried.create(arm, f"{DATA}/server")
         server = tried.start(arm, f"{DATA}/server", tried.settings(resources))
         stack.callback(tried.stop, arm, server)

@@ -81,8 +81,8 @@ def _noise(machine: AgentMachine, cpuset: tuple[int, ...]) -> Probed:
     plan = Plan(replace(EXPERIMENT, seed=secrets.randbits(32)), (WORK,), BLOCKS, {})
     mark = f"doctor-{machine.hello()['pid']}"
     with reserved(cpuset), workspace(mark) as (folder, journal):
-        ground = HostContext(machine, None, cpuset, journal, mark)
-        opener = _Native(ground) if is_root else _Plain(machine, cpuset, folder)
+        context = HostContext(machine, None, cpuset, journal, mark)
+        opener = _Native(context) if is_root else _Plain(machine, cpuset, folder)
         before = machine.counters()["machine"]
         rounds = [_round(opener, plan.round(index)) for index in range(ROUNDS)]
         after = machine.counters()["machine"]
@@ -131,8 +131,8 @@ def sentence(told: Json) -> str:
 class _Native:
     """Copies as native arms on this machine's own directories, asleep while they are not asked."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._ground = ground
+    def __init__(self, context: HostContext) -> None:
+        self._ground = context
 
     @contextmanager
     def open(self, name: str) -> Iterator[tuple[AgentMachine, str]]:

@@ -23,7 +23,7 @@ from dbtoll.machines.chroot import confine, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.json import AGENT
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 
@@ -87,26 +87,34 @@ class Environment:
             )
         return missing_requirements
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> ControlGroupMachine:
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> ControlGroupMachine:
         """A machine in its own mounts and group. Raises Unavailable with the hint."""
         parent = through_agent(machine)
-        options = {name: option.default for name, option in self.options.items()} | place.options
-        on_host = options["root"] == "host" or place.image is None
-        limits = Limits(place.cpuset, place.resources.memory_bytes, options["cpu_quota"], options["cpu_period"])
+        options = {name: option.default for name, option in self.options.items()} | machine_spec.options
+        on_host = options["root"] == "host" or machine_spec.image is None
+        limits = Limits(
+            machine_spec.cpuset, machine_spec.resources.memory_bytes, options["cpu_quota"], options["cpu_period"]
+        )
         with ExitStack() as on_close:
-            group = create_group(parent, journal, (place.run_id, place.name), limits)
+            group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
             on_close.callback(group.close)
-            within = confine(parent, place, group.directories, journal, on_close, on_host=on_host)
-            channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), place.name)
+            within = confine(parent, machine_spec, group.directories, journal, on_close, on_host=on_host)
+            channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), machine_spec.name)
             told = {
                 "name": self.name,
                 "root": "host" if on_host else "image",
                 "cgroups": find_layout(parent).versions(),
                 "cpu_quota": options["cpu_quota"],
-                "open_files": open_files(parent, place.resources.open_files),
+                "open_files": open_files(parent, machine_spec.resources.open_files),
             }
             arm = ControlGroupMachine(
-                place, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told, shows_parent=on_host
+                machine_spec,
+                parent,
+                channel,
+                on_close.pop_all(),
+                freezer=group.freezer,
+                told=told,
+                shows_parent=on_host,
             )
             arm.network = Network(LOOPBACK)
             return arm

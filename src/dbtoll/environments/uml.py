@@ -16,10 +16,10 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.chroot import agent_path
 from dbtoll.machines.control_group import through_agent
-from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, probe_place, try_guest
+from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, trial_spec, try_guest
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 LINE = "/dev/ttyS0"
@@ -59,19 +59,19 @@ class Environment:
     ) -> list[MissingRequirement]:
         """Boots a guest without any disk."""
         asked = {"boot_timeout": PROBE_TIMEOUT_NS, **options}
-        place = probe_place(through_agent(machine), self.name, asked, None)
+        machine_spec = trial_spec(through_agent(machine), self.name, asked, None)
         what = "a guest of User Mode Linux that boots"
-        return try_guest(lambda: self.open(machine, place, journal or NullJournal()), what)
+        return try_guest(lambda: self.open(machine, machine_spec, journal or NullJournal()), what)
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
         parent = through_agent(machine)
-        options = {name: option.default for name, option in self.options.items()} | place.options
-        if len(place.cpuset) != 1:
-            raise Unavailable(f"{place.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
+        options = {name: option.default for name, option in self.options.items()} | machine_spec.options
+        if len(machine_spec.cpuset) != 1:
+            raise Unavailable(f"{machine_spec.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
         program = find_program(parent, options, "linux.uml", self.packages)
-        memory_bytes = place.resources.memory_bytes
-        image, disks = guest_disks(parent, place, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
+        memory_bytes = machine_spec.resources.memory_bytes
+        image, disks = guest_disks(parent, machine_spec, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
         version = parent.run([program, "--version"]).output.decode().strip()
 
         def argv(stage: str, tap: str | None) -> list[str]:
@@ -116,7 +116,7 @@ class Environment:
             "network": options["network"],
             "kernel_args": list(options["kernel_args"]),
         }
-        return boot(parent, place, journal, options, wanted, told)
+        return boot(parent, machine_spec, journal, options, wanted, told)
 
 
 def _flags(disk: GuestDisk, *, sync: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 
@@ -40,7 +40,7 @@ class Environment(Protocol):
         """
         ...
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> Machine: ...
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> Machine: ...
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class BootingEnvironment(Protocol):
     """Power of an environment whose machines boot a kernel of their own: image and data come to it as disks."""
 
     def kernel(self, options: Mapping[str, Any]) -> str | None:
-        """Name of the kernel that shall be provided as ``Place.kernel`` (images.kernel); None: it brings its own."""
+        """Name of the kernel that shall be provided as ``MachineSpec.kernel`` (images.kernel); None: it brings its own."""
         ...
 
 
@@ -68,4 +68,6 @@ class RunScopedEnvironment(Protocol):
     While the context lasts, it is there, so that no start of an arm has to wait for it; without it every arm brings its own.
     """
 
-    def for_run(self, machine: Machine, place: Place, journal: Journal) -> AbstractContextManager[None]: ...
+    def for_run(
+        self, machine: Machine, machine_spec: MachineSpec, journal: Journal
+    ) -> AbstractContextManager[None]: ...

@@ -15,7 +15,7 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import Place
+from dbtoll.model.machine import MachineSpec
 
 DATA = "/dbtoll/data"
 RUN = "/dbtoll/run"
@@ -32,7 +32,7 @@ CAP_SYS_RESOURCE = 24
 
 def confine(
     machine: AgentMachine,
-    place: Place,
+    machine_spec: MachineSpec,
     cgroups: tuple[str, ...],
     journal: Journal,
     on_close: ExitStack,
@@ -40,19 +40,19 @@ def confine(
     on_host: bool,
 ) -> LaunchLimits:
     """What the agent puts around an arm: its image, or the machine's own directories, as root; fresh mounts over it."""
-    if place.image is not None and not on_host:
-        root = machine.provide(place.image)
-        mounts = [_bind(root, root), *_system_mounts(root, place, sys_writable=False), *_fresh_mounts(root)]
+    if machine_spec.image is not None and not on_host:
+        root = machine.provide(machine_spec.image)
+        mounts = [_bind(root, root), *_system_mounts(root, machine_spec, sys_writable=False), *_fresh_mounts(root)]
     else:
-        root, directories = _stage(machine, place, journal, on_close)
+        root, directories = _stage(machine, machine_spec, journal, on_close)
         mounts = [_rbind(f"/{name}", f"{root}/{name}", writable=True) for name in directories]
-        mounts += [*_system_mounts(root, place, sys_writable=True), _tmpfs(root + RUN, FRESH_DIRECTORIES[RUN])]
+        mounts += [*_system_mounts(root, machine_spec, sys_writable=True), _tmpfs(root + RUN, FRESH_DIRECTORIES[RUN])]
     mounts.append(_bind(agent_path(machine), root + AGENT))
-    for provision in place.provisions:
+    for provision in machine_spec.provisions:
         target = root + provision.at
         if not _is_there(machine, target):
             raise Unavailable(
-                f"{place.name}: the image has no {provision.at} to mount {provision.artifact.path} on",
+                f"{machine_spec.name}: the image has no {provision.at} to mount {provision.artifact.path} on",
                 f"make that {provision.artifact.kind} in the image, or ask for it at {DATA}",
             )
         mounts.append(_bind(machine.provide(provision.artifact), target, writable=provision.writable))
@@ -60,8 +60,8 @@ def confine(
         cgroups=cgroups,
         mounts=tuple(mounts),
         root=root,
-        rlimits={"nofile": open_files(machine, place.resources.open_files)},
-        cpus=place.cpuset,  # the agent around may have been kept off these processors, and its children inherit that
+        rlimits={"nofile": open_files(machine, machine_spec.resources.open_files)},
+        cpus=machine_spec.cpuset,  # the agent around may have been kept off these processors, and its children inherit that
     )
 
 
@@ -95,9 +95,11 @@ def open_files(machine: AgentMachine, wanted: int) -> int:
     return min(wanted, int(hard))
 
 
-def _stage(machine: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> tuple[str, list[str]]:
+def _stage(
+    machine: AgentMachine, machine_spec: MachineSpec, journal: Journal, on_close: ExitStack
+) -> tuple[str, list[str]]:
     """An empty root with a mount point for each directory of the machine's /, links copied; the directories' names."""
-    stage = f"{STAGES}/{place.name}"
+    stage = f"{STAGES}/{machine_spec.name}"
     entry = journal.create("stage", path=stage)
 
     def clear() -> None:
@@ -124,12 +126,12 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         machine.remove(path, recursive=True)
 
 
-def _system_mounts(root: str, place: Place, *, sys_writable: bool) -> list[Json]:
+def _system_mounts(root: str, machine_spec: MachineSpec, *, sys_writable: bool) -> list[Json]:
     return [
         {"kind": "proc", "target": f"{root}/proc", "writable": True},
         _rbind("/sys", f"{root}/sys", writable=sys_writable),
         _rbind("/dev", f"{root}/dev", writable=True),
-        _tmpfs(f"{root}/dev/shm", 0o1777, place.resources.shm_bytes),
+        _tmpfs(f"{root}/dev/shm", 0o1777, machine_spec.resources.shm_bytes),
     ]
 
 

@@ -12,7 +12,7 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.freezer import Freezer
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Place
+from dbtoll.model.machine import Artifact, MachineSpec
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,7 +37,7 @@ class ControlGroupMachine(AgentMachine):
 
     def __init__(
         self,
-        place: Place,
+        machine_spec: MachineSpec,
         parent: AgentMachine,
         channel: Channel,
         on_close: ExitStack,
@@ -46,8 +46,8 @@ class ControlGroupMachine(AgentMachine):
         told: Json,
         shows_parent: bool = False,
     ) -> None:
-        super().__init__(place.name, channel, on_close)
-        self._place = place
+        super().__init__(machine_spec.name, channel, on_close)
+        self._machine_spec = machine_spec
         self.parent = parent
         self._freezer = freezer
         self._told = told
@@ -56,7 +56,7 @@ class ControlGroupMachine(AgentMachine):
 
     def provide(self, artifact: Artifact) -> str:
         """Where it was asked for when this was opened. Raises Unavailable for what cannot be seen from inside."""
-        for provision in self._place.provisions:
+        for provision in self._machine_spec.provisions:
             if provision.artifact.key == artifact.key:
                 return provision.at
         if self.shows_parent:

@@ -16,7 +16,7 @@ from dbtoll.environments.docker.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 
 NETWORKS = IPv4Network("198.18.0.0/15")
 """For tests of devices that are not connected to the Internet (RFC 2544, appendix C.2.2; RFC 5735)."""
@@ -39,9 +39,9 @@ class Tap:
     guest: IPv4Interface
 
 
-def interface_name(place: Place) -> str:
+def interface_name(machine_spec: MachineSpec) -> str:
     """Of the interface that is made for this arm: at most 15 letters (IFNAMSIZ)."""
-    return "dbtoll" + hashlib.sha256(place.name.encode()).hexdigest()[:8]
+    return "dbtoll" + hashlib.sha256(machine_spec.name.encode()).hexdigest()[:8]
 
 
 def missing_requirements(machine: AgentMachine) -> list[MissingRequirement]:
@@ -57,10 +57,10 @@ def _demand_program(machine: AgentMachine) -> None:
         raise Unavailable(f"{machine.name} has no program {lack.what}", lack.hint)
 
 
-def tap(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> Tap:
+def tap(parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, on_close: ExitStack) -> Tap:
     """A tap device with the parent's address on it, until ``on_close``. Raises Unavailable where none can be made."""
     _demand_program(parent)
-    name = interface_name(place)
+    name = interface_name(machine_spec)
     entry = journal.create(KIND, interface=name)
 
     def end() -> None:

@@ -31,7 +31,7 @@ class Provision:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MachineSpec:
     """What an environment is asked to open: one arm of one run.
 
     ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory

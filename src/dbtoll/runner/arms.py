@@ -26,7 +26,7 @@ from dbtoll.interfaces.machine import (
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Experiment, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address, Artifact, Place, Provision
+from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""
@@ -70,35 +70,35 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
 
 
 def open_stack(
-    ground: HostContext, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack
+    context: HostContext, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack
 ) -> Machine:
     """Open the environments of an arm, outermost first; ``stack`` closes them again, innermost first.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
     nothing of the machine around, gets the image with what the others need, and hands on image and data.
     """
-    machine = ground.host
-    cpuset = ground.cpuset
-    journal = ground.journal
+    machine = context.host
+    cpuset = context.cpuset
+    journal = context.journal
     for depth, step in enumerate(arm.stack):
         last = depth == len(arm.stack) - 1
         environment = environment_of(step)
         provisions: tuple[Provision, ...] = (Provision(data, DATA, writable=True),) if data and last else ()
-        image = ground.image if last else None
+        image = context.image if last else None
         kernel: Artifact | None = None
-        if isinstance(environment, BootingEnvironment) and ground.image:
-            kernel = ground.kernels.get(environment.kernel(step.options) or "")
-            image = ground.disks[packages_inside(arm, depth)]
+        if isinstance(environment, BootingEnvironment) and context.image:
+            kernel = context.kernels.get(environment.kernel(step.options) or "")
+            image = context.disks[packages_inside(arm, depth)]
             if not last:
-                handed_on = {"image": ground.disks[()], "data": data}
+                handed_on = {"image": context.disks[()], "data": data}
                 provisions = tuple(
                     Provision(artifact, f"{NESTED}/{name}", writable=name == "data")
                     for name, artifact in handed_on.items()
                     if artifact is not None
                 )
-        place = Place(
-            name=place_name(ground.run_id, arm.name, depth),
-            run_id=ground.run_id,
+        machine_spec = MachineSpec(
+            name=machine_name(context.run_id, arm.name, depth),
+            run_id=context.run_id,
             arm=arm.name,
             image=image,
             provisions=provisions,
@@ -107,7 +107,7 @@ def open_stack(
             options=dict(step.options),
             kernel=kernel,
         )
-        machine = environment.open(machine, place, journal)
+        machine = environment.open(machine, machine_spec, journal)
         stack.callback(machine.close)
         if isinstance(environment, BootingEnvironment):
             cpuset = tuple(range(len(cpuset)))
@@ -115,7 +115,7 @@ def open_stack(
     return machine
 
 
-def place_name(run_id: str, arm: str, depth: int) -> str:
+def machine_name(run_id: str, arm: str, depth: int) -> str:
     """``[a-z0-9-]+``, another one for every name of an arm, short enough for a socket path."""
     word = re.sub(r"[^a-z0-9]+", "-", arm.lower()).strip("-")[:20]
     mark = hashlib.sha256(arm.encode()).hexdigest()[:8]

@@ -70,7 +70,7 @@ def run_pilot_round(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
     plan = Plan(experiment, prepared.queries, 1, {}).round(-1)
     budget, deferring = Budget(float("inf")), stop.deferring_signals
     run = RoundRun(
-        prepared.ground, prepared.inputs, plan, records.append, watch, budget, None, set(), deferring=deferring
+        prepared.context, prepared.inputs, plan, records.append, watch, budget, None, set(), deferring=deferring
     )
     begin = time.monotonic()
     run.measure()

@@ -83,7 +83,7 @@ class RoundRun:
     measured to its end.
     """
 
-    ground: HostContext
+    context: HostContext
     inputs: Inputs
     plan: Round
     write: Callable[[Record], object]
@@ -134,13 +134,13 @@ class RoundRun:
         inputs = self.inputs
         if phase is not None and phase.kind == "probed":
             assert inputs.probing is not None
-            return ProbeDriver(inputs.experiment, self.ground.host, inputs.probing)
+            return ProbeDriver(inputs.experiment, self.context.host, inputs.probing)
         if isinstance(inputs.workload, ProbeWorkload):
-            return ProbeDriver(inputs.experiment, self.ground.host, inputs.workload)
+            return ProbeDriver(inputs.experiment, self.context.host, inputs.workload)
         driver = (
             TransactionDriver(inputs.experiment, inputs.workload)
             if isinstance(inputs.workload, TransactionWorkload)
-            else StatementDriver(inputs.experiment, self.ground.host, inputs.statements, inputs.answers)
+            else StatementDriver(inputs.experiment, self.context.host, inputs.statements, inputs.answers)
         )
         if phase is not None and phase.kind == "counted":
             return CountingDriver(driver, inputs.collectors, inputs.experiment.baseline)
@@ -161,7 +161,7 @@ class RoundRun:
         try:
             with understood(arm.name):
                 data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
-                machine = open_stack(self.ground, experiment, arm, data, closing)
+                machine = open_stack(self.context, experiment, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
                 running = RunningArm(arm, machine, engine, self.inputs.settings, closing, outside=outside)
                 if data is not None:
@@ -188,7 +188,7 @@ class RoundRun:
             facts["paths"] = found = paths.measured(running, placements)
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
-            self.ground, running, engine, experiment.workload.name, data, self.plan.index, durability
+            self.context, running, engine, experiment.workload.name, data, self.plan.index, durability
         )
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
@@ -380,7 +380,7 @@ class RoundRun:
                 prepared = running.prepared_work
                 background = work and {name: count - prepared[name] for name, count in work.items()}
                 inside = running.counters()
-                host = self.ground.host.counters()
+                host = self.context.host.counters()
                 self.write(
                     schema.Counters(
                         round=self.plan.index,
@@ -404,7 +404,7 @@ class RoundRun:
         """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
         busy = busy_ns(host)
         arms = [_cpu_ns(running) for running in self.arms.values()]
-        parts = [*arms, commits.agent_cpu_ns(self.ground.host), time.process_time_ns()]
+        parts = [*arms, commits.agent_cpu_ns(self.context.host), time.process_time_ns()]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 
     def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:

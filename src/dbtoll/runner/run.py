@@ -283,7 +283,7 @@ class Measurement:
             records.append(self.append(record))  # what the stopping rule sees is what the analysis will see
 
         run = RoundRun(
-            self.prepared.ground,
+            self.prepared.context,
             self.prepared.inputs,
             self.plan.round(index),
             write,
@@ -327,7 +327,7 @@ class Measurement:
     def require_host(self) -> None:
         """ChannelError unless the host's agent answers: without it every arm of every round would only fail."""
         try:
-            self.prepared.ground.host.call("ping", {})
+            self.prepared.context.host.call("ping", {})
         except ChannelError as error:
             raise ChannelError(
                 f"{error.message}; finished rounds are kept", f"look what ended it; {resuming(self.folder)}"

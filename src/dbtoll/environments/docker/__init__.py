@@ -37,7 +37,7 @@ from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MissingRequirement, Place
+from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
@@ -119,7 +119,7 @@ class Environment:
         """Starts a container from an empty image, freezes it, thaws it and removes both."""
         parent = through_agent(machine)
         mark = f"doctor-{parent.hello()['pid']}"
-        place = Place(
+        machine_spec = MachineSpec(
             name=f"dbtoll-{mark}",
             run_id=mark,
             arm="docker",
@@ -130,23 +130,23 @@ class Environment:
             options=self._complete(options),
         )
         try:
-            self._try(parent, place, journal or NullJournal())
+            self._try(parent, machine_spec, journal or NullJournal())
         except DbtollError as error:
             return [MissingRequirement("a Docker daemon that starts a container", error.message, error.hint)]
         return []
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> DockerMachine:
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> DockerMachine:
         """A running container. Raises Unavailable, or DbtollError with what the daemon said."""
         parent = through_agent(machine)
-        if place.image is None:
-            raise Unavailable(f"{place.name}: a container needs a system image", "give an image")
-        options = self._complete(place.options)
+        if machine_spec.image is None:
+            raise Unavailable(f"{machine_spec.name}: a container needs a system image", "give an image")
+        options = self._complete(machine_spec.options)
         layout = find_layout(parent)
-        with plain_errors(place.name), ExitStack() as on_close:
-            engine = on_close.enter_context(_engine(parent, place, journal, options))
+        with plain_errors(machine_spec.name), ExitStack() as on_close:
+            engine = on_close.enter_context(_engine(parent, machine_spec, journal, options))
             _register_runtime(parent, engine, options)
-            import_image(parent, engine.api, place.image)
-            wish = ContainerSpec(parent, engine, place, place.image, options)
+            import_image(parent, engine.api, machine_spec.image)
+            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, options)
             made = on_close.enter_context(created_container(wish, journal, layout))
             client = engine.api.client
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)
@@ -155,8 +155,8 @@ class Environment:
             found = client.inspect_container(made)
             pid = found["State"]["Pid"]
             freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
-            told, channel = _told(wish), Channel(stream, place.name)
-            arm = DockerMachine(place, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
+            told, channel = _told(wish), Channel(stream, machine_spec.name)
+            arm = DockerMachine(machine_spec, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
             arm.network = _network_of(found, options)
             on_close.callback(arm.close)
@@ -165,30 +165,30 @@ class Environment:
         return arm
 
     @contextmanager
-    def for_run(self, machine: Machine, place: Place, journal: Journal) -> Iterator[None]:
+    def for_run(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> Iterator[None]:
         """The daemon, asleep whenever no container is awake, and the image imported (interfaces.Lasting)."""
         parent = through_agent(machine)
-        options = self._complete(place.options)
+        options = self._complete(machine_spec.options)
         with ExitStack() as stack:
-            with plain_errors(place.name):
-                engine = stack.enter_context(_engine(parent, place, journal, options))
+            with plain_errors(machine_spec.name):
+                engine = stack.enter_context(_engine(parent, machine_spec, journal, options))
                 _register_runtime(parent, engine, options)
-                if place.image is not None:
-                    import_image(parent, engine.api, place.image)
+                if machine_spec.image is not None:
+                    import_image(parent, engine.api, machine_spec.image)
                 if engine.own is not None:
                     engine.own.rest()
             yield
 
-    def _try(self, parent: AgentMachine, place: Place, journal: Journal) -> None:
-        image = place.image
+    def _try(self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal) -> None:
+        image = machine_spec.image
         assert image is not None
-        with plain_errors(place.name), ExitStack() as undo:
+        with plain_errors(machine_spec.name), ExitStack() as undo:
             undo.callback(_removed, parent, image.path, journal.create("stage", path=image.path))
             parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
-            engine = undo.enter_context(_engine(parent, place, journal, place.options))
+            engine = undo.enter_context(_engine(parent, machine_spec, journal, machine_spec.options))
             undo.callback(_forget_image, engine.api, tag_of(image))
-            with self.open(parent, place, journal) as arm:
+            with self.open(parent, machine_spec, journal) as arm:
                 arm.freeze()
                 arm.thaw()
                 arm.get("/proc/self/status")
@@ -203,7 +203,9 @@ Likewise dbtoll's own goes on to be used should the system's be started in mid-r
 
 
 @contextmanager
-def _engine(parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any]) -> Iterator[Engine]:
+def _engine(
+    parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
+) -> Iterator[Engine]:
     with ExitStack() as stack:
         own = None
         data_root = _data_root(parent, options)
@@ -213,7 +215,7 @@ def _engine(parent: AgentMachine, place: Place, journal: Journal, options: Mappi
             _by_system.add(parent)
             socket = SYSTEM_SOCKET
         else:
-            own = dockerd.lease(parent, journal, place.run_id, data_root, place.cpuset)
+            own = dockerd.lease(parent, journal, machine_spec.run_id, data_root, machine_spec.cpuset)
             stack.callback(own.release)
             socket = own.socket
         api = stack.enter_context(Api(parent, socket))
@@ -285,7 +287,7 @@ def _told(wish: ContainerSpec) -> Json:
         "cgroup_version": info.get("CgroupVersion"),
         "security_options": info.get("SecurityOptions"),
         **{name: options[name] for name in ("network", "seccomp", "apparmor", "storage", "cpu_quota")},
-        "open_files": open_files(parent, wish.place.resources.open_files),
+        "open_files": open_files(parent, wish.machine_spec.resources.open_files),
     }
 
 

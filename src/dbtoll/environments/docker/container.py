@@ -22,7 +22,7 @@ from dbtoll.machines.cgroups.layout import Layout, cpu_list
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import Artifact, Place, Provision
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
 
 if TYPE_CHECKING:
     from docker.types import Ulimit
@@ -49,7 +49,7 @@ class ContainerSpec:
 
     parent: AgentMachine
     engine: Engine
-    place: Place
+    machine_spec: MachineSpec
     image: Artifact
     options: Mapping[str, Any]
 
@@ -58,10 +58,10 @@ class ContainerSpec:
 def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> Iterator[str]:
     """A created container's id; removed at the end with its volumes, groups and network."""
     client = wish.engine.api.client
-    name = wish.place.name
+    name = wish.machine_spec.name
     # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms, in a group
     # of the arm's own, as podman puts a group for its relay beside the container's.
-    group = layout.path(wish.place.run_id, name) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
+    group = layout.path(wish.machine_spec.run_id, name) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
     paths = [tree.mount + group for tree in layout.hierarchies] if group else []
     with plain_errors(name), ExitStack() as undo:
         host_config = client.create_host_config(
@@ -88,14 +88,14 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
         undo.callback(end)
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
-            create_group(wish.parent, NullJournal(), (wish.place.run_id, name), Limits(wish.place.cpuset))
+            create_group(wish.parent, NullJournal(), (wish.machine_spec.run_id, name), Limits(wish.machine_spec.cpuset))
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
             name=name,
             stdin_open=True,
             host_config=host_config,
-            labels={LABEL: wish.place.run_id},
+            labels={LABEL: wish.machine_spec.run_id},
         )
         yield made["Id"]
 
@@ -146,7 +146,7 @@ def set_up_container(arm: AgentMachine, wish: ContainerSpec) -> None:
     for at, mode in FRESH_DIRECTORIES.items():
         with contextlib.suppress(AgentFailure):  # an image without chmod has no users that could need it
             arm.run(["chmod", f"{mode:o}", at])
-    for provision in wish.place.provisions:
+    for provision in wish.machine_spec.provisions:
         if _is_copied(provision, wish):
             arm.run(
                 ["cp", "--archive", "--no-target-directory", _source_of(provision), provision.at],
@@ -162,8 +162,8 @@ def _network(wish: ContainerSpec, journal: Journal) -> Iterator[str]:
     if wish.options["network"] != "bridge" or wish.engine.own is None:
         yield str(wish.options["network"])
         return
-    name = f"dbtoll-{wish.place.name}"
-    interface = network_interfaces.interface_name(wish.place)
+    name = f"dbtoll-{wish.machine_spec.name}"
+    interface = network_interfaces.interface_name(wish.machine_spec)
     client = wish.engine.api.client
     entry = journal.create(network_interfaces.KIND, interface=interface)
 
@@ -182,7 +182,7 @@ def _resources(wish: ContainerSpec) -> Json:
     """The same as every arm's, as arguments of ``create_host_config``."""
     from docker.types import LogConfig, Ulimit
 
-    asked, options = wish.place.resources, wish.options
+    asked, options = wish.machine_spec.resources, wish.options
     nofile = open_files(wish.parent, asked.open_files)
     period_us = options["cpu_period"] // 1000
     quota_us = None if options["cpu_quota"] is None else round(options["cpu_quota"] * period_us)
@@ -190,7 +190,7 @@ def _resources(wish: ContainerSpec) -> Json:
         # The agent's frames are its output: a log driver would copy every byte to disk inside the bracket of a visit.
         "log_config": LogConfig(type="none"),
         "runtime": options["runtime"],
-        "cpuset_cpus": cpu_list(wish.place.cpuset),
+        "cpuset_cpus": cpu_list(wish.machine_spec.cpuset),
         "mem_limit": asked.memory_bytes,
         "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
@@ -228,7 +228,7 @@ def _mounts(wish: ContainerSpec) -> list[Any]:
     from docker.types import Mount
 
     mounts = [Mount(AGENT, agent_path(wish.parent), type="bind", read_only=True)]
-    for provision in wish.place.provisions:
+    for provision in wish.machine_spec.provisions:
         source = wish.parent.provide(provision.artifact)
         if not _is_copied(provision, wish):
             mounts.append(Mount(provision.at, source, type="bind", read_only=not provision.writable))

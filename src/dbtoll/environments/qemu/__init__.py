@@ -20,13 +20,13 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.kernel_modules import load_order
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import LOOPBACK, Network, through_agent
-from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, probe_place, try_guest
+from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, trial_spec, try_guest
 from dbtoll.machines.guest.initramfs import Interface
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.json import Json
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 PROGRAM = "qemu-system-x86_64"
@@ -110,32 +110,32 @@ class Environment:
         def trial() -> GuestMachine:
             parent = through_agent(machine)
             find_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
-            place = probe_place(parent, self.name, options, kernel() if kernel else None)
-            return self.open(machine, place, journal or NullJournal())
+            machine_spec = trial_spec(parent, self.name, options, kernel() if kernel else None)
+            return self.open(machine, machine_spec, journal or NullJournal())
 
         return try_guest(trial, "a guest of QEMU that boots")
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> GuestMachine:
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
         parent = through_agent(machine)
-        options = {name: option.default for name, option in self.options.items()} | place.options
+        options = {name: option.default for name, option in self.options.items()} | machine_spec.options
         program = find_program(parent, options, PROGRAM, Environment.packages)
         if options["clock"] == "instructions":
             options["accel"] = "tcg"  # hardware cannot tell QEMU how many it has done
         if options["accel"] == "auto":
-            options["accel"] = "kvm" if kvm_boots(parent, place, options, journal) else "tcg"
-        return _open(parent, place, journal, options, program)
+            options["accel"] = "kvm" if kvm_boots(parent, machine_spec, options, journal) else "tcg"
+        return _open(parent, machine_spec, journal, options, program)
 
 
 def _open(
-    parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any], program: str
+    parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any], program: str
 ) -> GuestMachine:
-    image, disks = guest_disks(parent, place, lambda number, name: f"serial:{name}")
-    kernel, modules = _kernel(parent, place, options)
+    image, disks = guest_disks(parent, machine_spec, lambda number, name: f"serial:{name}")
+    kernel, modules = _kernel(parent, machine_spec, options)
     attached = [image, *disks] if image else []
     cpu = options["cpu"] or ("host" if options["accel"] == "kvm" else "max")
-    vcpus = options["vcpus"] or len(place.cpuset)
-    memory_bytes = place.resources.memory_bytes
+    vcpus = options["vcpus"] or len(machine_spec.cpuset)
+    memory_bytes = machine_spec.resources.memory_bytes
     bus = "device" if _is_microvm(options) else "pci"
 
     def argv(stage: str, tap: str | None) -> list[str]:
@@ -191,7 +191,7 @@ def _open(
             )
         },
     }
-    machine = boot(parent, place, journal, options, wanted, told)
+    machine = boot(parent, machine_spec, journal, options, wanted, told)
     try:
         control = Qmp(parent, f"{machine.stage}/qmp")
     except BaseException:
@@ -263,13 +263,15 @@ def _is_microvm(options: Mapping[str, Any]) -> bool:
     return str(options["machine"]).partition(",")[0] == "microvm"
 
 
-def _kernel(parent: AgentMachine, place: Place, options: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+def _kernel(
+    parent: AgentMachine, machine_spec: MachineSpec, options: Mapping[str, Any]
+) -> tuple[str, dict[str, bytes]]:
     """Path of the kernel on that machine, and its modules in the order in which they are to be loaded."""
     if options["kernel"]:
         return options["kernel"], {}
-    if place.kernel is None:
-        raise Unavailable(f"{place.name}: a guest needs a kernel", "set the option kernel to a kernel's file")
-    directory = parent.provide(place.kernel)
+    if machine_spec.kernel is None:
+        raise Unavailable(f"{machine_spec.name}: a guest needs a kernel", "set the option kernel to a kernel's file")
+    directory = parent.provide(machine_spec.kernel)
     needs = json.loads(parent.get(f"{directory}/modules.json", max_bytes=1 << 20))
     transport = "virtio_mmio" if _is_microvm(options) else "virtio_pci"
     # BIAS: ext4 checks its metadata by crc32c, which without the processor's own instruction for it costs time.
@@ -290,7 +292,7 @@ that fails may take its whole deadline.
 """
 
 
-def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], journal: Journal) -> bool:
+def kvm_boots(parent: AgentMachine, machine_spec: MachineSpec, options: Mapping[str, Any], journal: Journal) -> bool:
     """Whether a guest without disks says hello with hardware help: opening /dev/kvm proves nothing."""
     if parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code != 0:
         return False
@@ -298,7 +300,7 @@ def kvm_boots(parent: AgentMachine, place: Place, options: Mapping[str, Any], jo
     key = boot_id(parent), parent.name, repr(sorted(trial.items(), key=str))
     if key not in _kvm_boots:
         _kvm_boots[key] = False
-        probe = probe_place(parent, "kvm", trial, place.kernel)
+        probe = trial_spec(parent, "kvm", trial, machine_spec.kernel)
         program = find_program(parent, options, PROGRAM, Environment.packages)
         with suppress(DbtollError, AgentFailure), _open(parent, probe, journal, trial, program) as guest:
             guest.hello()

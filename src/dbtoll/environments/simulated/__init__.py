@@ -15,7 +15,7 @@ from dbtoll.environments.simulated.world import Timeline, World, timelines
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
-from dbtoll.model.machine import MissingRequirement, Place
+from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 
@@ -52,7 +52,7 @@ class Environment:
         """Nothing is needed."""
         return []
 
-    def open(self, machine: Machine, place: Place, journal: Journal) -> FakeMachine:
+    def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> FakeMachine:
         """On any machine: it is not used."""
-        world = World(**{name: place.options.get(name, option.default) for name, option in self.options.items()})
-        return FakeMachine(place, world, timelines.setdefault(place.run_id, Timeline()))
+        world = World(**{name: machine_spec.options.get(name, option.default) for name, option in self.options.items()})
+        return FakeMachine(machine_spec, world, timelines.setdefault(machine_spec.run_id, Timeline()))

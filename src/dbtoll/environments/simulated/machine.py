@@ -15,7 +15,7 @@ from dbtoll.environments.simulated.world import Timeline, World
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces.machine import ByteStream, Process
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address, Artifact, Place
+from dbtoll.model.machine import Address, Artifact, MachineSpec
 from dbtoll.model.reply import Completed
 
 
@@ -50,20 +50,20 @@ class FakeProcess:
 class FakeMachine:
     """Implements interfaces.Machine and Freezable. Whoever talks to it while it sleeps gets an error (DESIGN §1.3)."""
 
-    def __init__(self, place: Place, world: World, timeline: Timeline) -> None:
-        self.name = place.name
+    def __init__(self, machine_spec: MachineSpec, world: World, timeline: Timeline) -> None:
+        self.name = machine_spec.name
         self.world = world
         self.timeline = timeline
         self.awake = True
         self.spent_ns = 0
-        self._place = place
+        self._place = machine_spec
         self._files: dict[str, bytes] = {f"/proc/{FakeProcess.pid}/status": STATUS}
         self.done: Counter[str] = Counter()
         """Events so far."""
-        start = timeline.starts[place.arm]
-        timeline.starts[place.arm] += 1
-        self.offset = world.start_offset(place.arm, start)
-        self.draws = world.draws(place.arm, start)
+        start = timeline.starts[machine_spec.arm]
+        timeline.starts[machine_spec.arm] += 1
+        self.offset = world.start_offset(machine_spec.arm, start)
+        self.draws = world.draws(machine_spec.arm, start)
 
     def run(
         self,

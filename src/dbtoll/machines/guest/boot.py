@@ -25,7 +25,7 @@ from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, initramfs
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MissingRequirement, Place
+from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 AGENT_MAX_BYTES = 64 << 20
@@ -72,33 +72,40 @@ def networked(options: Mapping[str, Any], default: str) -> dict[str, Any]:
 
 
 def boot(
-    parent: AgentMachine, place: Place, journal: Journal, options: Mapping[str, Any], wanted: Boot, told: Json
+    parent: AgentMachine,
+    machine_spec: MachineSpec,
+    journal: Journal,
+    options: Mapping[str, Any],
+    wanted: Boot,
+    told: Json,
 ) -> GuestMachine:
     """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time."""
-    limits = Limits(place.cpuset, place.resources.memory_bytes + options["overhead_memory"])
+    limits = Limits(machine_spec.cpuset, machine_spec.resources.memory_bytes + options["overhead_memory"])
     with ExitStack() as on_close:
-        tap = network_interfaces.tap(parent, place, journal, on_close) if options["network"] == "tap" else None
+        tap = network_interfaces.tap(parent, machine_spec, journal, on_close) if options["network"] == "tap" else None
         joined = wanted.own if tap is None else _at(wanted.interface, tap)
-        group = create_group(parent, journal, (place.run_id, place.name), limits)
+        group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
         on_close.callback(group.close)
-        stage = _stage(parent, place, journal, on_close)
+        stage = _stage(parent, machine_spec, journal, on_close)
         guest = Guest(
             line=wanted.line,
             image=wanted.image.inside if wanted.image else None,
             disks=[disk.inside for disk in wanted.disks],
-            shm_bytes=place.resources.shm_bytes,
-            open_files=open_files(parent, place.resources.open_files),
+            shm_bytes=machine_spec.resources.shm_bytes,
+            open_files=open_files(parent, machine_spec.resources.open_files),
             network=joined,
         )
         agent = parent.get(agent_path(parent), max_bytes=AGENT_MAX_BYTES)
         parent.put(f"{stage}/initramfs", initramfs(agent, guest, wanted.modules))
-        within = LaunchLimits(cgroups=group.directories, mounts=wanted.mounts, cpus=place.cpuset)
+        within = LaunchLimits(cgroups=group.directories, mounts=wanted.mounts, cpus=machine_spec.cpuset)
         line = agent_stream(
             parent, list(wanted.argv(stage, tap.interface if tap else None)), env=wanted.env, cwd=stage, within=within
         )
-        channel = Channel(line, place.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True)
+        channel = Channel(
+            line, machine_spec.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True
+        )
         machine = GuestMachine(
-            place,
+            machine_spec,
             parent,
             channel,
             on_close.pop_all(),
@@ -127,9 +134,9 @@ def _at(interface: str, tap: network_interfaces.Tap) -> Interface:
     return Interface(interface, str(tap.guest.ip), str(tap.guest.netmask))
 
 
-def _stage(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitStack) -> str:
+def _stage(parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, on_close: ExitStack) -> str:
     """A directory in memory for what the guest boots from and for its control sockets."""
-    stage = f"{STAGES}/{place.name}"
+    stage = f"{STAGES}/{machine_spec.name}"
     entry = journal.create("stage", path=stage)
 
     def clear() -> None:
@@ -142,21 +149,21 @@ def _stage(parent: AgentMachine, place: Place, journal: Journal, on_close: ExitS
 
 
 def guest_disks(
-    parent: AgentMachine, place: Place, device: Callable[[int, str], str]
+    parent: AgentMachine, machine_spec: MachineSpec, device: Callable[[int, str], str]
 ) -> tuple[GuestDisk | None, list[GuestDisk]]:
     """The image (first disk, never written) and the provisions. ``device``: number and name -> how the guest finds it."""
 
     def disk(number: int, name: str, artifact: Artifact, at: str, *, writable: bool) -> GuestDisk:
         if artifact.kind != "file":
-            raise Unavailable(f"{place.name}: {artifact.path} is no disk, and a guest takes only disks")
+            raise Unavailable(f"{machine_spec.name}: {artifact.path} is no disk, and a guest takes only disks")
         return GuestDisk(name, parent.provide(artifact), Disk(device(number, name), at, writable))
 
-    if place.image is None:
+    if machine_spec.image is None:
         return None, []
-    image = disk(0, "image", place.image, "/", writable=False)
+    image = disk(0, "image", machine_spec.image, "/", writable=False)
     return image, [
         disk(number, f"disk{number}", provision.artifact, provision.at, writable=provision.writable)
-        for number, provision in enumerate(place.provisions, 1)
+        for number, provision in enumerate(machine_spec.provisions, 1)
     ]
 
 
@@ -170,10 +177,10 @@ def find_program(parent: AgentMachine, options: Mapping[str, Any], name: str, pa
     return found
 
 
-def probe_place(parent: AgentMachine, name: str, options: Mapping[str, Any], kernel: Artifact | None) -> Place:
+def trial_spec(parent: AgentMachine, name: str, options: Mapping[str, Any], kernel: Artifact | None) -> MachineSpec:
     """A guest without any disk, to see whether one boots."""
     mark = f"doctor-{parent.hello()['pid']}"
-    return Place(
+    return MachineSpec(
         name=f"{mark}-{name}",
         run_id=mark,
         arm=name,

@@ -22,7 +22,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
-from dbtoll.runner.arms import DATA, HostContext, RunningArm, place_name
+from dbtoll.runner.arms import DATA, HostContext, RunningArm, machine_name
 from dbtoll.store.schema import GateRecord
 
 NAME = "commit_reaches_device"
@@ -66,7 +66,7 @@ class _UntraceableError(Exception):
 
 
 def commit_reaches_device(
-    ground: HostContext,
+    context: HostContext,
     running: RunningArm,
     engine: Engine,
     workload: str,
@@ -84,7 +84,7 @@ def commit_reaches_device(
     trials = (
         {"": Trial(None, f"{engine.name} keeps no data")}
         if data is None
-        else _trials(ground, running, engine, data, durability)
+        else _trials(context, running, engine, data, durability)
     )
     outcomes = [trial.passed for trial in trials.values()]
     passed = False if False in outcomes else None if None in outcomes else True
@@ -93,9 +93,9 @@ def commit_reaches_device(
 
 
 def _trials(
-    ground: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
+    context: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
-    machine, host = running.machine, ground.host
+    machine, host = running.machine, context.host
     outermost = _outermost(machine, host)
     if outermost is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
@@ -105,14 +105,14 @@ def _trials(
             machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
         try:
             before = _members(host, outermost.group)
-            seen = _traced(host, ground.journal, instance, commit)
+            seen = _traced(host, context.journal, instance, commit)
             members = before | _members(host, outermost.group)
             return judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
         except _UntraceableError as why:
             return _by_counters(host, commit, str(why))
 
     beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
-    instance = f"dbtoll-{place_name(ground.run_id, running.arm.name, 0)}"
+    instance = f"dbtoll-{machine_name(context.run_id, running.arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
     if not isinstance(engine, CommittingEngine):
         return trials

@@ -68,7 +68,7 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
     with ExitStack() as stack:
         data = inputs.fresh_data(arm) if inputs.fresh_data else None
         stack.callback(inputs.drop_data, arm)
-        machine = open_stack(prepared.ground, experiment, arm, data, stack)
+        machine = open_stack(prepared.context, experiment, arm, data, stack)
         server = inputs.engine.start(machine, DATA, inputs.settings)
         stack.callback(inputs.engine.stop, machine, server)
         session = machine.serial(server.address, connection="one")

@@ -16,8 +16,8 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Place, Provision
-from dbtoll.runner.arms import HostContext, boots, environment_of, packages_inside, place_name
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
+from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name, packages_inside
 from dbtoll.runner.preparation.requirements import kernel_for
 from dbtoll.runner.rounds import Watch, understood
 
@@ -50,20 +50,20 @@ def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts:
 
 
 def masters_of(
-    cache: Cache, experiment: Experiment, ground: HostContext, engine: Engine, workload: Workload, watch: Watch
+    cache: Cache, experiment: Experiment, context: HostContext, engine: Engine, workload: Workload, watch: Watch
 ) -> tuple[dict[str, Artifact], Json]:
     """The masters: the data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`),
     and where an arm needs it the disk that was made of it; by kind of artifact.
     """
-    image = ground.image
+    image = context.image
     assert image is not None
     native = registry.find("environments", "native")()
-    cpus = tuple(sorted({*ground.cpuset, *os.sched_getaffinity(0)}))
+    cpus = tuple(sorted({*context.cpuset, *os.sched_getaffinity(0)}))
 
     def open_machine(provisions: tuple[Provision, ...]) -> Machine:
-        name = place_name(ground.run_id, "loader", 0)
-        place = Place(name, ground.run_id, "loader", image, provisions, experiment.resources, cpus)
-        machine: Machine = native.open(ground.host, place, ground.journal)
+        name = machine_name(context.run_id, "loader", 0)
+        machine_spec = MachineSpec(name, context.run_id, "loader", image, provisions, experiment.resources, cpus)
+        machine: Machine = native.open(context.host, machine_spec, context.journal)
         return machine
 
     with understood("the server that loads the data"):
@@ -90,23 +90,23 @@ def masters_of(
 class Copies:
     """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
 
-    def __init__(self, folder: Path, masters: Mapping[str, Artifact], ground: HostContext, journal: Journal) -> None:
-        self.folder, self.masters, self.ground, self.journal = folder, masters, ground, journal
+    def __init__(self, folder: Path, masters: Mapping[str, Artifact], context: HostContext, journal: Journal) -> None:
+        self.folder, self.masters, self.context, self.journal = folder, masters, context, journal
         self.entries: dict[str, Entry] = {}
 
     def make(self, arm: Arm) -> Artifact:
         target = self.path(arm)
         master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
         self.entries[arm.name] = self.journal.create("directory", path=str(target))
-        dataset.remove_copy(self.ground.host, str(target))  # of a start whose removal failed: a copy mixes with it
-        dataset.fresh_copy(self.ground.host, master, str(target))
+        dataset.remove_copy(self.context.host, str(target))  # of a start whose removal failed: a copy mixes with it
+        dataset.fresh_copy(self.context.host, master, str(target))
         return Artifact(f"{master.key}-copy", str(target), master.kind)
 
     def drop(self, arm: Arm) -> None:
         entry = self.entries.pop(arm.name, None)
         if entry is not None:
-            dataset.remove_copy(self.ground.host, str(self.path(arm)))
+            dataset.remove_copy(self.context.host, str(self.path(arm)))
             entry.done()
 
     def path(self, arm: Arm) -> Path:
-        return self.folder / place_name(self.ground.run_id, arm.name, 0)
+        return self.folder / machine_name(self.context.run_id, arm.name, 0)

@@ -6,15 +6,15 @@ from dbtoll import registry
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Place
+from dbtoll.model.machine import MachineSpec
 from dbtoll.model.reply import ended_well
-from dbtoll.runner.arms import HostContext, place_name
+from dbtoll.runner.arms import HostContext, machine_name
 
 RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000
 """Against the null server a second holds thousands of transactions of every kind but the rarest."""
 
 
-def driver_alone(ground: HostContext, experiment: Experiment, workload: TransactionWorkload) -> Json:
+def driver_alone(context: HostContext, experiment: Experiment, workload: TransactionWorkload) -> Json:
     """``{"null_us_per_transaction": {INTERACTION: us}, "null_per_s": {INTERACTION: rate}}``: CPU time of the driver for each
     transaction, and how many it gets through, in a native arm that it shares with the null server.
 
@@ -22,17 +22,17 @@ def driver_alone(ground: HostContext, experiment: Experiment, workload: Transact
     """
     native = registry.find("environments", "native")()
     engine = registry.find("engines", "null")({})
-    place = Place(
-        name=place_name(ground.run_id, "calibration", 0),
-        run_id=ground.run_id,
+    machine_spec = MachineSpec(
+        name=machine_name(context.run_id, "calibration", 0),
+        run_id=context.run_id,
         arm="calibration",
-        image=ground.image,
+        image=context.image,
         provisions=(),
         resources=experiment.resources,
-        cpuset=ground.cpuset,
+        cpuset=context.cpuset,
     )
     found: Json = {"null_us_per_transaction": {}, "null_per_s": {}}
-    with native.open(ground.host, place, ground.journal) as machine:
+    with native.open(context.host, machine_spec, context.journal) as machine:
         server = engine.start(machine, "", {})
         try:
             for interaction in experiment.factors["interaction"]:

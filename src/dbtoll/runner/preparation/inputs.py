@@ -18,10 +18,10 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Place
+from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import HostContext, environment_of, place_name
+from dbtoll.runner.arms import HostContext, environment_of, machine_name
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import simulated
@@ -36,7 +36,7 @@ COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "sa
 class Prepared:
     """Everything a round needs, and the facts of the run."""
 
-    ground: HostContext
+    context: HostContext
     inputs: Inputs
     queries: tuple[str, ...]
     facts: Json
@@ -69,19 +69,19 @@ def prepare(
             extra=engine.packages,
         )
         run_facts["image"] = {"key": image.key, **image_facts}
-    ground = HostContext(host, image, cpuset, journal, folder.name)
+    context = HostContext(host, image, cpuset, journal, folder.name)
     if image is not None:
-        ground = replace(ground, **for_guests(cache, experiment, image, run_facts, watch))
+        context = replace(context, **for_guests(cache, experiment, image, run_facts, watch))
     masters: dict[str, Artifact] = {}
     if engine.keeps_data and image is not None:  # a simulated arm has no files
-        masters, run_facts["dataset"] = masters_of(cache, experiment, ground, engine, workload, watch)
+        masters, run_facts["dataset"] = masters_of(cache, experiment, context, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
     if isinstance(workload, TransactionWorkload):
         _require_free(engine, settings)
         if image is not None:
             watch.say("what the driver costs by itself")
-            run_facts["driver"] = driver_alone(ground, experiment, workload)
+            run_facts["driver"] = driver_alone(context, experiment, workload)
     probing, probes = (
         (workload, workload.queries) if isinstance(workload, ProbeWorkload) else (None, experiment.explain)
     )
@@ -101,7 +101,7 @@ def prepare(
     if engine.answers and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
-    fresh = Copies(scratch() / folder.name, masters, ground, journal) if masters else None
+    fresh = Copies(scratch() / folder.name, masters, context, journal) if masters else None
     inputs = Inputs(
         experiment=experiment,
         engine=engine,
@@ -114,7 +114,7 @@ def prepare(
         collectors=[registry.find("collectors", name)() for name in COLLECTORS] if experiment.explain else (),
         probing=probing,
     )
-    return Prepared(ground, inputs, workload.queries, without_secrets(run_facts))
+    return Prepared(context, inputs, workload.queries, without_secrets(run_facts))
 
 
 def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
@@ -129,22 +129,22 @@ def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
 @contextmanager
 def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
     """What the arms' outermost environments share for the whole run (`interfaces.environment.RunScopedEnvironment`)."""
-    ground, experiment = prepared.ground, prepared.inputs.experiment
+    context, experiment = prepared.context, prepared.inputs.experiment
     with ExitStack() as stack:
         for arm in experiment.arms:
             environment = environment_of(arm.stack[0])
             if isinstance(environment, RunScopedEnvironment) and arm.copy_of is None:
-                place = Place(
-                    name=place_name(ground.run_id, arm.name, 0),
-                    run_id=ground.run_id,
+                machine_spec = MachineSpec(
+                    name=machine_name(context.run_id, arm.name, 0),
+                    run_id=context.run_id,
                     arm=arm.name,
-                    image=ground.image,
+                    image=context.image,
                     provisions=(),
                     resources=experiment.resources,
-                    cpuset=ground.cpuset,
+                    cpuset=context.cpuset,
                     options=dict(arm.stack[0].options),
                 )
-                stack.enter_context(environment.for_run(ground.host, place, ground.journal))
+                stack.enter_context(environment.for_run(context.host, machine_spec, context.journal))
         yield
 
 

@@ -121,8 +121,8 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
     experiment = bare_experiment(stack)
     image, _ = system.obtain_image(Cache(), progress=say)
     with temporary_journal() as journal, ExitStack() as closing:
-        ground = HostContext(host, image, (0,), journal, "selfbench")
-        machine = open_stack(ground, experiment, experiment.arms[0], None, closing)
+        context = HostContext(host, image, (0,), journal, "selfbench")
+        machine = open_stack(context, experiment, experiment.arms[0], None, closing)
         assert isinstance(machine, AgentMachine)
         return {"round_trip_us": round_trip(machine), "mb_per_s": throughput(machine)}
 

@@ -67,9 +67,9 @@ def start_s(prepared: Prepared, asked: Experiment, arm: Arm) -> float:
 
     BIAS: what Python does meanwhile is inside, as it is in every start of a run.
     """
-    host = prepared.ground.host
+    host = prepared.context.host
     with ExitStack() as closing:
         begin_ns = host.call("ping", {})["at_ns"]
-        machine = open_stack(prepared.ground, asked, arm, None, closing)
+        machine = open_stack(prepared.context, asked, arm, None, closing)
         machine.call("ping", {})
         return float(host.call("ping", {})["at_ns"] - begin_ns) / 1e9

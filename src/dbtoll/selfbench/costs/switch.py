@@ -222,7 +222,7 @@ def started(prepared: Prepared, names: Sequence[str], watch: Quiet) -> Iterator[
     """These arms freshly started and asleep, as at the beginning of a round. Invalid if one does not start."""
     records: list[Record] = []
     run = RoundRun(
-        prepared.ground,
+        prepared.context,
         prepared.inputs,
         Round(0, tuple(names), ()),
         records.append,

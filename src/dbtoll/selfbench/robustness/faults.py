@@ -186,7 +186,7 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
             before = held(running.session())
             terminals = running.machine.terminals(_address(running), driver_parameters)
             if case.fault == "machine_killed":
-                pieces = _until_the_machine_dies(running, prepared.ground.host, terminals, case, seconds)
+                pieces = _until_the_machine_dies(running, prepared.context.host, terminals, case, seconds)
                 closing.close()
                 running = _started(prepared, asked, arm, data, closing)
             else:
@@ -200,15 +200,15 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
 @contextmanager
 def _small_disk(prepared: Prepared, data: Artifact) -> Iterator[Artifact]:
     """The same data on a file system of their own with little room."""
-    host = prepared.ground.host
+    host = prepared.context.host
     size_bytes = dataset.tree_bytes(host, data.path) + ROOM_BYTES
-    with tmpfs.in_memory(host, prepared.ground.journal, f"{data.path}-small", size_bytes) as path:
+    with tmpfs.in_memory(host, prepared.context.journal, f"{data.path}-small", size_bytes) as path:
         host.run(["cp", "--archive", "--", data.path, f"{path}/data"], timeout_s=600)
         yield Artifact(f"{data.key}-small", f"{path}/data", data.kind)
 
 
 def _started(prepared: Prepared, asked: Experiment, arm: Arm, data: Artifact, closing: ExitStack) -> RunningArm:
-    machine = open_stack(prepared.ground, asked, arm, data, closing)
+    machine = open_stack(prepared.context, asked, arm, data, closing)
     running = RunningArm(arm, machine, prepared.inputs.engine, prepared.inputs.settings, closing)
     running.start_server()
     return running

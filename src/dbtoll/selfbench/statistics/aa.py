@@ -69,7 +69,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     watch = Quiet(say)
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
         plan = Plan(asked, prepared.queries, options["blocks"], {})
-        with burning(prepared.ground.host, wanted=options["burn"]) as burnt:
+        with burning(prepared.context.host, wanted=options["burn"]) as burnt:
             for number in range(options["comparisons"]):
                 first = number * options["rounds"]
                 visits = measured(prepared, [plan.round(first + i) for i in range(options["rounds"])], watch)

@@ -13,7 +13,7 @@ from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Experiment, Resources
-from dbtoll.model.machine import Artifact, Place, Provision
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.selfbench.support.certificate import Say
@@ -28,7 +28,7 @@ def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tu
         data = folder / "data"
         data.mkdir()
         native = registry.find("environments", "native")()
-        place = Place(
+        machine_spec = MachineSpec(
             name=f"selfbench-{os.getpid()}",
             run_id="selfbench",
             arm="native",
@@ -37,7 +37,7 @@ def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tu
             resources=resources,
             cpuset=tuple(sorted(os.sched_getaffinity(0))),
         )
-        with native.open(host, place, journal) as arm:
+        with native.open(host, machine_spec, journal) as arm:
             yield host, arm, data
 
 

@@ -32,7 +32,7 @@ def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -
     records: list[Record] = []
     for round_ in rounds:
         run = RoundRun(
-            prepared.ground, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
+            prepared.context, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
         )
         run.measure()
     return [record for record in records if isinstance(record, Visit) and not record.first_touch]

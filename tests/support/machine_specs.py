@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.model.experiment import Resources
-from dbtoll.model.machine import Artifact, Place, Provision
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
 
 PROGRAMS = (
     "sh",
@@ -60,7 +60,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def place(
+def machine_spec(
     arm: str,
     image: Artifact | None,
     *,
@@ -68,9 +68,9 @@ def place(
     resources: Resources | None = None,
     cpuset: Sequence[int] = (CPU,),
     options: dict[str, Any] | None = None,
-) -> Place:
+) -> MachineSpec:
     """A place for one arm of this process's own run."""
-    return Place(
+    return MachineSpec(
         name=f"t{os.getpid()}-{arm}",
         run_id=f"t{os.getpid()}",
         arm=arm,
