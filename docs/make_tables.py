@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dbtoll.analysis import reproduction
-from dbtoll.analysis.result.builder import Result, analyze_run
+from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.analysis.result.schema import Result
 from dbtoll.analysis.side_by_side import MINHAS2008, is_measured
 from dbtoll.report import reproduction as reproductions
 from dbtoll.report import tables

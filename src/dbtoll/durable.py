@@ -17,7 +17,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Make ``content`` what ``path`` holds. ``mode``: of the file, less the umask.
 
     Never through a link: one in the file's place raises OSError (ELOOP), as does a directory there (EISDIR). The name beside it
-    cannot be foretold, so nobody can lay a link there either. OSError where it cannot be written: then the former file stays.
+    cannot be predicted, so nobody can lay a link there either. OSError where it cannot be written: then the former file stays.
     """
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     beside = f".{path.name}.{secrets.token_hex(8)}"

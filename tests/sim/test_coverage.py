@@ -13,7 +13,7 @@ import pytest
 
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import GEOMEAN, RATIO_OF_TOTALS, compare
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.selfbench.statistics import simulation
 from dbtoll.selfbench.statistics.simulation import EFFECTS, EXACT, FAMILIES, SETTINGS, STOPPED, WORLDS, Cell
 
@@ -89,7 +89,7 @@ def test_what_is_simulated_is_what_is_analysed(world: str, effect: float) -> Non
     measured = simulation.ValidVisits.of(ns, effect)
     for index, found in enumerate(measured.seen(None)):
         rounds = found.rounds
-        times = Times(
+        times = TimeArray(
             tuple(range(rounds)),
             simulation.QUERIES,
             simulation.ARMS,

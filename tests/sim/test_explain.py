@@ -16,13 +16,13 @@ import pytest
 from msgspec import structs
 
 from dbtoll.analysis.attribution import prediction
-from dbtoll.analysis.attribution.booking import CostModel
+from dbtoll.analysis.attribution.cost_model import CostModel
 from dbtoll.analysis.attribution.counts import Events
 from dbtoll.analysis.attribution.items import CACHES, OTHER_CALLS, TRANSLATION, USER_MODE
-from dbtoll.analysis.attribution.prediction import Foretold
+from dbtoll.analysis.attribution.prediction import PredictedArm
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result import schema
-from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.result.schema import Result
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import Invalid
@@ -281,7 +281,7 @@ def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Re
 
 
 def test_the_score_of_predictions(result: Result) -> None:
-    (arm,) = predict.foretold(result, chosen=True)
+    (arm,) = predict.predicted_arms(result, chosen=True)
     found = prediction.score([arm], 0.05)
     assert found.error.estimate < 0.05
     assert found.of_one.estimate > 0.2
@@ -296,7 +296,7 @@ def test_how_many_measured_factors_lie_inside_is_counted_over_queries() -> None:
     measured = np.full(20, 2.0)
     names = tuple(f"Q{number}" for number in range(20))
     high = np.where(np.arange(20) < 18, 2.1, 1.95)
-    arms = [Foretold(name, names, measured, measured - 0.1, high, measured, 1.0) for name in ("uml", "qemu")]
+    arms = [PredictedArm(name, names, measured, measured - 0.1, high, measured, 1.0) for name in ("uml", "qemu")]
     found = prediction.share_inside(arms, 0.05)
     assert found.estimate == pytest.approx(0.9)
     # Clopper and Pearson of 18 out of 20, though there are 40: both arms miss the same two queries.
@@ -332,9 +332,9 @@ def test_what_loses_little_or_has_another_plan_is_not_left_out_of_every_figure(p
     assert left_out.predicted is not None
     assert left_out.measured == pytest.approx(slow.queries[0].measured)
     together = replace(result, ledgers=(found, replace(level, arm="docker")))
-    (one,) = predict.foretold(together, chosen=True)
+    (one,) = predict.predicted_arms(together, chosen=True)
     assert left_out.query not in one.queries
-    everything = {each.arm: each for each in predict.foretold(together, chosen=False)}
+    everything = {each.arm: each for each in predict.predicted_arms(together, chosen=False)}
     assert set(everything) == {one.arm, ledger.named(replace(level, arm="docker"))}
     assert set(everything[one.arm].queries) == {*one.queries, left_out.query}
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbtoll.analysis.attribution.booking import foretold_overhead
+from dbtoll.analysis.attribution.cost_model import predicted_overhead
 from dbtoll.analysis.attribution.counts import Events, fault_kinds
 from dbtoll.analysis.attribution.ledger import Costs
-from dbtoll.analysis.attribution.user_mode import foretold_ratios
+from dbtoll.analysis.attribution.user_mode import predicted_ratios
 from dbtoll.analysis.result.schema import Forecast
 
 MS = 1_000_000
@@ -123,34 +123,34 @@ def test_a_query_is_slowed_down_like_probes_whose_time_is_spread_as_its_own() ->
     ratios = np.array([[2.0, 4.0], [4.0, 8.0], [8.0, 16.0], [16.0, 32.0]])  # of two rounds, on a straight line each
     middle = np.sqrt([4.0 * 8.0, 8.0 * 16.0])
     for spread, line in ((3.0, [4.0, 8.0]), (27.0, [16.0, 32.0])):
-        low, high = foretold_ratios(spreads, ratios, spread)
+        low, high = predicted_ratios(spreads, ratios, spread)
         assert np.sqrt(low * high) == pytest.approx(np.sqrt(middle * line))
         assert np.all(low < high)
-    assert foretold_ratios(spreads, ratios, 1000.0) == pytest.approx(np.array([[16.0, 32.0], [16.0, 32.0]]))
+    assert predicted_ratios(spreads, ratios, 1000.0) == pytest.approx(np.array([[16.0, 32.0], [16.0, 32.0]]))
 
 
 def test_where_spread_tells_nothing_a_query_is_slowed_down_as_probes_are() -> None:
     spreads = np.array([1.0, 10.0, 1.0, 10.0])
     ratios = np.array([[2.0], [2.0], [8.0], [8.0]])
-    low, high = foretold_ratios(spreads, ratios, 5.0)
+    low, high = predicted_ratios(spreads, ratios, 5.0)
     assert (low[0], high[0]) == pytest.approx((2.0, 8.0))
-    same = foretold_ratios(np.full(4, 3.0), ratios, 5.0)
+    same = predicted_ratios(np.full(4, 3.0), ratios, 5.0)
     assert same[:, 0] == pytest.approx([2.0, 8.0])
 
 
 def test_no_bound_of_a_prediction_says_less_than_no_time() -> None:
     """Two rounds that differ by a half: a t interval of the factors themselves would begin far below nothing."""
     factors = np.array([8.0, 4.0])
-    found = foretold_overhead(factors, 0.0, 0.05)
+    found = predicted_overhead(factors, 0.0, 0.05)
     assert found.estimate == pytest.approx(np.sqrt(32) - 1)
     assert found.low is not None and found.high is not None
     assert -1 < found.low < found.estimate < found.high
     assert factors.mean() - 12.7 * factors.std() < 0
-    doubtful = foretold_overhead(factors, 3.0, 0.05)
+    doubtful = predicted_overhead(factors, 3.0, 0.05)
     assert doubtful.high is not None
     assert (1 + doubtful.high) / (1 + found.high) == pytest.approx(np.exp(3 / 6))
     assert doubtful.estimate == found.estimate
 
 
 def test_a_prediction_of_one_round_has_no_bounds() -> None:
-    assert foretold_overhead(np.array([2.0]), 0.2, 0.05) == Forecast(pytest.approx(1.0), None, None)
+    assert predicted_overhead(np.array([2.0]), 0.2, 0.05) == Forecast(pytest.approx(1.0), None, None)

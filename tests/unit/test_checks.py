@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import ArmResult, Gate, Result
+from dbtoll.analysis.result.schema import ArmResult, Comparison, Gate, Result
 from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
 from dbtoll.report.text import sentences, warnings
 from dbtoll.store.reader import Run, read_run
@@ -347,7 +347,7 @@ def test_what_was_not_counted_is_not_said_to_be_well(plain: Path, tmp_path: Path
 # --- what comes with another plan -------------------------------------------------------------------------------------------
 
 
-def of_estimand(result: Result, arm: str, estimand: str, temperature: str = "warm") -> results.Comparison:
+def of_estimand(result: Result, arm: str, estimand: str, temperature: str = "warm") -> Comparison:
     (found,) = [
         c
         for c in result.comparisons

@@ -15,8 +15,8 @@ from dbtoll.analysis import side_by_side
 from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_effects, round_totals
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import Comparison, Result
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.result.schema import Comparison, Result, from_json, json_schema, to_json
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.store.reader import read_run
@@ -30,11 +30,11 @@ ROOT = Path(__file__).parents[2]
 ARMS = (NATIVE, COPY, DOCKER)
 
 
-def times(ns: np.ndarray, failed: np.ndarray | None = None, cut_ns: np.ndarray | None = None) -> Times:
+def times(ns: np.ndarray, failed: np.ndarray | None = None, cut_ns: np.ndarray | None = None) -> TimeArray:
     """[round, block, query, arm] with the arms of the simulated run."""
     queries = tuple(f"Q{n + 1}" for n in range(ns.shape[2]))
     none_failed = np.zeros(ns.shape[2:])
-    return Times(tuple(range(len(ns))), queries, ARMS, ns, none_failed if failed is None else failed, cut_ns)
+    return TimeArray(tuple(range(len(ns))), queries, ARMS, ns, none_failed if failed is None else failed, cut_ns)
 
 
 def noisy(effect: float = 0.0, rounds: int = 8, seed: int = 1, sd: float = 0.01, copy: float = 0.0) -> np.ndarray:
@@ -44,7 +44,7 @@ def noisy(effect: float = 0.0, rounds: int = 8, seed: int = 1, sd: float = 0.01,
     return np.exp(logs)
 
 
-def effects(measured: Times, first: Times | None = None) -> dict[tuple[str, str], Effect]:
+def effects(measured: TimeArray, first: TimeArray | None = None) -> dict[tuple[str, str], Effect]:
     found = compare(measured, first, NATIVE, [COPY], Precision(), per_query=True)
     return {(effect.arm, effect.estimand): effect for effect in found}
 
@@ -113,7 +113,7 @@ def test_a_query_that_failed_in_the_baseline_fails_everywhere() -> None:
         assert found[arm, "query:Q1"].reason == "1 visit of native (A/A) failed or answered wrongly"
 
 
-def censored(effect: float, share: float = 1.0) -> Times:
+def censored(effect: float, share: float = 1.0) -> TimeArray:
     """Of Q1 in docker so many of the visits were ended after a tenth more than the baseline takes."""
     ns = noisy(effect)
     cut_ns = ns.copy()
@@ -288,15 +288,15 @@ def pick(result: Result, arm: str, estimand: str, metric: str = "run_time", **le
 
 def test_the_result_is_of_the_published_shape(analysed: Result) -> None:
     text = (ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")
-    assert text == results.json_schema(), (
-        "the types changed: write docs/result.schema.json anew with dbtoll.analysis.result.builder.json_schema()"
+    assert text == json_schema(), (
+        "the types changed: write docs/result.schema.json anew with dbtoll.analysis.result.schema.json_schema()"
     )
     schema = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(schema)
-    document = json.loads(results.to_json(analysed))
+    document = json.loads(to_json(analysed))
     jsonschema.validate(document, schema)
     assert document == analysed.to_json()
-    assert results.from_json(results.to_json(analysed)) == analysed
+    assert from_json(to_json(analysed)) == analysed
     for damage in ({"comparisons": None}, {"confidence": "95 %"}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**document, **damage}, schema)
@@ -514,7 +514,7 @@ def test_a_run_without_a_complete_round(tmp_path: Path) -> None:
         "there is no Docker daemon",
     )
     assert "there is no complete round: nothing can be said" in result.warnings
-    jsonschema.validate(result.to_json(), json.loads(results.json_schema()))
+    jsonschema.validate(result.to_json(), json.loads(json_schema()))
 
 
 def test_a_large_run_is_analysed_in_seconds(tmp_path: Path) -> None:

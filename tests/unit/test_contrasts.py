@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis.effects import comparisons
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.analysis.visits.metrics import VALUES
 from dbtoll.model.experiment import Precision
 from dbtoll.store.schema import Timing, Visit
@@ -18,14 +18,14 @@ ARMS = ("native", "native (A/A)", "guest")
 PAIR = comparisons.pairs(ARMS, "native", ("native (A/A)",))[1]
 
 
-def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, ...] = ()) -> Times:
+def times(effect: float, *, rounds: int = 8, seed: int = 1, missing: tuple[int, ...] = ()) -> TimeArray:
     """[round, block, query, arm] with the guest ``effect`` slower and a little noise; starts differ by the same factor."""
     chance = np.random.default_rng(seed)
     start = chance.normal(0, 0.05, (rounds, 1, 1, 3))
     noise = np.random.default_rng(seed + 100 + round(effect * 100)).normal(0, 0.002, (rounds, 2, 4, 3))
     ns = 1e6 * np.exp(start + noise) * np.array([1.0, 1.0, 1 + effect])
     ns[list(missing)] = np.nan
-    return Times(tuple(range(rounds)), ("Q1", "Q2", "Q3", "Q4"), ARMS, ns, np.zeros((4, 3)))
+    return TimeArray(tuple(range(rounds)), ("Q1", "Q2", "Q3", "Q4"), ARMS, ns, np.zeros((4, 3)))
 
 
 def test_a_contrast_is_the_ratio_of_two_overheads_with_its_interval() -> None:

@@ -425,7 +425,7 @@ def test_nothing_is_foretold_of_what_was_not_probed(plain: Path, profile: Path, 
     with pytest.raises(UsageError, match="does not tell how fast qemu computes"):
         prediction.find_all(counts, probes, ("qemu",))
     both = prediction.find_all(counts, probes, (DOCKER, "qemu"))
-    assert "qemu: nothing is foretold, for it was not probed how fast it computes" in told(both)
+    assert "qemu: nothing is predicted, for it was not probed how fast it computes" in told(both)
 
 
 def test_what_is_foretold_without_some_probe_has_no_bounds(plain: Path, profile: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dbtoll.analysis.attribution.ledger import (
     Item,
     Ledger,
     explained_fraction,
-    foretold_ns,
+    predicted_ns,
     span,
     totals,
     unexplained_fraction,
@@ -130,12 +130,12 @@ def test_the_time_that_a_ledger_foretells_is_where_repeating_leads() -> None:
     time = np.array([0.0, 1e6])
     for _ in range(100):
         time = baseline + explained + by_clock * time
-    assert foretold_ns(baseline, explained, by_clock) == pytest.approx(time)
+    assert predicted_ns(baseline, explained, by_clock) == pytest.approx(time)
 
 
 def test_no_cost_makes_a_foretold_time_endless_or_less_than_nothing() -> None:
-    assert foretold_ns(one(100.0), one(0.0), one(7.0)) == pytest.approx([100 / (1 - MOST_BY_CLOCK)])
-    assert foretold_ns(one(100.0), one(-300.0), one(0.0)) == [0.0]
+    assert predicted_ns(one(100.0), one(0.0), one(7.0)) == pytest.approx([100 / (1 - MOST_BY_CLOCK)])
+    assert predicted_ns(one(100.0), one(-300.0), one(0.0)) == [0.0]
 
 
 def test_one_round_has_no_interval() -> None:

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.builder import Result
+from dbtoll.analysis.result.schema import Result
 from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.report import export, page, tables
@@ -363,10 +363,10 @@ def test_an_emulated_arm_is_called_so_in_every_table_and_picture(emulating: Resu
 
 
 def test_what_is_labelled_is_labelled_once(emulating: Result) -> None:
-    once = names.labelled(emulating)
-    assert names.labelled(once) == once != emulating
-    assert names.labelled(replace(emulating, arms=())) == replace(emulating, arms=())
-    assert names.spoken("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
+    once = names.with_arm_labels(emulating)
+    assert names.with_arm_labels(once) == once != emulating
+    assert names.with_arm_labels(replace(emulating, arms=())) == replace(emulating, arms=())
+    assert names.arm_title("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
 
 
 def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from dbtoll.analysis.effects import overhead_gate, stopping
 from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import Comparison, Result
+from dbtoll.analysis.result.schema import Comparison, Contrast, Result
 from dbtoll.analysis.visits.metrics import VALUES
 from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
@@ -288,7 +288,7 @@ def test_a_round_that_a_gate_voids_is_no_reason_to_stop(tmp_path: Path) -> None:
     assert reason(changed_run(source, tmp_path / "void", voiding({2}))) is None
 
 
-def contrasts_of(folder: Path) -> dict[str, results.Contrast]:
+def contrasts_of(folder: Path) -> dict[str, Contrast]:
     return {each.arm: each for each in results.analyze(folder).contrasts}
 
 

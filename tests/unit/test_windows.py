@@ -14,8 +14,7 @@ from rich.console import Console
 from dbtoll.analysis.checks import evidence, noise
 from dbtoll.analysis.effects.stats import Interval
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.builder import Result
-from dbtoll.analysis.result.schema import Steadiness, WindowsResult, drop
+from dbtoll.analysis.result.schema import Result, Steadiness, WindowsResult, drop, from_json, to_json
 from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile
@@ -402,7 +401,7 @@ def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: 
 
 
 def test_arms_keep_their_label(result: Result) -> None:
-    emulated = names.labelled(results.from_json(results.to_json(result).replace('"emulated":false', '"emulated":true')))
+    emulated = names.with_arm_labels(from_json(to_json(result).replace('"emulated":false', '"emulated":true')))
     assert {w.arm for w in emulated.windows} == {f"{arm} (emulated)" for arm in (NATIVE, COPY, DOCKER)}
     assert len(transactions.groups(emulated)[0].arms) == 3
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtoll.analysis.result.builder import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
+from dbtoll.analysis.result.schema import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
 from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.report import words
 from dbtoll.report.text import names, numbers, sentences, warnings
@@ -121,8 +121,8 @@ def test_spans_sizes_counts_and_p_values() -> None:
 
 
 def test_names() -> None:
-    assert names.spoken("docker:runsc") == "Docker with runsc"
-    assert names.spoken("my arm") == "my arm"
+    assert names.arm_title("docker:runsc") == "Docker with runsc"
+    assert names.arm_title("my arm") == "my arm"
     assert (
         names.levels_text({"temperature": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
     )

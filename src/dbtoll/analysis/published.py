@@ -12,7 +12,7 @@ import numpy as np
 
 from dbtoll.analysis.effects.comparisons import Location, mean, round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.errors import UsageError
 
 Row = dict[str, str]
@@ -53,14 +53,14 @@ def column(rows: Iterable[Row], name: str) -> Floats:
     return np.array([float(row[name]) for row in rows])
 
 
-def minhas2008(name: str, queries: Sequence[str] | None = None) -> Times:
+def minhas2008(name: str, queries: Sequence[str] | None = None) -> TimeArray:
     """Run times of a table of minhas2008: arms ``base`` and ``xen``, one round, one block (the means it prints)."""
     rows = [row for row in table(f"minhas2008/{name}") if queries is None or row["query"] in queries]
     seconds = np.stack([column(rows, "base_runtime_s"), column(rows, "xen_runtime_s")], axis=-1)
     return _times(seconds[np.newaxis, np.newaxis], [row["query"] for row in rows], ("base", "xen"))
 
 
-def muehlbauer2015(system: str, threads: int, environments: Sequence[str], statistic: str = "mean_s") -> Times:
+def muehlbauer2015(system: str, threads: int, environments: Sequence[str], statistic: str = "mean_s") -> TimeArray:
     """Run times of muehlbauer2015, one number per query: the mean or the ``median_s`` of ten runs."""
     rows = [
         row
@@ -72,7 +72,7 @@ def muehlbauer2015(system: str, threads: int, environments: Sequence[str], stati
     return _times(np.stack(per_arm, axis=-1)[np.newaxis, np.newaxis], queries, environments)
 
 
-def muehlbauer2015_raw(folder: Path, system: str, threads: int, environments: Sequence[str]) -> Times:
+def muehlbauer2015_raw(folder: Path, system: str, threads: int, environments: Sequence[str]) -> TimeArray:
     """The authors' own samples from a clone of their repository (TPC-H files in ``folder``), ten runs as ten blocks.
 
     Raises UsageError naming the file for one that is missing or has another form.
@@ -98,17 +98,17 @@ def muehlbauer2015_raw(folder: Path, system: str, threads: int, environments: Se
     return _times(seconds[np.newaxis], queries, environments)
 
 
-def percent_of_totals(times: Times, arm: str, baseline: str, location: Location = mean) -> float:
+def percent_of_totals(times: TimeArray, arm: str, baseline: str, location: Location = mean) -> float:
     """The ratio of totals, in per cent; with `mean` the papers' estimand, with `midmean` dbtoll's."""
     effect = round_totals(times.ns, times.arm(arm), [times.arm(baseline)], location)
     return float(np.expm1(effect[0])) * 100
 
 
-def percent_geomean(times: Times, arm: str, baseline: str) -> float:
+def percent_geomean(times: TimeArray, arm: str, baseline: str) -> float:
     """dbtoll's first estimand in per cent."""
     return float(np.expm1(round_effects(times.ns, times.arm(arm), [times.arm(baseline)])[0].mean())) * 100
 
 
-def _times(seconds: Floats, queries: Sequence[str], arms: Sequence[str]) -> Times:
+def _times(seconds: Floats, queries: Sequence[str], arms: Sequence[str]) -> TimeArray:
     failed = np.zeros((len(queries), len(arms)))
-    return Times((0,), tuple(queries), tuple(arms), seconds * 1e9, failed)
+    return TimeArray((0,), tuple(queries), tuple(arms), seconds * 1e9, failed)

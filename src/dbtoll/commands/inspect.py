@@ -25,10 +25,11 @@ from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 def analyze(folder: Path, *, as_json: bool) -> Any:
     """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
     from dbtoll.analysis.result import builder as results
+    from dbtoll.analysis.result.schema import to_json
     from dbtoll.report import tables
 
     result = results.analyze(folder)
-    text = results.to_json(result)
+    text = to_json(result)
     if as_json:
         print(text)
     else:

@@ -12,8 +12,7 @@ from dbtoll.model.experiment import Verdict
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Result
-    from dbtoll.analysis.result.schema import Amount, Entry, Forecast, LedgerResult
+    from dbtoll.analysis.result.schema import Amount, Entry, Forecast, LedgerResult, Result
 
 UNEXPLAINED = "unexplained"
 COLOURS = (

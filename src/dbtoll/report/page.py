@@ -20,7 +20,7 @@ from dbtoll.report.figures import axis, forest, over_time, response_times, run_o
 from dbtoll.report.text import names, numbers, sentences, warnings
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Comparison, Result, Times
+    from dbtoll.analysis.result.schema import Comparison, QueryTimes, Result
     from dbtoll.report.transactions import AtLevels
     from dbtoll.store.reader import Run
 
@@ -39,7 +39,7 @@ class TimeTable:
 
     title: str
     arms: list[str]
-    rows: list[tuple[str, list[Times | None]]]
+    rows: list[tuple[str, list[QueryTimes | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class TransactionGroup:
 
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
-    whole, result = result.to_json(), names.labelled(result)
+    whole, result = result.to_json(), names.with_arm_labels(result)
     experiment = run.plan.experiment
     varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
@@ -92,7 +92,7 @@ def render(result: Result, run: Run) -> str:
         started_at=run.begin.started_at,
         seed=experiment.seed,
         spec=run.spec,
-        workload=names.proper(experiment.workload.name),
+        workload=names.product_name(experiment.workload.name),
         derived_from_tpc=names.is_tpc(experiment.workload.name),
         context=list(_context(run)),
         answers=_answers(sentences.headlines(result)),
@@ -111,7 +111,7 @@ def render(result: Result, run: Run) -> str:
         allowance=sentences.allowance(result),
         published=list(_published(result, experiment.workload.name)),
         published_throughput=list(_published_throughput(result, experiment.workload.name)),
-        engine=names.proper(experiment.engine.name),
+        engine=names.product_name(experiment.engine.name),
         order=run_order.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         plans=sentences.changed_plans(result),
@@ -167,16 +167,16 @@ def _environment() -> Environment:
 def _baseline(result: Result, run: Run) -> str:
     """As it is shown."""
     name = run.plan.experiment.baseline
-    return names.shown(
+    return names.arm_label(
         name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(names.EMULATED) == name)
     )
 
 
 def _context(run: Run) -> Iterator[str]:
     experiment = run.plan.experiment
-    yield names.proper(experiment.engine.name)
+    yield names.product_name(experiment.engine.name)
     scale = experiment.workload.options.get("scale")
-    yield names.proper(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
+    yield names.product_name(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
     yield run.begin.started_at[:10]
     yield f"run {run.begin.run}"
 
@@ -288,7 +288,7 @@ def _published_throughput(result: Result, workload: str) -> Iterator[PublishedTh
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:
     varied = varied_factors(t.levels for t in result.times)
-    by_levels: dict[str, list[Times]] = {}
+    by_levels: dict[str, list[QueryTimes]] = {}
     for t in result.times:
         by_levels.setdefault(names.levels_text(t.levels, varied), []).append(t)
     for levels, times in by_levels.items():

@@ -39,7 +39,7 @@ def terminal(found: Sequence[Prediction]) -> RenderableType:
 
 def _sentence(each: Prediction) -> str:
     if each.geomean is None:
-        return "nothing is foretold, for it was not probed how fast it computes"
+        return "nothing is predicted, for it was not probed how fast it computes"
     return f"predicted {_text(each.geomean)} (geometric mean of {_queries(each)}){_doubt(each)}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dbtoll.analysis.reproduction import ClaimResult, Reproduction
     from dbtoll.analysis.reproduction.tables import Cell, Column, Reproduced
     from dbtoll.analysis.reproduction.verdicts import Figure, Judgement
-    from dbtoll.analysis.result.builder import Result
+    from dbtoll.analysis.result.schema import Result
     from dbtoll.store.reader import Run
 
 PAGE = "minhas2008.html"
@@ -113,7 +113,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
         lstrip_blocks=True,
     )
     environment.globals.update(cell_text=cell_text, claim_row=claim_row, outcomes=OUTCOMES)
-    labelled = [names.labelled(each) for each in explained]
+    labelled = [names.with_arm_labels(each) for each in explained]
     together = replace(labelled[0], ledgers=tuple(ledger for each in labelled for ledger in each.ledgers))
     return environment.get_template("reproduction.html.j2").render(
         title=TITLE,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dbtoll.analysis.result.builder import Comparison, Result
+    from dbtoll.analysis.result.schema import Comparison, Result
     from dbtoll.report.transactions import AtLevels
 
 _STYLES = {
@@ -52,7 +52,7 @@ def _text(text: str, style: str = "") -> Text:
 
 def terminal(result: Result, report: Path | None = None) -> RenderableType:
     """What `run`, `compare`, `analyze` and `report` print at the end. ``report``: where the HTML is, None if not made."""
-    result = names.labelled(result)
+    result = names.with_arm_labels(result)
     parts: list[RenderableType] = [_text(result.question, "bold")]
     if result.expected:
         parts.append(_text(f"expected: {result.expected}", "dim"))
@@ -226,7 +226,7 @@ def _cell(text: str) -> str:
 
 def markdown_arms(result: Result) -> str:
     """The table of the terminal, for docs: every arm, metric and combination of levels over all queries."""
-    result = names.labelled(result)
+    result = names.with_arm_labels(result)
     varied = varied_factors(c.levels for c in result.comparisons)
     head = ["arm", *varied, "metric", "estimand", "effect (interval)", "verdict"]
     rows = [
@@ -258,7 +258,7 @@ def markdown_throughput(result: Result) -> str:
             transactions.driver_bound(each),
             transactions.steadiness_word(each.windows),
         ]
-        for group in transactions.groups(names.labelled(result))
+        for group in transactions.groups(names.with_arm_labels(result))
         for each in group.arms
     ]
     head = ["arm", "levels", "throughput", "difference", "round trips", "driver CPU", "its bound", "in a window"]
@@ -273,7 +273,7 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
     published: dict[str, dict[str, str]] = {}
     ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for each, workload, engine in runs:
-        result = names.labelled(each)
+        result = names.with_arm_labels(each)
         for group in transactions.groups(result):
             beside = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
             lines = {_figure5_head(line): line for line in beside if line.environment != "bare"}
@@ -283,8 +283,8 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
                 head: numbers.Effect(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
                 for head, line in lines.items()
             }
-            published.setdefault(names.proper(workload), {}).update(printed)
-            own = ", ".join(part for part in (names.proper(engine), group.title, f"run {result.run}") if part)
+            published.setdefault(names.product_name(workload), {}).update(printed)
+            own = ", ".join(part for part in (names.product_name(engine), group.title, f"run {result.run}") if part)
             not_ok = sentences.arms_not_ok(result)
             cells = {
                 head: numbers.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
@@ -292,7 +292,7 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
                 for head, line in lines.items()
                 if (found := line.overhead)
             }
-            ours.setdefault(names.proper(workload), []).append((own, cells))
+            ours.setdefault(names.product_name(workload), []).append((own, cells))
     columns = list(dict.fromkeys(head for printed in published.values() for head in printed))
     rows = [
         [workload, engine, *(cells.get(head, numbers.NOTHING) for head in columns)]
@@ -316,7 +316,7 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
     run was not measured at that table's levels.
     """
     emulated = any(each.emulated for each in result.arms if each.name == arm)
-    result, arm = names.labelled(result), names.shown(arm, emulated=emulated)
+    result, arm = names.with_arm_labels(result), names.arm_label(arm, emulated=emulated)
     layout, lines = side_by_side.minhas2008(result, number, arm)
     baseline = next(c.baseline for c in result.comparisons if c.arm == arm)
     head = [

@@ -12,8 +12,7 @@ from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Comparison, Result
-    from dbtoll.analysis.result.schema import DriverResult, TransactionResult, WindowsResult
+    from dbtoll.analysis.result.schema import Comparison, DriverResult, Result, TransactionResult, WindowsResult
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_WIDTH = 40

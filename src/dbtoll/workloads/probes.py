@@ -76,7 +76,7 @@ PROBES: Mapping[str, Probe] = {
     "primes": Probe("search of the primes below 10 000", 1e4, 1e9),
     "arithmetic": Probe("thousand steps of integer arithmetic", 100, 1e7),
     "floating_point": Probe("thousand steps of floating-point arithmetic", 100, 1e8),
-    "branches": Probe("thousand branches that cannot be foretold", 100, 1e8),
+    "branches": Probe("thousand branches that cannot be predicted", 100, 1e8),
     "indirect_calls": Probe("thousand calls through a pointer", 100, 1e8),
     "rows": Probe("thousand rows filtered, grouped and summed", 1e3, 1e9),
     "descents": Probe("thousand descents to the leaf of an index", 1e3, 1e9),

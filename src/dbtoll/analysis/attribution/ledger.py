@@ -84,7 +84,7 @@ MOST_BY_CLOCK = 0.5
 endless."""
 
 
-def foretold_ns(baseline_ns: Floats, explained_ns: Floats, by_clock: Floats) -> Floats:
+def predicted_ns(baseline_ns: Floats, explained_ns: Floats, by_clock: Floats) -> Floats:
     """How long an execution takes in an arm by its ledger alone, per round, ns: of this time, and not of the measured one, some
     events come by the clock, so that the ledger does not use what it shall explain.
 

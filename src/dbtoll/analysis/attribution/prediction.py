@@ -1,4 +1,4 @@
-"""Overheads that a native profile and an arm's probes foretell (docs/METHOD.md, "Ledgers"), and how good such predictions are.
+"""Overheads that a native profile and an arm's probes predict (docs/METHOD.md, "Ledgers"), and how good such predictions are.
 
 An error is the absolute difference of the logarithms of two overhead factors (1 + overhead). No time of a query in an arm enters a
 prediction. Its rules were chosen by looking at some of the runs that it is judged by (docs/adr/0014 to 0016, CALIBRATION), and
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as distributions
 
-from dbtoll.analysis.attribution.booking import LEAST_FACTOR, CostModel
+from dbtoll.analysis.attribution.cost_model import LEAST_FACTOR, CostModel
 from dbtoll.analysis.attribution.ledger import Span
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
@@ -30,9 +30,9 @@ class Prediction:
     """Of one arm at one combination of levels: the overhead of each query, and of their geometric mean. ``rounds``: of the profile
     or of the probes, the fewer; on fewer than ``rounds_to_decide`` nothing is decided.
 
-    ``left_out``: queries of the profile of which nothing is foretold, for they failed or were not counted. ``unprobed``: items that
-    are foretold to cost what they do in the baseline, for the arm's probes do not tell; then there are no bounds. An arm of which
-    not even that is known how fast it computes has no queries.
+    ``left_out``: queries of the profile of which nothing is predicted, for they failed or were not counted. ``unprobed``: items
+    that are predicted to cost what they do in the baseline, for the arm's probes do not tell; then there are no bounds. An arm of
+    which not even that is known how fast it computes has no queries.
     """
 
     arm: str
@@ -93,7 +93,7 @@ FEWEST_FOR_RANKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class PredictedArm:
     """Of one arm: overhead factors of the same queries [query], as predicted, with bounds (NaN where there are none), and as
     measured; ``cpu_factor``: of a search of primes."""
 
@@ -120,14 +120,14 @@ class Score:
     inside: Span
 
 
-def score(arms: Sequence[Foretold], alpha: float) -> Score:
+def score(arms: Sequence[PredictedArm], alpha: float) -> Score:
     """Raises ValueError where there is nothing to score."""
     queries = sorted({query for arm in arms for query in arm.queries})
     if not queries:
         raise ValueError("no query was both predicted and measured")
     drawn = np.random.default_rng(SEED).integers(0, len(queries), (RESAMPLES, len(queries)))
 
-    def medians(of: Callable[[Foretold], Floats]) -> Floats:
+    def medians(of: Callable[[PredictedArm], Floats]) -> Floats:
         """[one more than resamples]: of the errors; the first is of the queries as they are."""
         errors = np.full((len(arms), len(queries)), np.nan)
         for number, arm in enumerate(arms):
@@ -140,7 +140,7 @@ def score(arms: Sequence[Foretold], alpha: float) -> Score:
         low, high = np.quantile(found, [alpha / 2, 1 - alpha / 2]) if len(found) else (np.nan, np.nan)
         return Span(float(values[0]), float(low), float(high))
 
-    def ranks(arm: Foretold) -> Floats:
+    def ranks(arm: PredictedArm) -> Floats:
         rows = (queries, *([queries[index] for index in row] for row in drawn))
         return np.array([rank_correlation(arm, row) for row in rows])
 
@@ -157,7 +157,7 @@ def score(arms: Sequence[Foretold], alpha: float) -> Score:
     )
 
 
-def share_inside(arms: Sequence[Foretold], alpha: float) -> Span:
+def share_inside(arms: Sequence[PredictedArm], alpha: float) -> Span:
     """Which part of the measured factors lies inside the predicted bounds, of those that have any.
 
     Its interval is that of Clopper and Pearson (Biometrika 26, 1934) as if only as many had been seen as there are queries, for
@@ -177,7 +177,7 @@ def share_inside(arms: Sequence[Foretold], alpha: float) -> Span:
     return Span(share, low, high)
 
 
-def rank_correlation(arm: Foretold, queries: Sequence[str]) -> float:
+def rank_correlation(arm: PredictedArm, queries: Sequence[str]) -> float:
     """Spearman's, over queries; NaN of too few."""
     indexes = [arm.queries.index(query) for query in queries if query in arm.queries]
     if len(set(indexes)) < FEWEST_FOR_RANKS:

@@ -10,7 +10,7 @@ QUARTILES = (0.25, 0.75)
 
 
 SPREADS_PART = 0.5
-"""Of what a query's spread foretells, by the line through the probes; for the rest it is as in the middle of them all: of two
+"""Of what a query's spread predicts, by the line through the probes; for the rest it is as in the middle of them all: of two
 forecasts, neither of which is the better one everywhere, the mean (Bates & Granger 1969; ADR 16)."""
 
 
@@ -22,7 +22,7 @@ PROBES_MIN = 4
 """For a line through them."""
 
 
-def foretold_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
+def predicted_ratios(spreads: Floats, ratios: Floats, spread: float) -> Floats:
     """What the probes [probe] whose time is spread over so many instructions, and that take so many times as long in an arm
     [probe, round], say of a query with its own spread: the quartiles [2, round] of their straight line in logarithms, shifted to
     each of them, and never outside of them all. The line has `SPREADS_PART` of the slope that fits best.

@@ -14,7 +14,7 @@ import numpy as np
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Components, Floats, Interval
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.model.experiment import Precision, Verdict
 
 GEOMEAN = "geomean"
@@ -134,13 +134,13 @@ def pairs(arms: Sequence[str], baseline: str, copies: Sequence[str]) -> list[Pai
     ]
 
 
-def geomean_rounds(times: Times, pair: Pair) -> Floats:
+def geomean_rounds(times: TimeArray, pair: Pair) -> Floats:
     """[round]: the geomean effect in each round that has it, for the stopping rule. Empty where there can be no interval."""
     measured = _Measured(times, pair)
     return np.empty(0) if measured.hindered or measured.bound else measured.aggregate_effects
 
 
-def contrast(level: Times, against: Times, pair: Pair, precision: Precision) -> Effect:
+def contrast(level: TimeArray, against: TimeArray, pair: Pair, precision: Precision) -> Effect:
     """How much larger an arm's geomean effect is at one level of a factor than at another.
 
     Log scale. Over the queries that have a value at both levels, paired by round: both belong to the same starts. The verdict is
@@ -178,8 +178,8 @@ def guarded(verdict: Verdict, lacking: Sequence[str]) -> Verdict:
 
 
 def compare(
-    steady: Times,
-    first: Times | None,
+    steady: TimeArray,
+    first: TimeArray | None,
     baseline: str,
     copies: Sequence[str],
     precision: Precision,
@@ -204,7 +204,7 @@ def compare(
     return effects
 
 
-def _of_queries(times: Times, queries: tuple[str, ...]) -> Times:
+def _of_queries(times: TimeArray, queries: tuple[str, ...]) -> TimeArray:
     """The same of these queries, in their order. A kind of transaction that never ended has no times anywhere."""
     if times.queries == queries:
         return times
@@ -222,7 +222,7 @@ def _of_queries(times: Times, queries: tuple[str, ...]) -> Times:
     )
 
 
-def _changed(times: Times, pair: Pair, other_plans: Mapping[str, Collection[str]]) -> frozenset[str]:
+def _changed(times: TimeArray, pair: Pair, other_plans: Mapping[str, Collection[str]]) -> frozenset[str]:
     """Queries whose plans are not the same in all arms of a comparison."""
     arms = {pair.arm, *(times.arms[index] for index in pair.references)}
     return frozenset(query for arm in arms for query in other_plans.get(arm, ())) & frozenset(times.queries)
@@ -250,8 +250,8 @@ def _judged(effect: Effect, alarm: float, precision: Precision) -> Effect:
 
 
 def _effects(
-    steady: Times,
-    first: Times | None,
+    steady: TimeArray,
+    first: TimeArray | None,
     pair: Pair,
     precision: Precision,
     *,
@@ -387,7 +387,7 @@ class _Measured:
       queries.
     """
 
-    def __init__(self, times: Times, pair: Pair, asked: Floats | None = None) -> None:
+    def __init__(self, times: TimeArray, pair: Pair, asked: Floats | None = None) -> None:
         self.times = times
         self.ns = times.ns if times.cut_ns is None else times.cut_ns
         self.ratios = log_ratios(self.ns, pair.index, pair.references)

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from dbtoll.analysis.attribution.booking import CostModel
+from dbtoll.analysis.attribution.cost_model import CostModel
 from dbtoll.analysis.attribution.items import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES
 from dbtoll.analysis.attribution.ledger import Ledger
 from dbtoll.analysis.effects import comparisons, stats
-from dbtoll.analysis.result.builder import Result, analyze_run
-from dbtoll.analysis.result.schema import Comparison, Levels
+from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.analysis.result.schema import Comparison, Levels, Result
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.analysis.visits.valid import ValidVisits

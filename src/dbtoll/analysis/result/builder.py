@@ -7,30 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dbtoll.analysis.attribution.booking import CostModel
+from dbtoll.analysis.attribution.cost_model import CostModel
 from dbtoll.analysis.effects import contrasts, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
 from dbtoll.analysis.result import arm_results, run_warnings, series
 from dbtoll.analysis.result.schema import (
-    ArmResult,
     Bounds,
     Comparison,
     ComponentsResult,
-    Contrast,
-    EffectResult,
-    Gate,
     Levels,
-    NoiseFloor,
-    PlanChange,
     Result,
     RoundEffect,
-    SeriesPoint,
-    Times,
     drop,
     fractions,
-    from_json,
-    json_schema,
-    to_json,
 )
 from dbtoll.analysis.transactions import windows
 from dbtoll.analysis.visits.arrays import nothing
@@ -39,11 +28,6 @@ from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
-
-__all__ = [
-    "ArmResult", "Comparison", "ComponentsResult", "Contrast", "EffectResult", "Gate", "NoiseFloor", "PlanChange", "Result",
-    "SeriesPoint", "Times", "analyze", "analyze_run", "fractions", "from_json", "json_schema", "to_json",
-]  # fmt: skip
 
 
 def analyze(folder: Path) -> Result:

@@ -215,7 +215,7 @@ class SeriesPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class QueryTimes:
     """Times of one arm and query. Counts are of steady executions; ``censored`` ones ran into the timeout."""
 
     arm: str
@@ -443,7 +443,7 @@ class Result:
     noise_floor: tuple[NoiseFloor, ...]
     not_inside_the_interval: tuple[str, ...]
     series: tuple[SeriesPoint, ...]
-    times: tuple[Times, ...]
+    times: tuple[QueryTimes, ...]
     windows: Annotated[tuple[WindowsResult, ...], Meta(description="of transaction workloads; else empty")]
     plans_changed: tuple[PlanChange, ...]
     facts: Json

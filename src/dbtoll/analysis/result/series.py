@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
-from dbtoll.analysis.result.schema import PlanChange, SeriesPoint, Times
+from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesPoint
 from dbtoll.analysis.visits.metrics import levels_key, main_value
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.store.reader import Run
@@ -54,7 +54,7 @@ def _since(at_ns: int | None, first_ns: int | None) -> float:
     return 0.0 if at_ns is None or first_ns is None else (at_ns - first_ns) / 1e9
 
 
-def times(measured: ValidVisits) -> list[Times]:
+def times(measured: ValidVisits) -> list[QueryTimes]:
     """Over all visits that count, with what failed in them; void visits are not in it."""
     rows = []
     for levels in measured.levels:
@@ -76,7 +76,7 @@ def times(measured: ValidVisits) -> list[Times]:
                 if key in steady or key in first or key in outcomes:
                     count = outcomes[key]
                     rows.append(
-                        Times(
+                        QueryTimes(
                             arm=arm,
                             levels=levels,
                             query=query,

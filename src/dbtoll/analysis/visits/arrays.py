@@ -14,7 +14,7 @@ from dbtoll.store.schema import Visit
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeArray:
     """Times of one metric under one combination of levels.
 
     ``ns``: [round, block, query, arm], the median of a visit's executions; NaN where there is no such visit (or it is
@@ -35,7 +35,7 @@ class Times:
         return self.arms.index(name)
 
 
-def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> Times | None:
+def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
     """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
     arm_index = {name: index for index, name in enumerate(arms)}
     found = [(visit, query, value) for visit in visits for query, value in metric(visit)]
@@ -62,10 +62,10 @@ def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str]
         cut_ns = ns.copy()
         for cell, value in cut.items():
             cut_ns[cell] = value
-    return Times(tuple(rounds), tuple(queries), tuple(arms), ns, did_fail, cut_ns)
+    return TimeArray(tuple(rounds), tuple(queries), tuple(arms), ns, did_fail, cut_ns)
 
 
-def nothing(queries: Sequence[str], arms: Sequence[str]) -> Times:
+def nothing(queries: Sequence[str], arms: Sequence[str]) -> TimeArray:
     """The arrays of no visit."""
     shape = (len(queries), len(arms))
-    return Times((), tuple(queries), tuple(arms), np.empty((0, 0, *shape)), np.zeros(shape))
+    return TimeArray((), tuple(queries), tuple(arms), np.empty((0, 0, *shape)), np.zeros(shape))

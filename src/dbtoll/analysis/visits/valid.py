@@ -11,7 +11,7 @@ from functools import cached_property
 from dbtoll.analysis.checks import findings
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
-from dbtoll.analysis.visits.arrays import Times, collect
+from dbtoll.analysis.visits.arrays import TimeArray, collect
 from dbtoll.analysis.visits.metrics import METRICS, Metric, failed, levels_key, time_per_transaction_ns, timed_out
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import ended_well
@@ -111,7 +111,7 @@ class ValidVisits:
         baseline = self.run.plan.experiment.baseline
         return [baseline, *(() if arm in self.copies else self.copies)]
 
-    def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> Times | None:
+    def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> TimeArray | None:
         """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first touches."""
         chosen = (visit for visit in self.of(levels) if visit.first_touch is first_touch)
         return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)

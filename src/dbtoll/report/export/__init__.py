@@ -29,7 +29,7 @@ from dbtoll.report.export.transactions import (
 from dbtoll.store.schema import TABLES_FOLDER
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Result
+    from dbtoll.analysis.result.schema import Result
     from dbtoll.store.reader import Run
 
 

@@ -69,7 +69,7 @@ def visit_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> I
 
 def arm_cells(name: str, *, emulated: bool) -> dict[str, Any]:
     """The arm as every table calls it."""
-    return {"arm": names.shown(name, emulated=emulated), "emulated": emulated}
+    return {"arm": names.arm_label(name, emulated=emulated), "emulated": emulated}
 
 
 def _of_visit(visit: Visit) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dbtoll.report.text import names
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Comparison, Result
-    from dbtoll.analysis.result.schema import Amount
+    from dbtoll.analysis.result.schema import Amount, Comparison, Result
 
 
 COMPARISON_COLUMNS = {
@@ -56,7 +55,7 @@ LEDGER_COLUMNS = {
 
 def result_rows(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for each comparison."""
-    result = names.labelled(result)
+    result = names.with_arm_labels(result)
     emulated = {arm.name for arm in result.arms if arm.emulated}
     for comparison in result.comparisons:
         yield _result(result, comparison, factors) | {"emulated": comparison.arm in emulated}
@@ -85,7 +84,7 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
 
 def ledger_rows(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row per item of each query; ``kind`` keeps the two ledgers apart."""
-    result = names.labelled(result)
+    result = names.with_arm_labels(result)
     emulated = {arm.name for arm in result.arms if arm.emulated}
     for ledger in result.ledgers:
         head = {

@@ -11,7 +11,7 @@ from dbtoll.report.figures.axis import Axis, axis_for
 from dbtoll.report.text import names, numbers, sentences
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Comparison, Result
+    from dbtoll.analysis.result.schema import Comparison, Result
 
 # --- interval plots ----------------------------------------------------------------------------------------------
 

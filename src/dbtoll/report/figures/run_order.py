@@ -12,7 +12,7 @@ from dbtoll.report.figures.axis import TICKS_MAX, Tick
 from dbtoll.report.text import numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import SeriesPoint
+    from dbtoll.analysis.result.schema import SeriesPoint
 
 # --- run order ---------------------------------------------------------------------------------------------------
 

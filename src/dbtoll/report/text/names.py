@@ -11,7 +11,7 @@ from dbtoll.model.reply import TIME_PER_TRANSACTION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dbtoll.analysis.result.builder import Result
+    from dbtoll.analysis.result.schema import Result
 from dbtoll.report.text.numbers import count
 
 # --- names -------------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ _ENVIRONMENTS = {
 }
 
 
-def spoken(arm: str) -> str:
+def arm_title(arm: str) -> str:
     """An arm's name at the head of a sentence: ``docker:runsc`` is "Docker with runsc"; a name made up stays as it is.
 
     Everywhere else an arm goes by its own name, so that what a table calls it can be found in the specification.
@@ -43,14 +43,14 @@ def spoken(arm: str) -> str:
 EMULATED = " (emulated)"
 
 
-def shown(arm: str, *, emulated: bool) -> str:
+def arm_label(arm: str, *, emulated: bool) -> str:
     """What every table and picture calls an arm: ``qemu (emulated)`` for one whose times are those of an emulator."""
     return arm + EMULATED if emulated and not arm.endswith(EMULATED) else arm
 
 
-def labelled(result: Result) -> Result:
-    """The same with every arm called as `shown` says. Of a result that has been labelled already it changes nothing."""
-    names = {arm.name: shown(arm.name, emulated=arm.emulated) for arm in result.arms}
+def with_arm_labels(result: Result) -> Result:
+    """The same with every arm called as `arm_label` says. Of a result that has been labelled already it changes nothing."""
+    names = {arm.name: arm_label(arm.name, emulated=arm.emulated) for arm in result.arms}
     if all(name == label for name, label in names.items()):
         return result
 
@@ -87,7 +87,7 @@ _PROPER = {
 }
 
 
-def proper(name: str) -> str:
+def product_name(name: str) -> str:
     """An engine or workload as it calls itself."""
     return _PROPER.get(name, name)
 
@@ -124,8 +124,8 @@ LEVELS = {
 
 def levels_text(levels: Mapping[str, str], varied: Iterable[str] | None = None) -> str:
     """``warm, one connection``; only the factors in ``varied`` (all if None). Empty if there are none."""
-    shown = [(f, level) for f, level in levels.items() if varied is None or f in varied]
-    return ", ".join(LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in shown)
+    arm_label = [(f, level) for f, level in levels.items() if varied is None or f in varied]
+    return ", ".join(LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in arm_label)
 
 
 _ESTIMANDS = {

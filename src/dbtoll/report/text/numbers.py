@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dbtoll.report.text.names import is_throughput
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.builder import Comparison
+    from dbtoll.analysis.result.schema import Comparison
 
 MINUS = "\N{MINUS SIGN}"
 

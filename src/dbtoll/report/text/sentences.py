@@ -11,17 +11,16 @@ from dbtoll.model.experiment import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dbtoll.analysis.result.builder import ArmResult, Comparison, Contrast, Result
-    from dbtoll.analysis.result.schema import Amount
+    from dbtoll.analysis.result.schema import Amount, ArmResult, Comparison, Contrast, Result
 from dbtoll.report.text.names import (
     LEVELS,
+    arm_title,
     family,
     is_throughput,
-    labelled,
     levels_text,
     metric_text,
     natural_key,
-    spoken,
+    with_arm_labels,
 )
 from dbtoll.report.text.numbers import MINUS, NOTHING, THIN, Effect, Interval, decisive, effect, margin, number, percent
 from dbtoll.report.words import MOST, WORTH_NAMING
@@ -155,7 +154,7 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
     phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, reason, decisive(comparison))
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
-    return Headline(arm.name, spoken(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
+    return Headline(arm.name, arm_title(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
 
 
 def _cause(comparison: Comparison, result: Result) -> str:
@@ -195,12 +194,14 @@ def headlines(result: Result) -> list[Headline]:
     What failed of an arm is said before any figure of it; one that has none gets the reason alone. The baseline itself has
     nothing to be compared with.
     """
-    result = labelled(result)
+    result = with_arm_labels(result)
     varied = varied_factors(c.levels for c in result.comparisons)
     said: list[Headline] = []
     for arm in result.arms:
         if arm.outcome != Outcome.OK:
-            said.append(Headline(arm.name, spoken(arm.name), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome))
+            said.append(
+                Headline(arm.name, arm_title(arm.name), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome)
+            )
         said += [
             _headline_of(arm, c, result, varied)
             for c in result.comparisons
@@ -241,14 +242,14 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     rests_on = Effect(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
     reason = each.reason or (_BEYOND_CHANCE if each.widened_by else None)
     return (
-        f"{spoken(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
+        f"{arm_title(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
         f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, reason, rests_on)}"
     )
 
 
 def changed_plans(result: Result) -> list[str]:
     """A line per arm whose server chose other plans, and what remains of its effect without those queries."""
-    result = labelled(result)
+    result = with_arm_labels(result)
     varied = varied_factors(c.levels for c in result.comparisons)
     queries: dict[str, list[str]] = {}
     for change in result.plans_changed:

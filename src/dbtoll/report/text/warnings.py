@@ -10,8 +10,8 @@ from dbtoll.model.experiment import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dbtoll.analysis.result.builder import Gate, Result
-from dbtoll.report.text.names import labelled
+    from dbtoll.analysis.result.schema import Gate, Result
+from dbtoll.report.text.names import with_arm_labels
 from dbtoll.report.text.numbers import plural
 
 # --- what to read with care --------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def cautions(result: Result) -> Cautions:
 
     An arm without any figure is not in it: its headline says why.
     """
-    result = labelled(result)
+    result = with_arm_labels(result)
     left_out = [Caution((), warning) for warning in result.warnings]
     left_out += [Caution((a.name,), a.reason) for a in result.arms if a.outcome == Outcome.OK and a.reason]
     labels: list[Caution] = []

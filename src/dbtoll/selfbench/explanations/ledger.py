@@ -11,8 +11,7 @@ from typing import Any
 
 from dbtoll.analysis.effects.stats import FEWEST_DRAWS
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.builder import Result
-from dbtoll.analysis.result.schema import LedgerResult
+from dbtoll.analysis.result.schema import LedgerResult, Result
 from dbtoll.errors import Invalid
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option

@@ -1,4 +1,4 @@
-"""How well a native profile and an arm's probes foretell what queries lose there, beside what they lose (`dbtoll predict`)."""
+"""How well a native profile and an arm's probes predict what queries lose there, beside what they lose (`dbtoll predict`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from dbtoll.analysis.attribution import prediction
 from dbtoll.analysis.attribution.ledger import Span
-from dbtoll.analysis.attribution.prediction import Foretold, Score
+from dbtoll.analysis.attribution.prediction import PredictedArm, Score
 from dbtoll.analysis.effects.stats import FEWEST_DRAWS, Floats
-from dbtoll.analysis.result.builder import Result
-from dbtoll.analysis.result.schema import QueryLedger, Unbooked
+from dbtoll.analysis.result.schema import QueryLedger, Result, Unbooked
 from dbtoll.errors import Invalid
 from dbtoll.model.json import Json
 from dbtoll.selfbench.explanations import ledger
@@ -30,8 +29,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     their own, over everything that was predicted and measured, whatever came out."""
     result = ledger.explained(options, say)
     alpha = 1 - result.confidence
-    everything = foretold(result, chosen=False)
-    arms = foretold(result, chosen=True)
+    everything = predicted_arms(result, chosen=False)
+    arms = predicted_arms(result, chosen=True)
     if not arms:
         raise Invalid("no arm loses more than a tenth and was predicted", "choose other environments")
     found, whole = prediction.score(arms, alpha), prediction.score(everything, alpha)
@@ -71,7 +70,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     return Certificate("predict", figures, bounds, told)
 
 
-def foretold(result: Result, *, chosen: bool) -> list[Foretold]:
+def predicted_arms(result: Result, *, chosen: bool) -> list[PredictedArm]:
     """What was both predicted and measured, of each arm at its levels but the baseline's copy. ``chosen``: of the arms that lose
     enough to be explained, the queries with the baseline's plan; else of all arms all queries."""
     found = []
@@ -88,7 +87,7 @@ def foretold(result: Result, *, chosen: bool) -> list[Foretold]:
         ]
         if known:
             found.append(
-                Foretold(
+                PredictedArm(
                     arm=ledger.named(each),
                     queries=tuple(query for query, _, _ in known),
                     predicted=_factors(predicted.estimate for _, predicted, _ in known),
@@ -117,7 +116,7 @@ def _figures(found: Score) -> Json:
     }
 
 
-def _by_query(arm: Foretold, *columns: Floats) -> Json:
+def _by_query(arm: PredictedArm, *columns: Floats) -> Json:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return {query: [_known(value) for value in row] for query, row in zip(arm.queries, rows, strict=True)}
 

@@ -33,12 +33,12 @@ from dbtoll.analysis.attribution.ledger import (
     Item,
     Ledger,
     Span,
-    foretold_ns,
+    predicted_ns,
     span,
     totals,
     unexplained_fraction,
 )
-from dbtoll.analysis.attribution.user_mode import PROBES_MIN, QUARTILES, SAMPLES_MIN, foretold_ratios
+from dbtoll.analysis.attribution.user_mode import PROBES_MIN, QUARTILES, SAMPLES_MIN, predicted_ratios
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import RATIO_OF_TOTALS, Effect, guarded, reach
 from dbtoll.analysis.effects.stats import Floats
@@ -52,7 +52,7 @@ from dbtoll.analysis.result.schema import (
     QueryLedger,
     Unbooked,
 )
-from dbtoll.analysis.visits.arrays import Times
+from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.analysis.visits.metrics import event_time_ns, levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision
@@ -142,7 +142,7 @@ class CostModel:
     ) -> LedgerResult:
         """``alarm``: by how much A/A widens what the verdict rests on."""
         alpha = 1 - self._precision.confidence
-        foretold, _ = self.predicted(arm, levels)
+        predicted, _ = self.predicted(arm, levels)
         sums = totals(ledgers, alpha)
         lacking = self._lacking(arm, levels, ledgers)
         bars = self.measured.bars(arm)
@@ -159,9 +159,9 @@ class CostModel:
             cpu_ratio=self.cpu_ratio(arm),
             accounted=self._accounted(arm, levels, [each.query for each in ledgers], alpha),
             assumed=tuple(self._assumed(arm, levels, lacking)),
-            queries=tuple(self._of_query(arm, levels, each, foretold.get(each.query), alpha) for each in ledgers),
+            queries=tuple(self._of_query(arm, levels, each, predicted.get(each.query), alpha) for each in ledgers),
             verdict=bars.allow(guarded(stats.verdict(decisive, overhead.rounds, self._precision), lacking)),
-            unbooked=tuple(self._unbooked(arm, levels, foretold)),
+            unbooked=tuple(self._unbooked(arm, levels, predicted)),
         )
 
     def _lacking(self, arm: str, levels: Levels, ledgers: Sequence[Ledger]) -> list[str]:
@@ -171,7 +171,7 @@ class CostModel:
         return [query for query in times.queries if query not in known] if times else []
 
     def _of_query(
-        self, arm: str, levels: Levels, ledger: Ledger, foretold: Forecast | None, alpha: float
+        self, arm: str, levels: Levels, ledger: Ledger, predicted: Forecast | None, alpha: float
     ) -> QueryLedger:
         spans = ledger.spans(alpha)
         return QueryLedger(
@@ -180,11 +180,11 @@ class CostModel:
             overhead=_amount("overhead", spans),
             items=tuple(_entries([ledger], spans)),
             unexplained=_amount("unexplained", spans),
-            predicted=foretold,
+            predicted=predicted,
             measured=float(np.mean(ledger.overhead_ns) / np.mean(ledger.baseline_ns)),
         )
 
-    def _unbooked(self, arm: str, levels: Levels, foretold: Mapping[str, Forecast]) -> Iterator[Unbooked]:
+    def _unbooked(self, arm: str, levels: Levels, predicted: Mapping[str, Forecast]) -> Iterator[Unbooked]:
         """What another plan does in user mode is not what the baseline's does; what it takes is known all the same."""
         if (times := self._times(levels)) is None:
             return
@@ -193,7 +193,7 @@ class CostModel:
                 timed := _by_round(times, query, arm, self.measured.references(arm))
             ):
                 arm_ns, native_ns = np.mean(list(timed.values()), axis=0)
-                yield Unbooked(query, foretold.get(query), float(arm_ns / native_ns - 1))
+                yield Unbooked(query, predicted.get(query), float(arm_ns / native_ns - 1))
 
     def cost_ns(self, arm: str, probe: str) -> float | None:
         """What one event of a probe costs, the median over rounds."""
@@ -291,8 +291,8 @@ class CostModel:
     def predicted(self, arm: str, levels: Levels) -> tuple[dict[str, Forecast], list[str]]:
         """Query -> overhead, a fraction, as if nothing had been timed or counted in ``arm``; with the doubt about its costs.
 
-        And the items whose cost is known in the baseline and not in the arm: they are foretold to cost the same, so there are no
-        bounds then. Nothing is foretold where it is not known how fast the arm computes.
+        And the items whose cost is known in the baseline and not in the arm: they are predicted to cost the same, so there are no
+        bounds then. Nothing is predicted where it is not known how fast the arm computes.
         """
         times = self._times(levels)
         if times is None or self.baseline not in times.arms or not self._computes(arm):
@@ -310,11 +310,11 @@ class CostModel:
                 faults = self._faults_of(self.baseline, levels, query)
                 events_of = [Events.counted(own[number], faults=faults.get(number)) for number in rounds]
                 spread = self.spread((levels_key(levels), query))
-                items = self._items(arm, rounds, native_ns, events_of, events_of, spread, foretold=True)
+                items = self._items(arm, rounds, native_ns, events_of, events_of, spread, predicted=True)
                 factors = 1 + sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns
                 doubt = sum(item.doubt_ns for item in items) / float(np.mean(native_ns))
                 alpha = 1 - self._precision.confidence
-                found[query] = foretold_overhead(factors, doubt, alpha)
+                found[query] = predicted_overhead(factors, doubt, alpha)
                 unknown |= dict.fromkeys(self._unprobed(arm, events_of))
         if unknown:
             found = {query: replace(each, low=None, high=None) for query, each in found.items()}
@@ -335,7 +335,7 @@ class CostModel:
             if happens and native and not own:
                 yield kind.name
 
-    def _times(self, levels: Levels) -> Times | None:
+    def _times(self, levels: Levels) -> TimeArray | None:
         """Of an execution or, of transactions, of one of those that ended: the inverse of their throughput."""
         return self.measured.times(levels, "run_time", False) or self.measured.times(levels, ended_time, False)
 
@@ -360,10 +360,10 @@ class CostModel:
         base_events: Sequence[Events],
         spread: float | None,
         *,
-        foretold: bool = False,
+        predicted: bool = False,
     ) -> tuple[Item, ...]:
         """``native_ns``: measured, of the baseline; in the arm what comes by the clock comes in the time that the items themselves
-        foretell. ``spread``: see `spread`. ``foretold``: the events are the baseline's, so what it maps in one fault may be many
+        predict. ``spread``: see `spread`. ``predicted``: the events are the baseline's, so what it maps in one fault may be many
         faults in the arm: as many as it maps where they come in a row, for then the pages are used in order."""
         items: list[Item] = []
         rates: list[Floats] = []
@@ -373,7 +373,7 @@ class CostModel:
                 np.array([each.of(kind.name) for each in side]).T for side in (arm_events, base_events)
             )
             baseline_count = baseline_count + baseline_rate * native_ns
-            if foretold and kind in WITH_PAGES_AROUND:
+            if predicted and kind in WITH_PAGES_AROUND:
                 cost = self._cost(arm, (*kind.probes, AROUND), rounds, 1 - alone)
             else:
                 cost = self._cost(arm, kind.probes, rounds, alone)
@@ -385,7 +385,7 @@ class CostModel:
             kernel_ns += baseline_count * baseline_cost.ns
         user_mode = self._user_mode(arm, rounds, np.maximum(native_ns - kernel_ns, 0.0), spread)
         nothing = np.zeros(len(rounds))
-        arm_ns = foretold_ns(
+        arm_ns = predicted_ns(
             native_ns,
             sum((item.explained_ns for item in (*items, *user_mode)), nothing),
             sum((rate * item.cost.ns for rate, item in zip(rates, items, strict=True)), nothing),
@@ -456,9 +456,9 @@ class CostModel:
         executing, missing, translating = (np.quantile(each, QUARTILES, axis=0) for each in (cached, huge, whole))
         known = [each for each in spreads if each is not None]
         if arm in self._emulated and spread is not None and len(known) == len(whole) >= PROBES_MIN:
-            foretold = foretold_ratios(np.array(known), np.array(whole), spread)
-            scale = foretold.mean(axis=0) / translating.mean(axis=0)
-            executing, missing, translating = executing * scale, missing * scale, foretold
+            predicted = predicted_ratios(np.array(known), np.array(whole), spread)
+            scale = predicted.mean(axis=0) / translating.mean(axis=0)
+            executing, missing, translating = executing * scale, missing * scale, predicted
         return Costs(*executing), Costs(*(missing - executing)), Costs(*(translating - missing))
 
     def _ratio(self, arm: str, probe: str, rounds: Sequence[int]) -> Floats | None:
@@ -467,7 +467,7 @@ class CostModel:
         return None if own is None or other is None else own / other
 
 
-def foretold_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
+def predicted_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
     """Of predicted times over the baseline's, per round: the mean of their logarithms, as of all ratios, so that no bound says
     that an execution takes less than no time; its t interval at level 1 - ``alpha``, longer on both sides by ``doubt``, which is
     of the factor. One round has none: how far the next would lie from it is not known."""
@@ -510,7 +510,7 @@ def _is_kept(visit: Visit) -> bool:
     return visit.levels.get("connection") == "one" and visit.levels.get("temperature") != "cold"
 
 
-def _by_round(times: Times, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:
+def _by_round(times: TimeArray, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:
     """Round -> times of the arm and of the references, ns: means over the blocks in which all of them have one."""
     chosen = [times.arm(name) for name in (arm, *references) if name in times.arms]
     found = {}
