@@ -35,7 +35,7 @@ def made(name: str) -> Any:
 def test_it_has_the_shape_of_an_engine(name: str) -> None:
     engine = made(name)
     assert engine.name == name
-    assert isinstance(engine.answers, bool)
+    assert isinstance(engine.returns_rows, bool)
     for method, wanted in inspect.getmembers(Engine, inspect.isfunction):
         if not method.startswith("_"):
             assert list(inspect.signature(getattr(type(engine), method)).parameters) == list(
@@ -98,7 +98,7 @@ def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
         assert at is None or engine.peer(session) is None
         try:
             engine.finish_load(session)
-            engine.quiet(session)
+            engine.settle(session)
             statement = Statement("Q", "select 1 where 1 = 1", "select 1 where 1 = 1")
             fingerprint, plan = engine.fingerprint(session, statement)
             assert fingerprint and plan
@@ -137,7 +137,7 @@ def test_its_isolation_is_what_it_says(name: str, open_arm: OpenArm, tmp_path: P
         for session in (first, second, third):
             session.query("set innodb_lock_wait_timeout = 1" if name == "mariadb" else "set lock_timeout = '1s'")
         for session in (first, second):
-            for statement in engine.session(level, multiple=True):
+            for statement in engine.session(level, multi_statement=True):
                 session.query(statement)
             assert engine.isolation(session) == level
         read = [("first", "begin"), ("first", "select b from t where a = 1")]
@@ -192,23 +192,23 @@ def test_its_accounts_tell_of_pages_and_of_waits(name: str, open_arm: OpenArm, t
             if name == "mariadb"
             else "insert into t select 1, repeat('A', 200) from generate_series(1, 2000)"
         )
-        before = engine.accounts(session)
-        told = engine.account(session, Statement("Q", "select count(*) from t", "select count(*) from t"))
+        before = engine.server_statistics(session)
+        told = engine.query_statistics(session, Statement("Q", "select count(*) from t", "select count(*) from t"))
         if name == "postgres":
             ((pages,),) = session.query("select pg_relation_size('t') / 8192")
             assert told["hit_pages"] + told["read_pages"] >= int(pages or 0) > 50
             assert told["temporary_read_pages"] == 0
         else:
             assert told["handler_read_rnd_next"] == 2001
-            assert sum(wait["count"] for wait in engine.accounts(session)["waits"].values()) > 0
-        after = engine.accounts(session)
+            assert sum(wait["count"] for wait in engine.server_statistics(session)["waits"].values()) > 0
+        after = engine.server_statistics(session)
         assert all(after[key] >= value for key, value in before.items() if isinstance(value, int))
         asleep, state = SLEEPS[name]
-        assert engine.waiting(session) == []
+        assert engine.wait_events(session) == []
         sleeping = threading.Thread(target=other.query, args=(asleep,))
         sleeping.start()
         deadline = time.monotonic() + 5
-        while not (found := engine.waiting(session)) and time.monotonic() < deadline:
+        while not (found := engine.wait_events(session)) and time.monotonic() < deadline:
             time.sleep(0.01)
         sleeping.join()
         assert found == [state]

@@ -171,8 +171,8 @@ def test_background_work_is_counted(machine: Machine) -> None:
     with running(machine, settings={"work_mem": "64kB"}) as (engine, _, session):
         session.query("CREATE TABLE t AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, 20000) g")
         before = engine.background_work(session)
-        engine.quiet(session)
-        engine.quiet(session)
+        engine.settle(session)
+        engine.settle(session)
         after = counts_until(engine, session, "checkpoints_requested_count", before["checkpoints_requested_count"] + 2)
         assert after["checkpoints_requested_count"] == before["checkpoints_requested_count"] + 2
         assert after["checkpoint_buffers"] > before["checkpoint_buffers"]
@@ -239,7 +239,7 @@ def test_after_a_load_nothing_is_left_to_do(machine: Machine) -> None:
     with running(machine) as (engine, _, session):
         before = engine.background_work(session)
         session.query("SELECT count(*), min(b) FROM t")
-        engine.quiet(session)
+        engine.settle(session)
         after = engine.background_work(session)
         # Reading set no hint bit and froze nothing: the checkpoint had next to nothing to write.
         assert after["checkpoint_buffers"] - before["checkpoint_buffers"] < 20

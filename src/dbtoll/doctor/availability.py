@@ -94,7 +94,7 @@ def engine(name: str, machine: AgentMachine) -> Probed:
     """
     tried: Engine = registry.find("engines", name)({})
     image: Artifact | None = None
-    if tried.answers:
+    if tried.returns_rows:
         try:
             image, _ = system.obtain_image(Cache(), progress=_would_be_made, extra=tried.packages)
         except _NotMadeError:

@@ -90,7 +90,7 @@ class Engine:
     """See interfaces.Engine."""
 
     name = "mariadb"
-    answers = True
+    returns_rows = True
     keeps_data = True
     packages = ("mariadb-server",)
     decided = frozenset({"innodb-flush-log-at-trx-commit", "transaction-isolation"})
@@ -220,7 +220,7 @@ class Engine:
         session.query("CREATE TABLE IF NOT EXISTS mysql.dbtoll (commits bigint NOT NULL) ENGINE = InnoDB")
         session.query("INSERT INTO mysql.dbtoll SELECT 0 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM mysql.dbtoll)")
 
-    def quiet(self, session: Session) -> None:
+    def settle(self, session: Session) -> None:
         """Every dirty page is written, which is what a checkpoint is here."""
         (kept,) = session.query(f"SELECT {', '.join(f'@@{name}' for name in FLUSH_ALL)}")
         for name, value in FLUSH_ALL.items():
@@ -248,14 +248,14 @@ class Engine:
 
     # --- interfaces.Accounting ---
 
-    def account(self, session: Session, statement: Statement) -> Json:
+    def query_statistics(self, session: Session, statement: Statement) -> Json:
         """Pages and rows by how they were found. BIAS: InnoDB keeps its part for all sessions together."""
         before = _counts(session, "SESSION")
         session.query(statement.text)
         after = _counts(session, "SESSION")
         return {name: after[name] - before[name] for name in before}
 
-    def accounts(self, session: Session) -> Json:
+    def server_statistics(self, session: Session) -> Json:
         """``waits`` by event with their time, where the server was started with performance_schema = ON."""
         waits = session.query(
             "SELECT event_name, count_star, round(sum_timer_wait / 1000)"
@@ -266,7 +266,7 @@ class Engine:
             "waits": {str(name): {"count": int(count or 0), "elapsed_ns": int(ns or 0)} for name, count, ns in waits},
         }
 
-    def waiting(self, session: Session) -> list[str]:
+    def wait_events(self, session: Session) -> list[str]:
         """States of its threads (documentation, "General Thread States")."""
         rows = session.query(
             "SELECT coalesce(nullif(state, ''), 'running') FROM information_schema.processlist"
@@ -306,10 +306,10 @@ class Engine:
 
     # --- interfaces.Durable ---
 
-    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+    def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
         """Without autocommit a transaction of several statements begins by itself, as drivers have it."""
         statements = [f"SET SESSION TRANSACTION ISOLATION LEVEL {ISOLATION[isolation]}"]
-        return [*statements, *(["SET autocommit = 0"] if multiple else [])]
+        return [*statements, *(["SET autocommit = 0"] if multi_statement else [])]
 
     def isolation(self, session: Session) -> str:
         """See interfaces.Durable."""

@@ -35,7 +35,7 @@ class Engine:
 
     name = "none"
     options: Mapping[str, Option] = {}
-    answers = False
+    returns_rows = False
     keeps_data = True
     packages = ()
 
@@ -72,7 +72,7 @@ class Engine:
     def finish_load(self, session: Session) -> None:
         """Nothing was loaded."""
 
-    def quiet(self, session: Session) -> None:
+    def settle(self, session: Session) -> None:
         """Nothing works in the background."""
 
     def background_work(self, session: Session) -> Json:

@@ -20,7 +20,7 @@ class Engine(Protocol):
 
     name: str
     options: Mapping[str, Option]
-    answers: bool
+    returns_rows: bool
     """Whether its answers mean anything (the null engine's do not)."""
     keeps_data: bool
     """Whether it has a data directory."""
@@ -53,7 +53,7 @@ class Engine(Protocol):
         """Statistics, frozen rows, a checkpoint: nothing left to do in the background."""
         ...
 
-    def quiet(self, session: Session) -> None:
+    def settle(self, session: Session) -> None:
         """Between blocks: do now what would else be done in measured time (a checkpoint)."""
         ...
 
@@ -74,15 +74,15 @@ class Engine(Protocol):
 class StatisticsEngine(Protocol):
     """Power of an engine that keeps accounts of its own: of the pages that its sessions touch, and of what they wait for."""
 
-    def account(self, session: Session, statement: Statement) -> Json:
+    def query_statistics(self, session: Session, statement: Statement) -> Json:
         """Of one execution of a statement, which this is: name -> how many. Unavailable for a text of which it cannot tell."""
         ...
 
-    def accounts(self, session: Session) -> Json:
+    def server_statistics(self, session: Session) -> Json:
         """Of all sessions since the server started: name -> how many; may nest."""
         ...
 
-    def waiting(self, session: Session) -> list[str]:
+    def wait_events(self, session: Session) -> list[str]:
         """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
         ...
 
@@ -119,7 +119,7 @@ class DurabilityEngine(Protocol):
     decided: frozenset[str]
     """Settings that this decides on, so that nobody else may."""
 
-    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+    def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
         """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
         ...
 

@@ -71,9 +71,9 @@ class TransactionWorkload(Protocol):
     """Transaction -> how often it is drawn, in any unit."""
     factors: Mapping[str, tuple[str, ...]]
     """Factor -> its levels, where it does not have all of them."""
-    counted: str | None
+    throughput_transaction: str | None
     """The transaction whose commits are the throughput (TPC-C: new_order); None: all of them."""
-    multiple: bool
+    multi_statement: bool
     """Whether most transactions have more than one statement: then `MariaDB` begins them by itself."""
 
     def driver_parameters(self, interaction: str, seed: int) -> Json:

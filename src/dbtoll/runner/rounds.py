@@ -202,7 +202,7 @@ class RoundRun:
         unknown = sorted({query for statements, known in pairs for query in statements if query not in known})
         passed: bool | None = not unknown
         finding = "every statement has an answer to be checked against"
-        if not self.inputs.engine.answers:
+        if not self.inputs.engine.returns_rows:
             passed, finding = None, f"what {self.inputs.engine.name} answers means nothing"
         elif isinstance(self.inputs.workload, TransactionWorkload):
             passed, finding = None, "not answers but the state of the data is checked"
@@ -269,7 +269,7 @@ class RoundRun:
 
     def take_plans(self) -> None:
         """The plans of every arm, and a checkpoint, untimed; also where all is measured cold."""
-        if not self.inputs.engine.answers:
+        if not self.inputs.engine.returns_rows:
             return
         for name in self.healthy():
             self.progress(f"plans of {name}")
@@ -293,7 +293,7 @@ class RoundRun:
                         plan=text if new else None,
                     )
                 )
-        running.engine.quiet(session)
+        running.engine.settle(session)
 
     def phase(self, phase: Phase) -> None:
         for name in self.healthy():
@@ -376,7 +376,7 @@ class RoundRun:
             running = self.arms[name]
 
             def read(running: RunningArm) -> None:
-                work = running.engine.background_work(running.session()) if running.engine.answers else None
+                work = running.engine.background_work(running.session()) if running.engine.returns_rows else None
                 prepared = running.prepared_work
                 background = work and {name: count - prepared[name] for name, count in work.items()}
                 inside = running.counters()

@@ -119,8 +119,8 @@ class Transactions(ABC):
     options: Mapping[str, Option]
     mix: Mapping[str, float]
     factors: Mapping[str, tuple[str, ...]]
-    counted: str | None
-    multiple: bool
+    throughput_transaction: str | None
+    multi_statement: bool
     folder: str
     """Package that holds schema.sql, keys.sql, indexes.sql, foreign-keys.sql."""
     sizes: tuple[str, int, int]

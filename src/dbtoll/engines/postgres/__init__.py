@@ -85,7 +85,7 @@ class Engine:
     """See interfaces.Engine."""
 
     name = "postgres"
-    answers = True
+    returns_rows = True
     keeps_data = True
     packages = ()
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
@@ -271,7 +271,7 @@ class Engine:
         session.query("VACUUM (FREEZE, ANALYZE)", timeout_s=LOAD_DEADLINE_S)
         session.query("CHECKPOINT", timeout_s=LOAD_DEADLINE_S)
 
-    def quiet(self, session: Session) -> None:
+    def settle(self, session: Session) -> None:
         """A checkpoint."""
         session.query("CHECKPOINT")
 
@@ -284,7 +284,7 @@ class Engine:
         ((address,),) = session.query("SELECT host(inet_client_addr())")
         return address
 
-    def session(self, isolation: str, *, multiple: bool) -> list[str]:
+    def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
         """See interfaces.Durable; every transaction of several statements begins with BEGIN."""
         level = isolation.replace("_", " ")
         return [f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}"]
@@ -339,7 +339,7 @@ class Engine:
 
     # --- interfaces.Accounting ---
 
-    def account(self, session: Session, statement: Statement) -> Json:
+    def query_statistics(self, session: Session, statement: Statement) -> Json:
         """Pages by where they were found, with those of planning (manual, EXPLAIN: BUFFERS)."""
         if not _has_plan(statement.text):
             raise Unavailable("EXPLAIN tells of single statements that have a plan")
@@ -348,7 +348,7 @@ class Engine:
         parts = (told["Plan"], told.get("Planning", {}))
         return {column: sum(part.get(name, 0) for part in parts) for name, column in PAGES.items()}
 
-    def accounts(self, session: Session) -> Json:
+    def server_statistics(self, session: Session) -> Json:
         """BIAS: a session that works adds its own about once a second (PGSTAT_MIN_INTERVAL)."""
         names = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "xact_commit", "xact_rollback", "deadlocks")
         found = _integers(
@@ -356,7 +356,7 @@ class Engine:
         )
         return dict(zip(names, found, strict=True))
 
-    def waiting(self, session: Session) -> list[str]:
+    def wait_events(self, session: Session) -> list[str]:
         """Wait events (manual, 28.2.3), with their type."""
         rows = session.query(
             "SELECT coalesce(wait_event_type || ': ' || wait_event, 'running') FROM pg_stat_activity"

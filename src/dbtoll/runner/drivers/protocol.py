@@ -65,7 +65,7 @@ def settle(running: RunningArm) -> None:
     """A checkpoint, say; it is not counted as work that the server did by itself."""
     engine, session = running.engine, running.session()
     before = Counter(engine.background_work(session))
-    engine.quiet(session)
+    engine.settle(session)
     running.prepared_work.update(Counter(engine.background_work(session)) - before)
 
 

@@ -31,7 +31,7 @@ class TransactionDriver:
         assert running.server is not None
         session = running.machine.serial(running.server.address, connection="one")
         try:
-            for statement in engine.session(levels["isolation"], multiple=self.workload.multiple):
+            for statement in engine.session(levels["isolation"], multi_statement=self.workload.multi_statement):
                 session.query(statement)
             told = engine.isolation(session)
         finally:
@@ -50,12 +50,12 @@ class TransactionDriver:
             levels["interaction"], self.experiment.seed * 1000 + block.parameter_set
         )
         session = (
-            engine.session(levels["isolation"], multiple=self.workload.multiple)
+            engine.session(levels["isolation"], multi_statement=self.workload.multi_statement)
             if isinstance(engine, DurabilityEngine)
             else []
         )
         terminals = running.terminals(
-            levels["placement"], {**parameters, "session": session, "imitation": not engine.answers}
+            levels["placement"], {**parameters, "session": session, "imitation": not engine.returns_rows}
         )
         settle(running)
         before = running.counters()
@@ -71,14 +71,18 @@ class TransactionDriver:
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
             host_end_ns=reply.host_end_ns,
-            window={"length_ns": reply.until_ns - reply.from_ns, "counted": self.workload.counted, **reply.counts},
+            window={
+                "length_ns": reply.until_ns - reply.from_ns,
+                "counted": self.workload.throughput_transaction,
+                **reply.counts,
+            },
             problem=f"connections were refused: {refusal}"[:PROBLEM_MAX] if refusal else None,
             cpu=difference(before, after, "processes", ("user_ns", "system_ns")),
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Of the conditions that the workload's specification states, and of its mix; None where the server keeps nothing."""
-        if not running.engine.answers:
+        if not running.engine.returns_rows:
             return None
         mix = self.workload.unlikely_mix(running.executed)
         return [*self.workload.violations(running.session(), initially=initially), *([mix] if mix else [])]

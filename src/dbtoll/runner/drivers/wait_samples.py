@@ -26,14 +26,14 @@ def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block
     assert isinstance(engine, StatisticsEngine)
     if isinstance(driver, StatementDriver):
         try:
-            told = engine.account(running.session(), driver.statements[block.parameter_set][query])
+            told = engine.query_statistics(running.session(), driver.statements[block.parameter_set][query])
         except Unavailable as error:
             return {"missing": error.message}
         return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
-    before = engine.accounts(running.session())
+    before = engine.server_statistics(running.session())
     with _looks(running) as looks:
         result = driver.drive(running, phase, block, query, first_touch=False)
-    counted = {**risen(before, engine.accounts(running.session())), "waiting": dict(looks)}
+    counted = {**risen(before, engine.server_statistics(running.session())), "waiting": dict(looks)}
     return {**work_done(result), "counted": counted}
 
 
@@ -50,7 +50,7 @@ def _looks(running: RunningArm) -> Iterator[Counter[str]]:
         # Whatever ends the window ends this too; its own failure must not.
         with suppress(DbtollError):
             while not over.wait(LOOK_EVERY_S):
-                found.update([*engine.waiting(session), "looks"])
+                found.update([*engine.wait_events(session), "looks"])
 
     looking = threading.Thread(target=look, name="what sessions wait for", daemon=True)
     looking.start()

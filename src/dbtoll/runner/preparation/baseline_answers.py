@@ -34,7 +34,7 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
         {query: statement for query, statement in each.items() if query not in known}
         for each, known in zip(inputs.statements, inputs.answers, strict=True)
     ]
-    if not inputs.engine.answers or not any(missing):
+    if not inputs.engine.returns_rows or not any(missing):
         return prepared
     kept = folder / schema.ANSWERS_FILE
     answers = _kept_answers(kept, missing)

@@ -98,7 +98,7 @@ def prepare(
         for number in range(experiment.parameter_sets)
     ]
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
-    if engine.answers and not isinstance(workload, TransactionWorkload):
+    if engine.returns_rows and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = _references(workload, host, statements, cache, watch)
     fresh = Copies(scratch() / folder.name, masters, context, journal) if masters else None

@@ -115,7 +115,8 @@ class Own:
         driver_parameters = _workload(job).driver_parameters(self.interaction, 1)
         with open_local("client") as client:
             terminals = client.terminals(
-                job.address, {**driver_parameters, "session": Engine({}).session("read_committed", multiple=True)}
+                job.address,
+                {**driver_parameters, "session": Engine({}).session("read_committed", multi_statement=True)},
             )
             counts = terminals.window(ramp_up_ns=0, window_ns=job.seconds * 10**9, rate=None).counts
             terminals.close()

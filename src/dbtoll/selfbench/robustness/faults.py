@@ -181,7 +181,7 @@ def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> N
             driver_parameters = {
                 **workload.driver_parameters("statement", seed=1),
                 "terminals": TERMINALS.get(case.fault, FEW),
-                "session": durable.session(isolation, multiple=workload.multiple),
+                "session": durable.session(isolation, multi_statement=workload.multi_statement),
             }
             before = held(running.session())
             terminals = running.machine.terminals(_address(running), driver_parameters)

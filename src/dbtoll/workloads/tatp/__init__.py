@@ -31,8 +31,8 @@ class Workload(Transactions):
     factors: Mapping[str, tuple[str, ...]] = {"interaction": ("statement", "pipelined"), "foreign_keys": ("yes",)}
     """Without foreign keys insertions would not fail that are to fail."""
     sizes = ("subscribers", 1000, 1_000_000_000)
-    counted = None
-    multiple = False
+    throughput_transaction = None
+    multi_statement = False
     options: Mapping[str, Option] = {
         "subscribers": Option("integer", 100_000, "subscribers, about 1 KB each; from 1000 to a billion"),
         "population": Option("integer", 1, "seed of the rows"),

@@ -27,8 +27,8 @@ class Workload(Transactions):
     mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
     factors: Mapping[str, tuple[str, ...]] = {}
     sizes = ("warehouses", 1, 100_000)
-    counted = "new_order"
-    multiple = True
+    throughput_transaction = "new_order"
+    multi_statement = True
     options: Mapping[str, Option] = {
         "warehouses": Option("integer", 1, "warehouses, about 100 MB each; terminals are dealt to them in turn"),
         "think": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
