@@ -77,7 +77,7 @@ class Progress:
         rounds = len(run.counted)
         seen = stopping.look(run, self.experiment.precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(
-            f"{arm} {numbers.Effect(seen.metric, found.estimate, found.low, found.high).text}"
+            f"{arm} {numbers.EffectText(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()
         )
         needed = seen.decision.rounds_needed

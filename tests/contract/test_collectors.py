@@ -15,7 +15,7 @@ from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.arms import DATA
-from dbtoll.selfbench.costs.collectors import KNOWN, PRIME, beginning, known_number, let
+from dbtoll.selfbench.costs.collectors import KNOWN, PRIME, known_number, release, start_held
 
 OpenArm = Callable[..., Machine]
 
@@ -66,10 +66,10 @@ def test_what_is_to_be_counted_waits_before_it_is_looked_at(open_arm: OpenArm, m
     machine = open_arm()
     spawn = machine.spawn
     monkeypatch.setattr(machine, "spawn", lambda argv: spawn(["sh", "-c", 'sleep 0.5; exec "$@"', "sh", *argv]))
-    subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
+    subject = start_held(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
     monkeypatch.undo()
     with able("calls", machine).around(machine, subject.pid) as seen:
-        let(machine, subject)
+        release(machine, subject)
     assert seen()["getppid"]["count"] == PRIME
 
 
@@ -77,9 +77,9 @@ def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None
     machine = open_arm()
     told = []
     for counting in (able("tracepoints", machine), able("calls", machine)):
-        subject = beginning(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
+        subject = start_held(machine, {"probe": "system_call", "events": PRIME, "batches": 1})
         with counting.around(machine, subject.pid) as seen:
-            let(machine, subject)
+            release(machine, subject)
         told.append(seen())
     counted, traced = told[0]["calls"], told[1]
     assert counted["getppid"] == traced["getppid"]["count"] == PRIME
@@ -101,9 +101,9 @@ def test_tracepoints_and_ptrace_agree_on_system_calls(open_arm: OpenArm) -> None
 def test_page_faults_are_told_apart(probe: str, kind: str, open_arm: OpenArm) -> None:
     machine = open_arm()
     collector = able("faults", machine)
-    subject = beginning(machine, {"probe": probe, "events": PRIME, "batches": 1})
+    subject = start_held(machine, {"probe": probe, "events": PRIME, "batches": 1})
     with collector.around(machine, subject.pid) as seen:
-        let(machine, subject)
+        release(machine, subject)
     told = seen()
     alone = told.pop("alone")
     others = sum(count for name, count in told.items() if name != kind)

@@ -398,7 +398,7 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
     assert "mostly page faults (" in headline.sentence
 
     def told(reach: float) -> str:
-        def wide(entry: schema.Entry) -> schema.Entry:
+        def wide(entry: schema.LedgerItem) -> schema.LedgerItem:
             ns = entry.amount.ns
             low_ns, high_ns = ns - reach * abs(ns), ns + reach * abs(ns)
             return replace(entry, amount=replace(entry.amount, low_ns=low_ns, high_ns=high_ns))

@@ -19,7 +19,7 @@ from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.postgres import Engine
 from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.images import dataset
-from dbtoll.images.cache import Cache, Entry, let_go_on
+from dbtoll.images.cache import Cache, CacheEntry, let_go_on
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Resources
@@ -65,12 +65,12 @@ class Numbers:
         return {}
 
 
-Build = Callable[..., tuple[Entry, Numbers]]
+Build = Callable[..., tuple[CacheEntry, Numbers]]
 
 
 @pytest.fixture
 def build(open_arm: OpenArm, system_image: Artifact, tmp_path: Path) -> Build:
-    def build_it(**options: Any) -> tuple[Entry, Numbers]:
+    def build_it(**options: Any) -> tuple[CacheEntry, Numbers]:
         opened = iter(range(100))
 
         def opener(provisions: tuple[Provision, ...]) -> Machine:
@@ -230,7 +230,7 @@ def test_a_load_that_is_interrupted_goes_on(open_arm: OpenArm, tmp_path: Path, e
 
     said: list[str] = []
 
-    def build(interrupt: str | None) -> Entry:
+    def build(interrupt: str | None) -> CacheEntry:
         def hear(text: str) -> None:
             said.append(text)
             if text == interrupt:

@@ -28,7 +28,7 @@ from dbtoll.machines.guest.machine import GuestMachine
 from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
-from dbtoll.selfbench.costs.collectors import PRIME, beginning, let
+from dbtoll.selfbench.costs.collectors import PRIME, release, start_held
 from tests.support.machine_specs import groups_left, machine_spec, small_image, start_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -126,9 +126,9 @@ def test_a_machine_in_a_guest_is_a_machine(boot: Boot, image: Artifact, tmp_path
 def test_system_calls_in_a_guest_are_counted(boot: Boot) -> None:
     """Of User Mode Linux by the registers: its kernel tells a tracer nothing else."""
     guest = boot()
-    process = beginning(guest, {"probe": "system_call", "events": PRIME, "batches": 1})
+    process = start_held(guest, {"probe": "system_call", "events": PRIME, "batches": 1})
     with registry.find("collectors", "calls")().around(guest, process.pid) as told:
-        let(guest, process)
+        release(guest, process)
     assert told()["getppid"]["count"] == PRIME
 
 

@@ -69,7 +69,7 @@ def test_the_figures_of_the_json_are_seen(opened: tuple[webdriver.Chrome, int]) 
     assert len(embedded["comparisons"]) > 190
     for c in embedded["comparisons"]:
         if c["estimate"] is not None:
-            assert shown(numbers.Interval(c["estimate"], c["low"], c["high"]).text) in seen, c
+            assert shown(numbers.IntervalText(c["estimate"], c["low"], c["high"]).text) in seen, c
     for headline in ("loses", "two identical copies differ by"):
         assert headline in seen
     drawn = driver.execute_script("return [...document.querySelectorAll('.forest data')].map(each => +each.value)")

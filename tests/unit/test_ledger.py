@@ -10,9 +10,9 @@ from dbtoll.analysis.attribution.ledger import (
     Costs,
     Item,
     Ledger,
+    cost_range,
     explained_fraction,
     predicted_ns,
-    span,
     totals,
     unexplained_fraction,
 )
@@ -85,20 +85,20 @@ def test_items_and_the_rest_add_up_in_every_round() -> None:
     ledger = planted(hidden_ns=70_000)
     total = sum(item.explained_ns for item in ledger.items) + ledger.unexplained_ns
     assert total == pytest.approx(ledger.overhead_ns)
-    spans = ledger.spans(0.05)
-    assert spans["page faults"].estimate == pytest.approx(500_000, rel=0.01)
-    assert spans["system calls"].estimate == pytest.approx(8_000)
-    assert spans["unexplained"].estimate == pytest.approx(70_000, abs=50)
+    cost_ranges = ledger.cost_ranges(0.05)
+    assert cost_ranges["page faults"].estimate == pytest.approx(500_000, rel=0.01)
+    assert cost_ranges["system calls"].estimate == pytest.approx(8_000)
+    assert cost_ranges["unexplained"].estimate == pytest.approx(70_000, abs=50)
 
 
 def test_what_is_not_known_of_the_caches_is_inside_the_intervals() -> None:
-    spans = planted().spans(0.05)
-    faults = spans["page faults"]
+    cost_ranges = planted().cost_ranges(0.05)
+    faults = cost_ranges["page faults"]
     assert faults.low is not None and faults.high is not None
     assert faults.low < 1000 * 450 and faults.high > 1000 * 550
-    system_calls = spans["system calls"]
+    system_calls = cost_ranges["system calls"]
     assert (system_calls.low, system_calls.high) == pytest.approx((8_000, 8_000))
-    rest = spans["unexplained"]
+    rest = cost_ranges["unexplained"]
     assert rest.low is not None and rest.high is not None and rest.low < -49_000 and rest.high > 49_000
 
 
@@ -139,5 +139,5 @@ def test_no_cost_makes_a_foretold_time_endless_or_less_than_nothing() -> None:
 
 
 def test_one_round_has_no_interval() -> None:
-    assert span(one(3.0), 0.05).low is None
+    assert cost_range(one(3.0), 0.05).low is None
     assert unexplained_fraction([planted(1)], 0.05).high is None

@@ -89,7 +89,7 @@ def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -
     } <= set(seen.ids)  # fmt: skip
     assert json.loads(seen.embedded) == result.to_json()
     for c in result.comparisons:
-        assert plain(numbers.Interval(c.estimate, c.low, c.high).text) in seen.text
+        assert plain(numbers.IntervalText(c.estimate, c.low, c.high).text) in seen.text
     for headline in sentences.headlines(result):
         assert plain(str(headline.phrase.rest)) in seen.text
     for line in (*result.not_inside_the_interval, *result.warnings):

@@ -250,9 +250,9 @@ def test_the_busier_side_is_the_limit() -> None:
 # --- driver ---
 
 
-def done(transactions: int, us: float, orders: int | None, round_trips: int | None = None) -> driver.Done:
+def done(transactions: int, us: float, orders: int | None, round_trips: int | None = None) -> driver.DriverResult:
     """Ten seconds of work."""
-    return driver.Done(transactions, transactions / 10, round(us * transactions * 1e3), orders, round_trips)
+    return driver.DriverResult(transactions, transactions / 10, round(us * transactions * 1e3), orders, round_trips)
 
 
 def test_orders_in_a_minute_are_the_servers_and_round_trips_its_own_where_it_counts_them() -> None:

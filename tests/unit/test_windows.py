@@ -366,7 +366,7 @@ def test_figure_5_has_published_and_measured_differences(result: Result) -> None
     assert rows[0] == "| workload | engine | docker | published: kvm | published: virtualbox |"
     assert rows[2] == "| TPC-C | HyPer, published | +1.1 % | \u22124.2 % | \u221218.6 % |"
     assert rows[5].startswith("| TATP | HyPer, published | \u22122.0 % |") and len(rows) == 2 + 2 * 3
-    ours = numbers.Effect(
+    ours = numbers.EffectText(
         TIME_PER_TRANSACTION, docker.overhead.estimate, docker.overhead.low, docker.overhead.high
     ).text
     assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | {ours} | – | – |") in rows

@@ -61,7 +61,7 @@ def said(text: str) -> str:
 def test_an_interval_has_the_digits_that_another_run_would_repeat(
     interval: tuple[float | None, float | None, float | None], text: str
 ) -> None:
-    assert said(numbers.Interval(*interval).text) == text
+    assert said(numbers.IntervalText(*interval).text) == text
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_interval_has_the_digits_that_another_run_would_repeat(
 def test_an_effect_is_said_as_people_say_it(
     metric: str, overhead: tuple[float | None, float | None, float | None], shown: str, told: str
 ) -> None:
-    effect = numbers.Effect(metric, *overhead)
+    effect = numbers.EffectText(metric, *overhead)
     assert said(effect.text) == shown
     assert said(effect.said + (f" ({effect.said_bounds})" if effect.said_bounds else "")) == told
 
@@ -98,7 +98,7 @@ def test_an_effect_is_said_as_people_say_it(
     ],
 )
 def test_what_is_known_from_below_alone_says_at_least(metric: str, low: float, size: str) -> None:
-    effect = numbers.Effect(metric, None, low, None)
+    effect = numbers.EffectText(metric, None, low, None)
     assert said(effect.text) == size and said(effect.said).endswith(size)
     phrase = sentences.verdict_phrase(Verdict.LOSES, effect, 0.02, "Q1 ran into the timeout")
     assert said(str(phrase)) == f"{said(effect.said)}: Q1 ran into the timeout"

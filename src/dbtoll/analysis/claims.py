@@ -35,7 +35,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """``computed`` by the paper's estimand, ``dbtoll`` by dbtoll's (empty where the claim is not about an overhead)."""
 
     support: Support
@@ -49,16 +49,16 @@ class CheckedClaim:
     """A claim with what its own tables say about it."""
 
     claim: Claim
-    finding: Finding
+    finding: ClaimFinding
 
 
-Check = Callable[[Claim], Finding]
+Check = Callable[[Claim], ClaimFinding]
 CHECKS: dict[str, Check] = {}
 
 
 def check_all() -> tuple[CheckedClaim, ...]:
     """Every claim of claims.csv, those that the tables cannot answer included."""
-    missing = Finding(Support.NOT_CHECKABLE, ())
+    missing = ClaimFinding(Support.NOT_CHECKABLE, ())
     return tuple(
         CheckedClaim(claim, CHECKS[claim.id](claim) if claim.id in CHECKS else missing) for claim in published.claims()
     )
@@ -101,17 +101,17 @@ def _overheads(name: str, queries: Sequence[str] | None = None) -> tuple[Figure,
 
 
 @_checks("M01")
-def _every_warm_query_is_slower(claim: Claim) -> Finding:
+def _every_warm_query_is_slower(claim: Claim) -> ClaimFinding:
     printed = column(table("minhas2008/table1_warm_overhead"), "rel_slowdown_pct")
     figures = (_percent("least", printed.min()), _percent("most", printed.max()))
     note = "as printed: the run times beside it are rounded to 10 ms"
     least, most = claim.published_value.split("..")
     holds = _within(printed.min(), least, 0.01) and _within(printed.max(), most, 0.01)
-    return Finding(_support(holds and printed.min() > 0), figures, _overheads("table1_warm_overhead"), note)
+    return ClaimFinding(_support(holds and printed.min() > 0), figures, _overheads("table1_warm_overhead"), note)
 
 
 @_checks("M02")
-def _system_time_slows_down_most(claim: Claim) -> Finding:
+def _system_time_slows_down_most(claim: Claim) -> ClaimFinding:
     rows = table("minhas2008/table2_system_calls")
     ratios = column(rows, "xen_system_ms") / column(rows, "base_system_ms")
     most = int(np.argmax(ratios))
@@ -125,22 +125,22 @@ def _system_time_slows_down_most(claim: Claim) -> Finding:
     )
     q1_is_it = _within(figures[0].value, claim.published_value, 1)
     support = Support.IN_PART if q1_is_it else Support.NOT_SUPPORTED
-    return Finding(support, figures, (_percent("geomean", _geomean_percent(ratios)),), note)
+    return ClaimFinding(support, figures, (_percent("geomean", _geomean_percent(ratios)),), note)
 
 
 @_checks("M03")
-def _system_calls_are_slower(claim: Claim) -> Finding:
+def _system_calls_are_slower(claim: Claim) -> ClaimFinding:
     rows = table("minhas2008/table2_system_calls")
     printed = column(rows, "rel_syscall_slowdown_pct")
     faster = [row["query"] for row, value in zip(rows, printed, strict=True) if value < 0]
     ratios = column(rows, "xen_syscall_ms") / column(rows, "base_syscall_ms")
     figures = (_percent("most", printed.max()), _percent("Q13", printed[[r["query"] for r in rows].index("Q13")]))
     holds = faster == ["Q13"] and _within(printed.max(), claim.published_value, 0.5)
-    return Finding(_support(holds), figures, (_percent("geomean", _geomean_percent(ratios)),))
+    return ClaimFinding(_support(holds), figures, (_percent("geomean", _geomean_percent(ratios)),))
 
 
 @_checks("M04")
-def _system_calls_are_a_minor_part(claim: Claim) -> Finding:
+def _system_calls_are_a_minor_part(claim: Claim) -> ClaimFinding:
     rows = table("minhas2008/table2_system_calls")
     base = column(rows, "base_syscall_ms") / column(rows, "base_system_ms")
     xen = column(rows, "xen_syscall_ms") / column(rows, "xen_system_ms")
@@ -150,22 +150,22 @@ def _system_calls_are_a_minor_part(claim: Claim) -> Finding:
                float(column(rows, f"{side}_syscall_ms").sum() / column(rows, f"{side}_system_ms").sum()), "share")
         for side in ("base", "xen")
     ]  # fmt: skip
-    return Finding(_support(max(base.max(), xen.max()) < 0.1), figures, tuple(totals))
+    return ClaimFinding(_support(max(base.max(), xen.max()) < 0.1), figures, tuple(totals))
 
 
 @_checks("M05")
-def _page_faults_go_with_slowdown(claim: Claim) -> Finding:
+def _page_faults_go_with_slowdown(claim: Claim) -> ClaimFinding:
     rows = table("minhas2008/table3_page_faults")
     faults, slowdown = column(rows, "page_faults_per_s"), column(rows, "rel_slowdown_pct")
     r = float(np.corrcoef(faults, slowdown)[0, 1])
     on_logs = float(np.corrcoef(faults, np.log1p(slowdown / 100))[0, 1])
     figures = (Figure("Pearson r", r, "r"),)
     dbtoll = (Figure("Pearson r with the log ratio", on_logs, "r"),)
-    return Finding(_support(_within(r, claim.published_value, 0.001)), figures, dbtoll)
+    return ClaimFinding(_support(_within(r, claim.published_value, 0.001)), figures, dbtoll)
 
 
 @_checks("M07")
-def _one_connection_costs_less(claim: Claim) -> Finding:
+def _one_connection_costs_less(claim: Claim) -> ClaimFinding:
     rows = table("minhas2008/table4_single_connection")
     queries = [row["query"] for row in rows]
     own = [row for row in table("minhas2008/table1_warm_overhead") if row["query"] in queries]
@@ -173,38 +173,38 @@ def _one_connection_costs_less(claim: Claim) -> Finding:
     figures = (_percent("one connection", one_mean), _percent("a connection per query", own_mean))
     note = "the mean of the ten queries of Table 4; the text says 22"
     holds = one_mean < own_mean and _within(one_mean, claim.published_value, 0.1)
-    return Finding(_support(holds), figures, _overheads("table4_single_connection"), note)
+    return ClaimFinding(_support(holds), figures, _overheads("table4_single_connection"), note)
 
 
 @_checks("M09")
-def _cold_slowdown(claim: Claim) -> Finding:
+def _cold_slowdown(claim: Claim) -> ClaimFinding:
     printed = column(table("minhas2008/table5_cold_overhead"), "rel_slowdown_pct")
     note = "most of the total is in a few queries that run faster in Xen: the ratio of totals is on the other side of 0"
     dbtoll = _overheads("table5_cold_overhead")
     holds = _within(printed.mean(), claim.published_value, 0.05)
-    return Finding(_support(holds), (_percent("mean", printed.mean()),), dbtoll, note)
+    return ClaimFinding(_support(holds), (_percent("mean", printed.mean()),), dbtoll, note)
 
 
-def _cold(claim: Claim, faster: bool) -> Finding:
+def _cold(claim: Claim, faster: bool) -> ClaimFinding:
     rows = table("minhas2008/table5_cold_overhead")
     chosen = [row for row in rows if (float(row["rel_slowdown_pct"]) < 0) is faster]
     figures = (_percent("mean", column(chosen, "rel_slowdown_pct").mean()), Figure("queries", len(chosen), "count"))
     holds = _within(figures[0].value, claim.published_value, 0.05)
-    return Finding(_support(holds), figures, _overheads("table5_cold_overhead", [row["query"] for row in chosen]))
+    return ClaimFinding(_support(holds), figures, _overheads("table5_cold_overhead", [row["query"] for row in chosen]))
 
 
 @_checks("M10")
-def _cold_slower_queries(claim: Claim) -> Finding:
+def _cold_slower_queries(claim: Claim) -> ClaimFinding:
     return _cold(claim, faster=False)
 
 
 @_checks("M11")
-def _cold_faster_queries(claim: Claim) -> Finding:
+def _cold_faster_queries(claim: Claim) -> ClaimFinding:
     return _cold(claim, faster=True)
 
 
 @_checks("M12")
-def _cold_runs_wait(claim: Claim) -> Finding:
+def _cold_runs_wait(claim: Claim) -> ClaimFinding:
     times, disk = table("minhas2008/table5_cold_overhead"), table("minhas2008/table6_disk_activity")
     waits = {side: column(disk, f"{side}_iowait_s") for side in ("base", "xen")}
     runs = {side: column(times, f"{side}_runtime_s") for side in ("base", "xen")}
@@ -212,11 +212,11 @@ def _cold_runs_wait(claim: Claim) -> Finding:
     totals = tuple(_percent(f"ratio of totals, {s}", waits[s].sum() / runs[s].sum() * 100) for s in waits)
     stated = claim.published_value.split(";")
     holds = all(_within(figure.value, value, 0.5) for figure, value in zip(figures, stated, strict=True))
-    return Finding(_support(holds), figures, totals, "the mean of 22 shares; by time the shares are larger")
+    return ClaimFinding(_support(holds), figures, totals, "the mean of 22 shares; by time the shares are larger")
 
 
 @_checks("M13")
-def _prefetching_explains_the_faster_queries(claim: Claim) -> Finding:
+def _prefetching_explains_the_faster_queries(claim: Claim) -> ClaimFinding:
     times, disk = table("minhas2008/table5_cold_overhead"), table("minhas2008/table6_disk_activity")
     faster = column(times, "rel_slowdown_pct") < 0
     ratio = column(disk, "dom0_read_mb") / column(disk, "domu_read_mb")
@@ -236,14 +236,14 @@ def _prefetching_explains_the_faster_queries(claim: Claim) -> Finding:
         "base and DomU do read the same; but dom0 reads little more than DomU for three of the six faster queries (Q1, "
         "Q12, Q22) and 1.5 to 1.9 times as much for four slower ones (Q8, Q14, Q17, Q20): it does not tell them apart"
     )
-    return Finding(_support(holds), figures, dbtoll, note)
+    return ClaimFinding(_support(holds), figures, dbtoll, note)
 
 
 # --- zhang2014 ---------------------------------------------------------------------------------------------------
 
 
 @_checks("Z15")
-def _data_disk_saturates(claim: Claim) -> Finding:
+def _data_disk_saturates(claim: Claim) -> ClaimFinding:
     rows = [r for r in table("zhang2014/table8_disk_statistics_by_warehouses") if r["metric"] == "util_pct"]
     figures, holds = [], True
     for design in dict.fromkeys(row["design"] for row in rows):
@@ -256,7 +256,9 @@ def _data_disk_saturates(claim: Claim) -> Finding:
                 _percent(f"{design}, {warehouses} warehouses, log disk", log),
             ]
             holds = holds and data >= 95 and log < data and log < earlier
-    return Finding(_support(holds), tuple(figures), note="utilisation is not an overhead: dbtoll's figure is the same")
+    return ClaimFinding(
+        _support(holds), tuple(figures), note="utilisation is not an overhead: dbtoll's figure is the same"
+    )
 
 
 # --- muehlbauer2015 ----------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ def _ours(system: str, environment: str, threads: int = 4, label: str = "") -> t
     )
 
 
-def _stated_total(claim: Claim, system: str, environment: str) -> Finding:
+def _stated_total(claim: Claim, system: str, environment: str) -> ClaimFinding:
     found = _total(system, environment)
     note = "one server life per environment: there is no interval"
     if system == "MonetDB" and environment == "kvm":
@@ -287,39 +289,41 @@ def _stated_total(claim: Claim, system: str, environment: str) -> Finding:
         note += f"; Q9 alone, which most likely changed its plan, is {share:.0%} of the loss"
     # Stated in whole per cents: what rounds to it supports it.
     holds = _within(found, claim.published_value, 0.5)
-    return Finding(_support(holds), (_percent("ratio of totals of means", found),), _ours(system, environment), note)
+    return ClaimFinding(
+        _support(holds), (_percent("ratio of totals of means", found),), _ours(system, environment), note
+    )
 
 
 @_checks("H01")
-def _hyper_kvm(claim: Claim) -> Finding:
+def _hyper_kvm(claim: Claim) -> ClaimFinding:
     return _stated_total(claim, "HyPer", "kvm")
 
 
 @_checks("H02")
-def _hyper_virtualbox(claim: Claim) -> Finding:
+def _hyper_virtualbox(claim: Claim) -> ClaimFinding:
     return _stated_total(claim, "HyPer", "virtualbox")
 
 
 @_checks("H03")
-def _monetdb_kvm(claim: Claim) -> Finding:
+def _monetdb_kvm(claim: Claim) -> ClaimFinding:
     return _stated_total(claim, "MonetDB", "kvm")
 
 
 @_checks("H04")
-def _monetdb_virtualbox(claim: Claim) -> Finding:
+def _monetdb_virtualbox(claim: Claim) -> ClaimFinding:
     return _stated_total(claim, "MonetDB", "virtualbox")
 
 
 @_checks("H05")
-def _docker_costs_nothing(claim: Claim) -> Finding:
+def _docker_costs_nothing(claim: Claim) -> ClaimFinding:
     figures = tuple(_percent(system, _total(system, "docker")) for system in ("HyPer", "MonetDB"))
     dbtoll = (*_ours("HyPer", "docker", label="HyPer "), *_ours("MonetDB", "docker", label="MonetDB "))
     note = "HyPer's sign flips with the number of threads (+2.5, -1.6, +2.3): the spread between starts is not known"
-    return Finding(_support(all(abs(figure.value) <= 3 for figure in figures)), figures, dbtoll, note)
+    return ClaimFinding(_support(all(abs(figure.value) <= 3 for figure in figures)), figures, dbtoll, note)
 
 
 @_checks("H06")
-def _one_thread_is_closer(claim: Claim) -> Finding:
+def _one_thread_is_closer(claim: Claim) -> ClaimFinding:
     figures, dbtoll, holds = [], [], True
     for environment in ("kvm", "virtualbox"):
         gaps = {n: _total("MonetDB", environment, n) - _total("HyPer", environment, n) for n in (1, 4)}
@@ -328,19 +332,19 @@ def _one_thread_is_closer(claim: Claim) -> Finding:
         for n in (1, 4):
             ours = _ours("MonetDB", environment, n)[0].value - _ours("HyPer", environment, n)[0].value
             dbtoll.append(Figure(f"{environment}, {n} thread(s), gap of geomeans", ours, "points"))
-    return Finding(_support(holds), tuple(figures), tuple(dbtoll))
+    return ClaimFinding(_support(holds), tuple(figures), tuple(dbtoll))
 
 
 @_checks("H09")
-def _shared_memory_heals_virtualbox(claim: Claim) -> Finding:
+def _shared_memory_heals_virtualbox(claim: Claim) -> ClaimFinding:
     shm, kvm, before = (_total("MonetDB", name) for name in ("virtualbox-shm", "kvm", "virtualbox"))
     figures = (_percent("VirtualBox, /dev/shm", shm), _percent("KVM", kvm), _percent("VirtualBox, disk", before))
     dbtoll = (*_ours("MonetDB", "virtualbox-shm", label="/dev/shm "), *_ours("MonetDB", "kvm", label="KVM "))
-    return Finding(_support(abs(shm - kvm) <= 5 and shm < before), figures, dbtoll)
+    return ClaimFinding(_support(abs(shm - kvm) <= 5 and shm < before), figures, dbtoll)
 
 
 @_checks("H10")
-def _transactions_drop(claim: Claim) -> Finding:
+def _transactions_drop(claim: Claim) -> ClaimFinding:
     rows = table("muehlbauer2015/oltp_throughput")
     rates = {(row["benchmark"], row["environment"]): float(row["transactions_per_s"]) for row in rows}
     virtual = [key for key in rates if key[1] in {"kvm", "virtualbox"}]
@@ -350,11 +354,11 @@ def _transactions_drop(claim: Claim) -> Finding:
     figures = tuple(_percent(f"{b}, {e}, drop", drop) for (b, e), drop in drops.items())
     dbtoll = tuple(_percent(f"{b}, {e}, overhead", overhead) for (b, e), overhead in overheads.items())
     note = "a drop in throughput; as an overhead (baseline / value - 1) the same numbers are larger"
-    return Finding(_support(_within(drops[most], claim.published_value, 1)), figures, dbtoll, note)
+    return ClaimFinding(_support(_within(drops[most], claim.published_value, 1)), figures, dbtoll, note)
 
 
 @_checks("H11")
-def _google_compute_engine(claim: Claim) -> Finding:
+def _google_compute_engine(claim: Claim) -> ClaimFinding:
     rows = table("muehlbauer2015/table2_gce")
     figures = tuple(
         Figure(f"{row['system']} {row['benchmark']}, {row['threads']} thread(s)", float(row["value"]), row["unit"])
@@ -370,7 +374,7 @@ def _google_compute_engine(claim: Claim) -> Finding:
             name = f"{row['system']}, {row['threads']} thread(s), sum of medians"
             dbtoll.append(Figure(name, float(medians.ns.sum()) / 1e9, "s"))
     note = "TPC-H totals agree with the authors' samples" if agree else "some totals differ from the authors' samples"
-    return Finding(Support.SUPPORTED if agree else Support.IN_PART, figures, tuple(dbtoll), note)
+    return ClaimFinding(Support.SUPPORTED if agree else Support.IN_PART, figures, tuple(dbtoll), note)
 
 
 # --- ijcrt2021 ---------------------------------------------------------------------------------------------------
@@ -379,12 +383,12 @@ _NO_REPEATS = "no repeats and no spread are given: none of this has an interval"
 
 
 @_checks("I01")
-def _dom0_reads_more(claim: Claim) -> Finding:
+def _dom0_reads_more(claim: Claim) -> ClaimFinding:
     rows = table("ijcrt2021/table1_disk_activity_by_scheduler_pair")
     ratios = column(rows, "dom0_kb_read_s") / column(rows, "dom1_kb_read_s")
     figures = (Figure("least dom0 / domU", float(ratios.min()), "x"), Figure("most", float(ratios.max()), "x"))
     dbtoll = (Figure("geomean of dom0 / domU", float(np.exp(np.log(ratios).mean())), "x"),)
-    return Finding(_support(bool(np.all(ratios > 1))), figures, dbtoll, _NO_REPEATS)
+    return ClaimFinding(_support(bool(np.all(ratios > 1))), figures, dbtoll, _NO_REPEATS)
 
 
 def _pairs_iowait() -> dict[str, float]:
@@ -393,25 +397,25 @@ def _pairs_iowait() -> dict[str, float]:
 
 
 @_checks("I02")
-def _deadline_waits_least(claim: Claim) -> Finding:
+def _deadline_waits_least(claim: Claim) -> ClaimFinding:
     pairs = _pairs_iowait()
     least, second = sorted(pairs, key=lambda name: pairs[name])[:2]
     figures = (_percent(f"least, {least}", pairs[least]), _percent(f"next, {second}", pairs[second]))
     dbtoll = (_percent(f"{second} against {least}", (pairs[second] / pairs[least] - 1) * 100),)
-    return Finding(_support(least == claim.published_value), figures, dbtoll, _NO_REPEATS)
+    return ClaimFinding(_support(least == claim.published_value), figures, dbtoll, _NO_REPEATS)
 
 
 @_checks("I03")
-def _default_is_not_best(claim: Claim) -> Finding:
+def _default_is_not_best(claim: Claim) -> ClaimFinding:
     pairs = _pairs_iowait()
     least = min(pairs.values())
     figures = (_percent("cfq/cfq", pairs["cfq/cfq"]), _percent("least", least))
     dbtoll = (_percent("cfq/cfq against the least", (pairs["cfq/cfq"] / least - 1) * 100),)
-    return Finding(_support(pairs["cfq/cfq"] > least), figures, dbtoll, _NO_REPEATS)
+    return ClaimFinding(_support(pairs["cfq/cfq"] > least), figures, dbtoll, _NO_REPEATS)
 
 
 @_checks("I04")
-def _dom0_matters_most(claim: Claim) -> Finding:
+def _dom0_matters_most(claim: Claim) -> ClaimFinding:
     activity = table("ijcrt2021/table1_disk_activity_by_scheduler_pair")
     cpu = table("ijcrt2021/table2_cpu_by_scheduler_pair")
     figures: list[Figure] = []
@@ -433,4 +437,4 @@ def _dom0_matters_most(claim: Claim) -> Finding:
         f"by the range of means dom0's scheduler moves {wins} of the three more than the guest's, by that of geomeans "
         f"{on_logs}: the tables do not show that it matters most; {_NO_REPEATS}"
     )
-    return Finding(support, tuple(figures), tuple(dbtoll), note)
+    return ClaimFinding(support, tuple(figures), tuple(dbtoll), note)

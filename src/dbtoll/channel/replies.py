@@ -50,7 +50,7 @@ class Size(TypedDict):
     size_bytes: Count
 
 
-class Entry(TypedDict):
+class DirectoryEntry(TypedDict):
     """Of a directory."""
 
     name: Text
@@ -61,7 +61,7 @@ class Entry(TypedDict):
 class Listing(TypedDict):
     """Of ``list``."""
 
-    entries: list[Entry]
+    entries: list[DirectoryEntry]
 
 
 class Threads(TypedDict):

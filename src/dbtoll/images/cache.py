@@ -73,7 +73,7 @@ elsewhere, and later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """One whole thing in the cache. ``facts`` is what its build returned."""
 
     kind: str
@@ -204,7 +204,7 @@ class Cache:
         if not (self.root / TAG).exists():
             write_durably(self.root / TAG, TAG_TEXT.encode())
 
-    def find(self, kind: str, recipe: Json) -> Entry | None:
+    def find(self, kind: str, recipe: Json) -> CacheEntry | None:
         """The entry of ``recipe``; None if it has not been built, or is damaged. Nobody removes it until this process ends."""
         whole = self.root / kind / key_of(kind, recipe)
         if not _hold(whole):
@@ -224,7 +224,7 @@ class Cache:
         *,
         estimate_bytes: int,
         progress: Callable[[str], None] = lambda line: None,
-    ) -> Entry:
+    ) -> CacheEntry:
         """The entry of ``recipe``; builds it if it is not there, waiting if another process is building it.
 
         ``estimate_bytes``: disk space that ``build`` will need; Unavailable is raised before it starts if there is less, also
@@ -414,7 +414,7 @@ def _is_there(handle: int, path: Path) -> bool:
 # --- entries that are whole -----------------------------------------------------------------------------------------
 
 
-def _whole_entry(whole: Path) -> Entry | None:
+def _whole_entry(whole: Path) -> CacheEntry | None:
     """None if anything is not as it was built."""
     manifest = _manifest(whole)
     kind, key, content = whole.parent.name, whole.name, whole / CONTENT
@@ -425,7 +425,7 @@ def _whole_entry(whole: Path) -> Entry | None:
         same = sealed and content_digest(content) == (manifest.content_sha256, manifest.size_bytes)
     except (OSError, RecursionError):
         return None
-    return Entry(kind, key, content, manifest.recipe, manifest.facts) if same else None
+    return CacheEntry(kind, key, content, manifest.recipe, manifest.facts) if same else None
 
 
 def _manifest(whole: Path) -> Manifest | None:

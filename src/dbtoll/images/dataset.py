@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed
-from dbtoll.images.cache import SPARE_BYTES, Cache, Entry, can_go_on, let_go_on, no_room
+from dbtoll.images.cache import SPARE_BYTES, Cache, CacheEntry, can_go_on, let_go_on, no_room
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ResumableWorkload, Workload
@@ -43,7 +43,7 @@ def build(
     resources: Resources,
     estimate_bytes: int = 1 << 30,
     progress: Callable[[str], None] = lambda line: None,
-) -> Entry:
+) -> CacheEntry:
     """The master of ``workload`` in ``engine`` as ``image`` has it; loaded at the first use, then taken from the cache.
 
     ``resources``: what the loading server gets (its settings are part of the recipe, as they decide how rows are laid

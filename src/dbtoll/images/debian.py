@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dbtoll.errors import Unavailable, UsageError
 from dbtoll.images.building import run_build
-from dbtoll.images.cache import Cache, Entry
+from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
 from dbtoll.images.unpacking import Bounds, unpack_layer
 from dbtoll.model.json import Json
@@ -99,7 +99,7 @@ def debian_image(
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
     extra: tuple[str, ...] = (),
-) -> Entry:
+) -> CacheEntry:
     """Debian's ``suite`` with ``SUITES[suite]`` and ``extra`` packages; built at the first use (24 s with a near mirror),
     then taken from the cache.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
-class Entry(Protocol):
+class JournalEntry(Protocol):
     """One created resource in the journal."""
 
     def done(self) -> None:
@@ -18,4 +18,4 @@ class Journal(Protocol):
     ``kind``: process, cgroup, mount, container, directory, setting; ``identity`` holds what its removal needs.
     """
 
-    def create(self, kind: str, **identity: Any) -> Entry: ...
+    def create(self, kind: str, **identity: Any) -> JournalEntry: ...

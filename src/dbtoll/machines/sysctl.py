@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from dbtoll import identities
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
-from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
 
@@ -35,7 +35,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class _Change:
     """One change that still holds. ``former``: what to restore when it ends. ``found``: how the kernel took ``value``."""
 
-    entry: Entry
+    entry: JournalEntry
     former: str
     value: str
     found: str
@@ -123,7 +123,7 @@ def _end(machine: AgentMachine, journal: Journal, path: str, change: _Change, sa
     change.entry.done()
 
 
-def _noted(machine: AgentMachine, journal: Journal, path: str, former: str, value: str) -> Entry:
+def _noted(machine: AgentMachine, journal: Journal, path: str, former: str, value: str) -> JournalEntry:
     return journal.create(KIND, path=path, former=former, value=value, boot=boot_id(machine))
 
 

@@ -12,7 +12,7 @@ from dbtoll.model.experiment import Verdict
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.schema import Amount, Entry, Forecast, LedgerResult, Result
+    from dbtoll.analysis.result.schema import Amount, Forecast, LedgerItem, LedgerResult, Result
 
 UNEXPLAINED = "unexplained"
 COLOURS = (
@@ -126,7 +126,7 @@ def _share(amount: Amount, of_ns: float) -> str:
     """``78 % (70 … 86)`` of the overhead."""
     scale = 1 / of_ns if of_ns else 0.0
     low, high = (None if each is None else each * scale for each in (amount.low_ns, amount.high_ns))
-    shown = numbers.Interval(
+    shown = numbers.IntervalText(
         amount.ns * scale, *(sorted((low, high)) if low is not None and high is not None else (None, None))
     )
     bounds = f" ({shown.bounds})" if shown.bounds else ""
@@ -159,7 +159,7 @@ def _itemised(ledger: LedgerResult, lead: str) -> str:
     return f"{lead}: {told}. Not explained: {_share(ledger.unexplained, overhead_ns)}."
 
 
-def _told(entry: Entry, overhead_ns: float) -> str:
+def _told(entry: LedgerItem, overhead_ns: float) -> str:
     share = _share(entry.amount, overhead_ns)
     if entry.amount.name in (CACHES, TRANSLATION):
         return f"{share} {entry.amount.name}"
@@ -180,21 +180,21 @@ def _time(amount: Amount) -> str:
 
 def _predicted(effect: Forecast | None) -> str:
     """``+935 % (801 … 1069)`` of the baseline's time, as all of its table."""
-    return numbers.NOTHING if effect is None else numbers.Interval(effect.estimate, effect.low, effect.high).text
+    return numbers.NOTHING if effect is None else numbers.IntervalText(effect.estimate, effect.low, effect.high).text
 
 
 def _lines(ledger: LedgerResult) -> Iterator[Line]:
     for each in sorted(ledger.queries, key=lambda query: names.natural_key(query.query)):
         baseline_ns = each.overhead.ns / each.measured if each.measured else 0.0
 
-        def points(ns: float, interval: numbers.Interval, baseline_ns: float = baseline_ns) -> str:
+        def points(ns: float, interval: numbers.IntervalText, baseline_ns: float = baseline_ns) -> str:
             return numbers.percent(ns / baseline_ns, interval.decimals) if baseline_ns else numbers.NOTHING
 
         def with_interval(amount: Amount, baseline_ns: float = baseline_ns) -> str:
             low, high = (
                 None if ns is None or not baseline_ns else ns / baseline_ns for ns in (amount.low_ns, amount.high_ns)
             )
-            return points(amount.ns, numbers.Interval(None, low, high))
+            return points(amount.ns, numbers.IntervalText(None, low, high))
 
         sums = {
             name: sum(entry.amount.ns for entry in each.items if names.family(entry.amount.name) == name)
@@ -203,7 +203,7 @@ def _lines(ledger: LedgerResult) -> Iterator[Line]:
         yield Line(
             query=each.query,
             overhead=with_interval(each.overhead),
-            items=tuple(points(ns, numbers.Interval(None, None, None)) for ns in sums.values()),
+            items=tuple(points(ns, numbers.IntervalText(None, None, None)) for ns in sums.values()),
             unexplained=with_interval(each.unexplained),
             predicted=_predicted(each.predicted),
         )

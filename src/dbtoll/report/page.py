@@ -140,7 +140,7 @@ def _environment() -> Environment:
         fact_text=_fact_text,
         gate_cost=warnings.gate_cost,
         gate_text=names.gate_text,
-        effect=numbers.Effect,
+        effect=numbers.EffectText,
         effect_of=numbers.effect,
         kind_of=forest.kind_of,
         margin_text=numbers.margin,
@@ -247,7 +247,7 @@ def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[fores
     """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query."""
     # Those of transactions are of several metrics, each of which has to be named.
     metrics = bool(result.windows)
-    panels: dict[tuple[str, str], dict[str, list[forest.Entry]]] = {}
+    panels: dict[tuple[str, str], dict[str, list[forest.ForestEntry]]] = {}
     for c in sorted(result.comparisons, key=lambda c: (c.is_aa, names.natural_key(c.estimand))):
         if (query := names.query_of(c.estimand)) and c.arm not in _without_figures(result):
             levels = names.levels_text(c.levels, varied)

@@ -58,4 +58,6 @@ def _doubt(each: Prediction) -> str:
 
 
 def _text(found: Forecast | None) -> str:
-    return numbers.NOTHING if found is None else numbers.Effect("run_time", found.estimate, found.low, found.high).text
+    return (
+        numbers.NOTHING if found is None else numbers.EffectText("run_time", found.estimate, found.low, found.high).text
+    )

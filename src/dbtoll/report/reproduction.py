@@ -89,9 +89,9 @@ def figure_text(figure: Figure) -> str:
 
 def _in_unit(figure: Figure, estimate: float, low: float | None, high: float | None) -> str:
     if figure.unit == "overhead":
-        return numbers.Effect("run_time", estimate, low, high).text
+        return numbers.EffectText("run_time", estimate, low, high).text
     if figure.unit == "share":
-        interval = numbers.Interval(estimate, low, high)
+        interval = numbers.IntervalText(estimate, low, high)
         return interval.text.removeprefix("+")
     bounds = "" if low is None or high is None else f" ({numbers.number(low, 2)} … {numbers.number(high, 2)})"
     return numbers.number(estimate, 2) + bounds
@@ -131,7 +131,7 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
 _NUMBERS: dict[str, Callable[[float], str]] = {
     "s": lambda value: numbers.time_of(value * 1e9),
     "ms": numbers.milliseconds,
-    "percent": lambda value: numbers.Effect("run_time", value / 100, None, None).value,
+    "percent": lambda value: numbers.EffectText("run_time", value / 100, None, None).value,
     "MB": lambda value: f"{numbers.figure(value)} MB",
 }
 

@@ -280,14 +280,14 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
             if not lines:
                 continue
             printed = {
-                head: numbers.Effect(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
+                head: numbers.EffectText(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
                 for head, line in lines.items()
             }
             published.setdefault(names.product_name(workload), {}).update(printed)
             own = ", ".join(part for part in (names.product_name(engine), group.title, f"run {result.run}") if part)
             not_ok = sentences.arms_not_ok(result)
             cells = {
-                head: numbers.Effect(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
+                head: numbers.EffectText(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
                 + (f" ({not_ok[line.arm]})" if line.arm in not_ok else "")
                 for head, line in lines.items()
                 if (found := line.overhead)
@@ -340,7 +340,9 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
                 numbers.published_percent(line.published_percent),
                 numbers.milliseconds(line.base_ms),
                 numbers.milliseconds(line.arm_ms),
-                numbers.Effect("run_time", found.estimate, found.low, found.high).text if found else numbers.NOTHING,
+                numbers.EffectText("run_time", found.estimate, found.low, found.high).text
+                if found
+                else numbers.NOTHING,
                 sentences.verdict_text(line.verdict, result.margin) if found else line.reason or numbers.NOTHING,
             ]
         )

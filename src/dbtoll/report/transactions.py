@@ -98,7 +98,7 @@ def steadiness_text(windows: WindowsResult) -> str:
     found = windows.steadiness
     if found.trend is None:
         return f"not known whether it is steady: {found.reason}"
-    trend = numbers.Interval(found.trend.estimate, found.trend.low, found.trend.high)
+    trend = numbers.IntervalText(found.trend.estimate, found.trend.low, found.trend.high)
     over = "from a window's start to its end"
     if found.steady is None:
         return f"cannot tell whether it is steady: {trend.text} {over}"

@@ -1,6 +1,6 @@
 """The instrument's calibration certificate: each module measures one property and holds its figures to bounds.
 
-A module of one of the FOLDERS (a ``-`` of the property's name is a ``_`` in the file's) has ``ABOUT`` (one sentence), ``OPTIONS``
+A module of one of the FOLDERS (a ``-`` of the property's name is a ``_`` in the file's) has ``SUMMARY`` (one sentence), ``OPTIONS``
 (name -> Option) and ``measure(options, say)``, which returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
 """
 
@@ -21,7 +21,7 @@ FOLDERS = ("statistics", "costs", "robustness", "explanations")
 
 def listed() -> dict[str, str]:
     """Name -> what it measures."""
-    return {name: _module(name).ABOUT for name in sorted(_folders())}
+    return {name: _module(name).SUMMARY for name in sorted(_folders())}
 
 
 def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:

@@ -29,12 +29,12 @@ from dbtoll.analysis.attribution.items import (
     WITH_PAGES_AROUND,
 )
 from dbtoll.analysis.attribution.ledger import (
+    CostRange,
     Costs,
     Item,
     Ledger,
-    Span,
+    cost_range,
     predicted_ns,
-    span,
     totals,
     unexplained_fraction,
 )
@@ -45,8 +45,8 @@ from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import (
     Amount,
     EffectResult,
-    Entry,
     Forecast,
+    LedgerItem,
     LedgerResult,
     Levels,
     QueryLedger,
@@ -173,13 +173,13 @@ class CostModel:
     def _of_query(
         self, arm: str, levels: Levels, ledger: Ledger, predicted: Forecast | None, alpha: float
     ) -> QueryLedger:
-        spans = ledger.spans(alpha)
+        cost_ranges = ledger.cost_ranges(alpha)
         return QueryLedger(
             query=ledger.query,
             accounted=self._accounted(arm, levels, [ledger.query], alpha),
-            overhead=_amount("overhead", spans),
-            items=tuple(_entries([ledger], spans)),
-            unexplained=_amount("unexplained", spans),
+            overhead=_amount("overhead", cost_ranges),
+            items=tuple(_entries([ledger], cost_ranges)),
+            unexplained=_amount("unexplained", cost_ranges),
             predicted=predicted,
             measured=float(np.mean(ledger.overhead_ns) / np.mean(ledger.baseline_ns)),
         )
@@ -216,7 +216,7 @@ class CostModel:
             if not rounds or min(map(len, of_rounds)) < len(queries):
                 return ()
             sums.append({name: np.array([sum(each[name] for each in found) for found in of_rounds]) for name in STATES})
-        differences = {name: span(sums[0][name] - sums[1][name], alpha) for name in STATES}
+        differences = {name: cost_range(sums[0][name] - sums[1][name], alpha) for name in STATES}
         return tuple(_amount(name, differences) for name in STATES)
 
     def _assumed(self, arm: str, levels: Levels, lacking: Sequence[str]) -> Iterator[str]:
@@ -480,18 +480,18 @@ def predicted_overhead(factors: Floats, doubt: float, alpha: float) -> Forecast:
     return Forecast(shown.estimate, shown.low, shown.high)
 
 
-def _amount(name: str, spans: Mapping[str, Span]) -> Amount:
-    found = spans[name]
+def _amount(name: str, cost_ranges: Mapping[str, CostRange]) -> Amount:
+    found = cost_ranges[name]
     return Amount(name, found.estimate, found.low, found.high)
 
 
-def _entries(ledgers: Sequence[Ledger], spans: Mapping[str, Span]) -> Iterator[Entry]:
+def _entries(ledgers: Sequence[Ledger], cost_ranges: Mapping[str, CostRange]) -> Iterator[LedgerItem]:
     """Each item over all those ledgers; a cost is the mean over their events."""
     for name in dict.fromkeys(item.name for each in ledgers for item in each.items):
         items = [item for each in ledgers for item in each.items if item.name == name]
         count, cost_ns = _events([(item.count, item.cost) for item in items])
         baseline_count, baseline_cost_ns = _events([(item.baseline_count, item.baseline_cost) for item in items])
-        yield Entry(_amount(name, spans), count, cost_ns, baseline_count, baseline_cost_ns)
+        yield LedgerItem(_amount(name, cost_ranges), count, cost_ns, baseline_count, baseline_cost_ns)
 
 
 def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
@@ -501,7 +501,7 @@ def _events(sides: Sequence[tuple[Floats, Costs]]) -> tuple[float, float]:
     return float(counts.sum()), float(np.average(costs, weights=counts if counts.any() else None))
 
 
-def _effect(found: Span) -> EffectResult | None:
+def _effect(found: CostRange) -> EffectResult | None:
     return None if found.low is None or found.high is None else EffectResult(found.estimate, found.low, found.high)
 
 

@@ -38,58 +38,58 @@ LOOKUPS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "facce
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ItemKind:
     """An item of the ledger and the probes whose events are like its own: the cost lies between the least and the most of them."""
 
     name: str
     probes: tuple[str, ...]
 
 
-FAULTS = Kind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
+FAULTS = ItemKind("page faults", ("fault_anonymous", "fault_file", "fault_shared", "fault_shared_read", "fault_copy"))
 """Those of which nobody tells what they do."""
 
 
-FAULTS_BY_KIND: Mapping[str, Kind] = {
-    "anonymous": Kind("page faults: new pages", ("fault_anonymous",)),
-    "shared": Kind("page faults: shared memory written", ("fault_shared",)),
-    "shared_read": Kind("page faults: shared memory read", ("fault_shared_read",)),
-    "file": Kind("page faults: files", ("fault_file",)),
-    "copy": Kind("page faults: copies", ("fault_copy",)),
+FAULTS_BY_KIND: Mapping[str, ItemKind] = {
+    "anonymous": ItemKind("page faults: new pages", ("fault_anonymous",)),
+    "shared": ItemKind("page faults: shared memory written", ("fault_shared",)),
+    "shared_read": ItemKind("page faults: shared memory read", ("fault_shared_read",)),
+    "file": ItemKind("page faults: files", ("fault_file",)),
+    "copy": ItemKind("page faults: copies", ("fault_copy",)),
 }
 """By what the collector `faults` calls them."""
 
 
-READ_CALLS = Kind("files: read", ("read_random_buffered",))
+READ_CALLS = ItemKind("files: read", ("read_random_buffered",))
 
 
-WRITE_CALLS = Kind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
+WRITE_CALLS = ItemKind("files: written", ("write_sequential_buffered", "write_appended_buffered"))
 
 
-SEEKS = Kind("files: sizes asked for", ("system_call_seek",))
+SEEKS = ItemKind("files: sizes asked for", ("system_call_seek",))
 
 
-OPEN_CALLS = Kind("files: opened", ("open_file",))
+OPEN_CALLS = ItemKind("files: opened", ("open_file",))
 
 
-SYNCS = Kind("files: made durable", ("fsync",))
+SYNCS = ItemKind("files: made durable", ("fsync",))
 
 
-LOOKUP_CALLS = Kind("files: looked up", ("system_call_stat",))
+LOOKUP_CALLS = ItemKind("files: looked up", ("system_call_stat",))
 
 
-OTHER_CALLS = Kind("other system calls", ("system_call",))
+OTHER_CALLS = ItemKind("other system calls", ("system_call",))
 
 
-PROCESSES = Kind("processes started", ("fork",))
+PROCESSES = ItemKind("processes started", ("fork",))
 
 
-ROUND_TRIPS = Kind("round trips", ("round_trip_unix",))
+ROUND_TRIPS = ItemKind("round trips", ("round_trip_unix",))
 
 
-SWITCHES = Kind("switches", ("switch_pipe",))
+SWITCHES = ItemKind("switches", ("switch_pipe",))
 
 
-DEVICE_READS = Kind("device: pages read", ("read_sequential_uncached", "read_random_uncached"))
+DEVICE_READS = ItemKind("device: pages read", ("read_sequential_uncached", "read_random_uncached"))
 
 
 PAGE_BYTES = 8192
@@ -132,7 +132,7 @@ NUMBERS = {"minor_faults": "the number of page faults", "voluntary_switches": "t
 """What the kernel's own accounts are booked as; a sandbox's kernel may not keep them."""
 
 
-KINDS_OF_CALLS: Mapping[Kind, tuple[str, ...]] = {
+KINDS_OF_CALLS: Mapping[ItemKind, tuple[str, ...]] = {
     READ_CALLS: READS,
     WRITE_CALLS: WRITES,
     SEEKS: ("lseek",),

@@ -17,7 +17,7 @@ from dbtoll.analysis.effects.stats import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CostRange:
     """An estimate with its bounds; these are None where there are too few rounds for any."""
 
     estimate: float
@@ -122,31 +122,31 @@ class Ledger:
         """Of what is unexplained: whatever the caches hold, they hold it for all items, so their doubts add up."""
         return sum(item.doubt_ns for item in self.items)
 
-    def spans(self, alpha: float) -> dict[str, Span]:
+    def cost_ranges(self, alpha: float) -> dict[str, CostRange]:
         """As `totals`, of this query."""
         return totals([self], alpha)
 
 
-def span(values: Floats, alpha: float, doubt: float = 0.0) -> Span:
+def cost_range(values: Floats, alpha: float, doubt: float = 0.0) -> CostRange:
     """The mean over rounds, its t interval at level 1 - ``alpha``, longer by ``doubt`` on both sides."""
     found = stats.independent_interval(values, alpha)
     if found is None:
-        return Span(float(np.mean(values)), None, None)
-    return Span(found.estimate, found.low - doubt, found.high + doubt)
+        return CostRange(float(np.mean(values)), None, None)
+    return CostRange(found.estimate, found.low - doubt, found.high + doubt)
 
 
-def totals(ledgers: Sequence[Ledger], alpha: float) -> dict[str, Span]:
+def totals(ledgers: Sequence[Ledger], alpha: float) -> dict[str, CostRange]:
     """``overhead``, each item by its name, ``unexplained``, of the sums over queries, which are all of the same rounds: t intervals
     over rounds, longer by the doubts about the caches."""
     names = dict.fromkeys(item.name for each in ledgers for item in each.items)
     sums = {name: [item for each in ledgers for item in each.items if item.name == name] for name in names}
-    found = {"overhead": span(np.sum([each.overhead_ns for each in ledgers], axis=0), alpha)}
+    found = {"overhead": cost_range(np.sum([each.overhead_ns for each in ledgers], axis=0), alpha)}
     for name, items in sums.items():
-        found[name] = span(
+        found[name] = cost_range(
             np.sum([item.explained_ns for item in items], axis=0), alpha, sum(item.doubt_ns for item in items)
         )
     unexplained = np.sum([each.unexplained_ns for each in ledgers], axis=0)
-    return {**found, "unexplained": span(unexplained, alpha, sum(each.doubt_ns for each in ledgers))}
+    return {**found, "unexplained": cost_range(unexplained, alpha, sum(each.doubt_ns for each in ledgers))}
 
 
 def explained_fraction(ledgers: Iterable[Ledger]) -> float:
@@ -156,7 +156,7 @@ def explained_fraction(ledgers: Iterable[Ledger]) -> float:
     return 1 - sum(float(np.mean(each.unexplained_ns)) for each in ledgers) / overhead
 
 
-def unexplained_fraction(ledgers: Sequence[Ledger], alpha: float) -> Span:
+def unexplained_fraction(ledgers: Sequence[Ledger], alpha: float) -> CostRange:
     """Sum over queries of |unexplained| over the sum of |overhead|, each of the means over rounds.
 
     Its interval by the delete-one jackknife over rounds (Efron, Stein: The Jackknife Estimate of Variance, Annals of Statistics 9,
@@ -174,11 +174,11 @@ def unexplained_fraction(ledgers: Sequence[Ledger], alpha: float) -> Span:
     everything = np.arange(rounds)
     whole = fraction(everything)
     if rounds < 2:
-        return Span(whole, None, None)
+        return CostRange(whole, None, None)
     left_out = np.array([fraction(np.delete(everything, one)) for one in everything])
     error = float(np.sqrt((rounds - 1) / rounds * ((left_out - left_out.mean()) ** 2).sum()))
     lost_ns = float(np.abs(overhead.mean(axis=1)).sum())
     doubt = sum(each.doubt_ns for each in ledgers) / lost_ns
     noise = float((unexplained.std(axis=1, ddof=1) / np.sqrt(rounds)).sum()) * math.sqrt(2 / math.pi) / lost_ns
     reach = stats.t_quantile(1 - alpha / 2, rounds - 1) * error + doubt
-    return Span(whole, max(0.0, whole - reach - noise), whole + reach)
+    return CostRange(whole, max(0.0, whole - reach - noise), whole + reach)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats as distributions
 
 from dbtoll.analysis.attribution.cost_model import LEAST_FACTOR, CostModel
-from dbtoll.analysis.attribution.ledger import Span
+from dbtoll.analysis.attribution.ledger import CostRange
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import Forecast, Levels
@@ -112,12 +112,12 @@ class Score:
     Introduction to the Bootstrap, 1993, chapter 13). ``of_one``: the error of predicting no overhead; ``of_cpu``: of predicting the
     processor probe's ratio for every query. ``ratio``: our error over the smaller of the two. ``inside``: see `share_inside`."""
 
-    error: Span
-    of_one: Span
-    of_cpu: Span
-    ratio: Span
-    ranks: Mapping[str, Span]
-    inside: Span
+    error: CostRange
+    of_one: CostRange
+    of_cpu: CostRange
+    ratio: CostRange
+    ranks: Mapping[str, CostRange]
+    inside: CostRange
 
 
 def score(arms: Sequence[PredictedArm], alpha: float) -> Score:
@@ -135,10 +135,10 @@ def score(arms: Sequence[PredictedArm], alpha: float) -> Score:
         with warnings.catch_warnings(action="ignore"):  # a resample of queries that no arm has: NaN
             return np.append(np.nanmedian(errors), np.nanmedian(errors[:, drawn], axis=(0, 2)))
 
-    def spread(values: Floats) -> Span:
+    def spread(values: Floats) -> CostRange:
         found = values[1:][np.isfinite(values[1:])]
         low, high = np.quantile(found, [alpha / 2, 1 - alpha / 2]) if len(found) else (np.nan, np.nan)
-        return Span(float(values[0]), float(low), float(high))
+        return CostRange(float(values[0]), float(low), float(high))
 
     def ranks(arm: PredictedArm) -> Floats:
         rows = (queries, *([queries[index] for index in row] for row in drawn))
@@ -157,7 +157,7 @@ def score(arms: Sequence[PredictedArm], alpha: float) -> Score:
     )
 
 
-def share_inside(arms: Sequence[PredictedArm], alpha: float) -> Span:
+def share_inside(arms: Sequence[PredictedArm], alpha: float) -> CostRange:
     """Which part of the measured factors lies inside the predicted bounds, of those that have any.
 
     Its interval is that of Clopper and Pearson (Biometrika 26, 1934) as if only as many had been seen as there are queries, for
@@ -168,13 +168,13 @@ def share_inside(arms: Sequence[PredictedArm], alpha: float) -> Span:
     inside = np.concatenate([(arm.low <= arm.measured) & (arm.measured <= arm.high) for arm in arms])
     bounded = np.concatenate([np.isfinite(arm.low) & np.isfinite(arm.high) for arm in arms])
     if not bounded.any():
-        return Span(math.nan, None, None)
+        return CostRange(math.nan, None, None)
     share = float(inside[bounded].mean())
     count = len({query for arm in arms for query, low in zip(arm.queries, arm.low, strict=True) if np.isfinite(low)})
     hits = share * count
     low = float(distributions.beta.ppf(alpha / 2, hits, count - hits + 1)) if hits > 0 else 0.0
     high = float(distributions.beta.ppf(1 - alpha / 2, hits + 1, count - hits)) if hits < count else 1.0
-    return Span(share, low, high)
+    return CostRange(share, low, high)
 
 
 def rank_correlation(arm: PredictedArm, queries: Sequence[str]) -> float:

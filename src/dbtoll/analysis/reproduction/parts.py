@@ -29,7 +29,7 @@ CALLS = tuple(kind.name for kind in (OTHER_CALLS, *KINDS_OF_CALLS) if kind != PR
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedFigure:
     """Of one execution, means over rounds; None: not counted. ``outer_read_bytes``: of the devices of the machine around."""
 
     calls: float | None
@@ -132,17 +132,17 @@ class Part:
                 return None if each.median_ns is None else each.median_ns / 1e9
         return None
 
-    def by_round(self, arm: str, connection: str, query: str) -> dict[int, Counted]:
+    def by_round(self, arm: str, connection: str, query: str) -> dict[int, CountedFigure]:
         levels = self.levels(connection)
         rounds = {} if levels is None else self.book.counts(arm, levels, query)
         return {number: _counted(each) for number, each in rounds.items()}
 
-    def counted(self, arm: str, connection: str, query: str) -> Counted | None:
+    def counted(self, arm: str, connection: str, query: str) -> CountedFigure | None:
         """The means over rounds."""
         rounds = list(self.by_round(arm, connection, query).values())
         if not rounds:
             return None
-        return Counted(*(_mean([getattr(each, name) for each in rounds]) for name in Counted.__slots__))
+        return CountedFigure(*(_mean([getattr(each, name) for each in rounds]) for name in CountedFigure.__slots__))
 
     @cached_property
     def _ledgers(self) -> dict[str, Ledger]:
@@ -174,7 +174,7 @@ class Part:
         return (None if faults is None or not seconds else faults / seconds), len(rounds)
 
 
-def of(counted: Counted | None, name: str) -> float | None:
+def of(counted: CountedFigure | None, name: str) -> float | None:
     """One of its figures; None where nothing was counted."""
     return None if counted is None else getattr(counted, name)
 
@@ -185,7 +185,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _counted(counts: Json) -> Counted:
+def _counted(counts: Json) -> CountedFigure:
     calls, processes, machine = (counts.get(name, {}) for name in ("calls", "processes", "machine"))
 
     def each(told: Json, value: float | None) -> float | None:
@@ -200,7 +200,7 @@ def _counted(counts: Json) -> Counted:
 
     inside = (machine.get("counted") or {}).get("inside") or {}
     known = calls.get("counted")
-    return Counted(
+    return CountedFigure(
         calls=each(calls, None if known is None else sum(call["count"] for call in known.values())),
         faults=own("minor_faults"),
         user_ns=own("user_ns"),

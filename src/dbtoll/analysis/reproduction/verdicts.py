@@ -14,7 +14,7 @@ from scipy import stats as distributions
 from dbtoll.analysis import published
 from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.published import Row, column, percent_geomean, table
-from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, Counted, Part, Parts
+from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, CountedFigure, Part, Parts
 from dbtoll.analysis.result.schema import Comparison, Contrast, fractions
 from dbtoll.model.experiment import Verdict
 
@@ -23,7 +23,7 @@ EQUIVALENT = (0.8, 1.25)
 MINOR = 0.1
 FAR_FEWER = 0.5
 
-Outcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
+ClaimOutcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
 Unit = Literal["overhead", "share", "r"]
 
 
@@ -47,7 +47,7 @@ class Figure:
 class Judgement:
     """``rule``: by what it was decided. ``counted``: how many queries say what; ``why``: it cannot be told, since."""
 
-    outcome: Outcome
+    outcome: ClaimOutcome
     rule: str
     figures: tuple[Figure, ...] = ()
     counted: str = ""
@@ -108,7 +108,9 @@ def _decide(
 ) -> Judgement:
     """All of them have to pass; one that does not is enough to differ. ``shown``: those that are told, all unless said."""
     answers = [None if figure.why else test(figure) for figure in figures]
-    outcome: Outcome = "differs" if False in answers else "reproduced" if figures and all(answers) else "cannot tell"
+    outcome: ClaimOutcome = (
+        "differs" if False in answers else "reproduced" if figures and all(answers) else "cannot tell"
+    )
     why = ""
     if outcome == "cannot tell":
         whys = dict.fromkeys(figure.why for figure in figures if figure.why)
@@ -120,7 +122,7 @@ NOT_COUNTED = "it was not counted in this run"
 NO_COLD_RUN = "cold statements were not measured"
 
 
-def _unknown(direction: str | None, size: str | None, why: str, outcome: Outcome = "cannot tell") -> Judged:
+def _unknown(direction: str | None, size: str | None, why: str, outcome: ClaimOutcome = "cannot tell") -> Judged:
     """Where there is nothing to go by: the rules that would have decided, and why they did not."""
     return Judged(*(None if rule is None else Judgement(outcome, rule, why=why) for rule in (direction, size)))
 
@@ -280,25 +282,25 @@ def _system_time_slows_down_more(parts: Parts) -> Judged:
     return Judged(direction, _decide(size, _as_large, [_largest(each, 1.54)]))
 
 
-def _slowdown(own: Counted, name: str, base: Counted) -> float | None:
+def _slowdown(own: CountedFigure, name: str, base: CountedFigure) -> float | None:
     """A count of the arm over the baseline's."""
     counts = getattr(own, name), getattr(base, name)
     return counts[0] / counts[1] if counts[0] and counts[1] else None
 
 
-def _rounds(part: Part, connection: str, queries: Sequence[str]) -> list[tuple[Counted, Counted]]:
+def _rounds(part: Part, connection: str, queries: Sequence[str]) -> list[tuple[CountedFigure, CountedFigure]]:
     """Sums over queries of baseline and arm, of each round that has all."""
     sides = [[part.by_round(arm, connection, query) for query in queries] for arm in (part.baseline, part.arm)]
     rounds = set.intersection(*(set(each) for side in sides for each in side)) if queries else set()
     return [(_sum([each[n] for each in sides[0]]), _sum([each[n] for each in sides[1]])) for n in sorted(rounds)]
 
 
-def _sum(counts: Sequence[Counted]) -> Counted:
+def _sum(counts: Sequence[CountedFigure]) -> CountedFigure:
     def total(name: str) -> float | None:
         values = [getattr(each, name) for each in counts]
         return None if None in values else sum(values)
 
-    return Counted(*(total(name) for name in Counted.__slots__))
+    return CountedFigure(*(total(name) for name in CountedFigure.__slots__))
 
 
 @_claim("M03")
@@ -465,7 +467,7 @@ def _waiting_for_the_disk(parts: Parts) -> Judged:
     return _unknown(None, size, NOT_COUNTED) if known is None else Judged(None, _decide(size, _as_large, known))
 
 
-def _share(counted: Counted) -> float:
+def _share(counted: CountedFigure) -> float:
     return math.nan if counted.iowait_ns is None or not counted.elapsed_ns else counted.iowait_ns / counted.elapsed_ns
 
 
@@ -507,7 +509,7 @@ def _host_over_guest(part: Part, queries: Sequence[str]) -> dict[int, float]:
     }
 
 
-def _log_reads(counted: Counted) -> float:
+def _log_reads(counted: CountedFigure) -> float:
     outer, inner = counted.outer_read_bytes, counted.read_bytes
     return math.log(outer / inner) if outer and inner else math.nan
 

@@ -341,7 +341,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerItem:
     """An item of a ledger: ``amount`` is ``count`` events at ``cost_ns`` in the arm, less those of the baseline.
 
     Of user mode the baseline's count is its time in ns, at 1; the arm's that too, at its slowdown.
@@ -374,7 +374,7 @@ class QueryLedger:
     query: str
     accounted: tuple[Amount, ...]
     overhead: Amount
-    items: tuple[Entry, ...]
+    items: tuple[LedgerItem, ...]
     unexplained: Amount
     predicted: Forecast | None
     measured: Fraction | None
@@ -403,7 +403,7 @@ class LedgerResult:
     levels: Levels
     rounds: int
     overhead: Amount
-    items: tuple[Entry, ...]
+    items: tuple[LedgerItem, ...]
     unexplained: Amount
     unexplained_fraction: EffectResult | None
     cpu_ratio: float | None

@@ -27,7 +27,7 @@ from dbtoll.environments.docker.container import (
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces.cache import FetchKernel
-from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine
@@ -291,7 +291,7 @@ def _told(wish: ContainerSpec) -> Json:
     }
 
 
-def _removed(parent: AgentMachine, path: str, entry: Entry) -> None:
+def _removed(parent: AgentMachine, path: str, entry: JournalEntry) -> None:
     chroot.remove(parent, {"path": path})
     entry.done()
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from dbtoll import identities
 from dbtoll.environments.docker.api import Api, answers
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
-from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, LaunchLimits
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.cgroups.group import Cgroup, Limits, create_group
@@ -219,7 +219,7 @@ class Daemon:
         if self._on_stop is not None:
             self._on_stop.close()
 
-    def _end(self, entry: Entry) -> None:
+    def _end(self, entry: JournalEntry) -> None:
         """In order if it runs, then by force what it leaves; noted when nothing of it is left."""
         if self._on_stop and not self.process.running() and _holds_containers(self._machine, self._data_root):
             with contextlib.suppress(DbtollError):
@@ -236,7 +236,7 @@ class Daemon:
             if not exists(self._machine, path):
                 entry = journal.create("litter", path=path)
 
-                def remove(path: str = path, entry: Entry = entry) -> None:
+                def remove(path: str = path, entry: JournalEntry = entry) -> None:
                     remove_litter(self._machine, {"path": path})
                     entry.done()
 

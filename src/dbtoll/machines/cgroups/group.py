@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dbtoll.errors import AgentFailure, Unavailable
-from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import (
     CORE_OF_VERSION_2,
@@ -37,7 +37,12 @@ class Cgroup:
     """The group of one arm: one directory per tree, limits set, removed by ``close`` with all processes in it."""
 
     def __init__(
-        self, machine: AgentMachine, layout: Layout, parts: tuple[str, ...], controllers: Collection[str], entry: Entry
+        self,
+        machine: AgentMachine,
+        layout: Layout,
+        parts: tuple[str, ...],
+        controllers: Collection[str],
+        entry: JournalEntry,
     ):
         self._machine = machine
         self._entry = entry

@@ -35,7 +35,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis over changes (`numbers.Effect.change`) between ``low`` and ``high``; ``log`` makes equal factors equally wide.
+    """An axis over changes (`numbers.EffectText.change`) between ``low`` and ``high``; ``log`` makes equal factors equally wide.
 
     ``of_throughput``: to the right is more; else it is longer.
     """

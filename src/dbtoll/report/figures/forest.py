@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IntervalMark:
     """A stretch in per cent of the width."""
 
     x1: float
@@ -35,13 +35,13 @@ class ForestRow:
     label: str
     group: str
     comparison: Comparison
-    effect: numbers.Effect
+    effect: numbers.EffectText
     verdict: str
     kind: str
     point: float | None
-    span: Span | None
-    decisive: Span | None
-    noise: Span | None
+    span: IntervalMark | None
+    decisive: IntervalMark | None
+    noise: IntervalMark | None
     rounds: list[float]
 
 
@@ -52,7 +52,7 @@ class Forest:
     title: str
     axis: Axis
     zero: float
-    margin: Span
+    margin: IntervalMark
     rows: list[ForestRow]
     has_decisive: bool
     has_noise: bool
@@ -68,11 +68,11 @@ class Forest:
         return max((len(row.effect.text) for row in self.rows), default=0)
 
 
-Entry = tuple[str, str, "Comparison"]
+ForestEntry = tuple[str, str, "Comparison"]
 """Label, group and comparison of a row."""
 
 
-def changes_of(entries: Iterable[Entry]) -> list[float]:
+def changes_of(entries: Iterable[ForestEntry]) -> list[float]:
     """What an axis has to hold: the estimates, their own intervals and rounds.
 
     What decides may run off its edge, and rounds that lie far out are drawn there.
@@ -85,7 +85,7 @@ def changes_of(entries: Iterable[Entry]) -> list[float]:
     return found
 
 
-def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | None = None) -> Forest:
+def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axis | None = None) -> Forest:
     """``entries`` from top to bottom; a group's name is shown where it changes. ``axis``: None for one of its own."""
     of_throughput = bool(entries) and names.is_throughput(entries[0][2].metric)
     axis = axis or axis_for(changes_of(entries), result.margin, of_throughput=of_throughput)
@@ -113,7 +113,7 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
         title=title,
         axis=axis,
         zero=axis.place(0.0),
-        margin=Span(axis.place(-result.margin), axis.place(result.margin)),
+        margin=IntervalMark(axis.place(-result.margin), axis.place(result.margin)),
         rows=rows,
         has_decisive=any(r.decisive for r in rows),
         has_noise=any(r.noise for r in rows),
@@ -122,15 +122,15 @@ def forest(title: str, entries: Sequence[Entry], result: Result, axis: Axis | No
 
 def _change(comparison: Comparison, effect: float) -> float | None:
     """A round's effect as the figure's axis has it."""
-    return numbers.Effect(comparison.metric, effect, None, None).change.estimate
+    return numbers.EffectText(comparison.metric, effect, None, None).change.estimate
 
 
-def _span(axis: Axis, effect: numbers.Effect) -> Span | None:
+def _span(axis: Axis, effect: numbers.EffectText) -> IntervalMark | None:
     """To the axis's end where there is no bound."""
     low, high = effect.change.low, effect.change.high
     if low is None and high is None:
         return None
-    return Span(0.0 if low is None else axis.place(low), 100.0 if high is None else axis.place(high))
+    return IntervalMark(0.0 if low is None else axis.place(low), 100.0 if high is None else axis.place(high))
 
 
 def kind_of(verdict: str | None) -> str:

@@ -54,7 +54,7 @@ def margin(fraction: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalText:
     """An estimate with its bounds, fractions; each may be missing. Formats all three with the same digits."""
 
     estimate: float | None
@@ -92,7 +92,7 @@ TIMES_FROM = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class EffectText:
     """What an arm costs against its baseline, as people say it; the one form of headline, table and picture.
 
     ``estimate``, ``low`` and ``high`` are overheads as the analysis has them (cost / baseline cost - 1, fractions), each may be
@@ -106,12 +106,12 @@ class Effect:
     high: float | None
 
     @property
-    def change(self) -> Interval:
+    def change(self) -> IntervalText:
         """Of the quantity that is shown: what is done in the same time, or the time; minus 1."""
         if not is_throughput(self.metric):
-            return Interval(self.estimate, self.low, self.high)
+            return IntervalText(self.estimate, self.low, self.high)
         costs = (None if each is None else max(1 + each, _COST_LEAST) for each in (self.estimate, self.high, self.low))
-        return Interval(*(None if cost is None else 1 / cost - 1 for cost in costs))
+        return IntervalText(*(None if cost is None else 1 / cost - 1 for cost in costs))
 
     @property
     def is_bound(self) -> bool:
@@ -153,7 +153,7 @@ class Effect:
         change = self.change
         if change.estimate is None or change.estimate >= 0 or change.low is None or change.high is None:
             return self.bounds
-        return Interval(None, -change.high, -change.low).bounds
+        return IntervalText(None, -change.high, -change.low).bounds
 
     @property
     def _size(self) -> str:
@@ -179,14 +179,14 @@ class Effect:
         return [each for each in (change.estimate, change.low, change.high) if each is not None]
 
 
-def effect(found: Comparison) -> Effect:
+def effect(found: Comparison) -> EffectText:
     """Of a comparison, with its own interval."""
-    return Effect(found.metric, found.estimate, found.low, found.high)
+    return EffectText(found.metric, found.estimate, found.low, found.high)
 
 
-def decisive(found: Comparison) -> Effect:
+def decisive(found: Comparison) -> EffectText:
     """What its verdict rests on."""
-    return Effect(found.metric, found.estimate, found.low_decisive, found.high_decisive)
+    return EffectText(found.metric, found.estimate, found.low_decisive, found.high_decisive)
 
 
 def _verb(metric: str) -> str:

@@ -22,7 +22,18 @@ from dbtoll.report.text.names import (
     natural_key,
     with_arm_labels,
 )
-from dbtoll.report.text.numbers import MINUS, NOTHING, THIN, Effect, Interval, decisive, effect, margin, number, percent
+from dbtoll.report.text.numbers import (
+    MINUS,
+    NOTHING,
+    THIN,
+    EffectText,
+    IntervalText,
+    decisive,
+    effect,
+    margin,
+    number,
+    percent,
+)
 from dbtoll.report.words import MOST, WORTH_NAMING
 
 # --- verdicts and sentences --------------------------------------------------------------------------------------
@@ -57,7 +68,7 @@ def meaning(metric: str, baseline: str) -> str:
 
 
 def verdict_phrase(
-    verdict: str, found: Effect, margin_fraction: float, reason: str | None, decisive: Effect | None = None
+    verdict: str, found: EffectText, margin_fraction: float, reason: str | None, decisive: EffectText | None = None
 ) -> Phrase:
     """The verdict with its figures. ``decisive``: what it rests on, said where ``found`` alone would have told."""
     if found.is_bound and verdict == Verdict.LOSES:
@@ -76,7 +87,7 @@ def verdict_phrase(
             return Phrase("cannot tell", f" {found.inside}: {reason}")
 
 
-def _would_tell(found: Effect, margin_fraction: float) -> bool:
+def _would_tell(found: EffectText, margin_fraction: float) -> bool:
     if found.low is None or found.high is None:
         return False
     return found.low > 0 or found.high < 0 or (found.low > -margin_fraction and found.high < margin_fraction)
@@ -95,7 +106,7 @@ def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
         return Phrase("not known", f": {comparison.reason or _NO_REASON}")
     rest = f" ({found.bounds})" if found.bounds else ""
     if widened_by:
-        by = abs(Effect(comparison.metric, widened_by, None, None).change.estimate or 0.0)
+        by = abs(EffectText(comparison.metric, widened_by, None, None).change.estimate or 0.0)
         rest += f": more than chance, so {percent(by, found.change.decimals, plus=False)} was added to every interval"
     return Phrase(f"{NOISE_LEAD} {found.value}", rest)
 
@@ -182,10 +193,10 @@ def _cause(comparison: Comparison, result: Result) -> str:
     return f"{lead} {largest} ({percent(share.estimate, 0, plus=False)}, {bounds})"
 
 
-def _share_of(amounts: Sequence[Amount], whole_ns: float) -> Interval:
+def _share_of(amounts: Sequence[Amount], whole_ns: float) -> IntervalText:
     """Of a family of items: its bounds are the sums of theirs, as if all were wrong in the same direction."""
     sums = [[getattr(each, name) for each in amounts] for name in ("ns", "low_ns", "high_ns")]
-    return Interval(*(None if None in values else sum(values) / whole_ns for values in sums))
+    return IntervalText(*(None if None in values else sum(values) / whole_ns for values in sums))
 
 
 def headlines(result: Result) -> list[Headline]:
@@ -238,8 +249,8 @@ def contrasts(result: Result) -> list[str]:
 def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     others = levels_text(each.levels, varied)
     level, against = (LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
-    found = Effect(result.main_metric, each.estimate, each.low, each.high)
-    rests_on = Effect(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
+    found = EffectText(result.main_metric, each.estimate, each.low, each.high)
+    rests_on = EffectText(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
     reason = each.reason or (_BEYOND_CHANCE if each.widened_by else None)
     return (
         f"{arm_title(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "

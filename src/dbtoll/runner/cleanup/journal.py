@@ -59,7 +59,7 @@ class Foreign(RunFolderError):
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """One resource that may exist now."""
 
     journal: Journal
@@ -109,9 +109,9 @@ class Journal:
             self.append({"journal": VERSION, **asdict(here)}, synced=True)
             os.fsync(self._directory)
 
-    def create(self, kind: str, **identity: Any) -> Entry:
+    def create(self, kind: str, **identity: Any) -> JournalEntry:
         """Note, synced to disk, that this resource is about to be made. RunFolderError where it cannot be noted."""
-        entry = Entry(self, self._next)
+        entry = JournalEntry(self, self._next)
         self._next += 1
         self.append({"entry": entry.number, "kind": kind, **identity}, synced=True)
         return entry
@@ -151,7 +151,7 @@ class Journal:
                 why = error.message if isinstance(error, DbtollError) else f"{type(error).__name__}: {error}"
                 failed.append(f"{said}: {why}")
                 continue
-            Entry(self, line["entry"]).done()
+            JournalEntry(self, line["entry"]).done()
             removed.append(f"{said}: {remark}" if remark else said)
         return removed, failed
 

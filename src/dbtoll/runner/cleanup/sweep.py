@@ -11,7 +11,7 @@ from pathlib import Path
 from dbtoll.errors import DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import scratch
-from dbtoll.interfaces.journal import Entry
+from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.experiment import Experiment
@@ -74,7 +74,7 @@ def _directory_of(host: Machine, path: Path, journal: Journal) -> Iterator[None]
             tempfile.tempdir = former
 
 
-def _removed(host: Machine, path: Path, entry: Entry) -> None:
+def _removed(host: Machine, path: Path, entry: JournalEntry) -> None:
     with suppress(DbtollError):  # with the line to the host broken, the sweep does it
         dataset.remove_copy(host, str(path))
         entry.done()

@@ -11,7 +11,7 @@ from dbtoll.images import dataset, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment
-from dbtoll.interfaces.journal import Entry, Journal
+from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, Experiment
@@ -92,7 +92,7 @@ class Copies:
 
     def __init__(self, folder: Path, masters: Mapping[str, Artifact], context: HostContext, journal: Journal) -> None:
         self.folder, self.masters, self.context, self.journal = folder, masters, context, journal
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, JournalEntry] = {}
 
     def make(self, arm: Arm) -> Artifact:
         target = self.path(arm)

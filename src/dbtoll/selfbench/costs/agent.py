@@ -26,7 +26,9 @@ from dbtoll.runner.cleanup.journal import temporary_journal
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.spec import command_line
 
-ABOUT = "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
+SUMMARY = (
+    "the agent: binary_bytes, start_ms, round_trip_us, idle_cpu_fraction; round trip and MB/s in every environment"
+)
 OPTIONS = {
     "idle": Option("duration", 60 * 10**9, "how long it idles"),
     "environments": Option("list", ["native", "docker"], "stacks to measure the stream of"),

@@ -27,7 +27,7 @@ from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
 
-ABOUT = "collectors: wrong (how many miss a known number of events), overhead of each on what it looks at"
+SUMMARY = "collectors: wrong (how many miss a known number of events), overhead of each on what it looks at"
 OPTIONS = {"pairs": Option("integer", 20, "of measurements with and without each collector")}
 
 PRIME = 7919
@@ -57,13 +57,13 @@ class Known:
         looks = cpu_ns // self.every_ns
         return looks // 2, looks + looks // 20 + self.more
 
-    def missed(self, counted: Counted) -> bool:
+    def missed(self, counted: CollectorCount) -> bool:
         least, most = self.expected(counted.cpu_ns)
         return not least <= self.count(counted.told) <= most
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CollectorCount:
     """What a collector told, and how much CPU time the probe had."""
 
     told: Json
@@ -96,7 +96,7 @@ KNOWN: Mapping[str, Known] = {
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """On a native arm."""
-    counted: dict[str, Counted] = {}
+    counted: dict[str, CollectorCount] = {}
     overhead: dict[str, list[float]] = {}
     reasons: dict[str, str] = {}
     with native_arm(Resources(memory_bytes=1 << 30), say) as (_, arm, _):
@@ -128,14 +128,14 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     return Certificate("collectors", figures, {"wrong": Bound(most=0), "collectors": Bound(least=1)}, told)
 
 
-def known_number(machine: Machine, collector: Collector) -> Counted:
+def known_number(machine: Machine, collector: Collector) -> CollectorCount:
     """What the collector tells of a process whose child has PRIME events."""
-    process = beginning(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1, "folder": DATA})
+    process = start_held(machine, {"probe": KNOWN[collector.name].probe, "events": PRIME, "batches": 1, "folder": DATA})
     try:
         with collector.around(machine, process.pid) as told:
-            let(machine, process)
+            release(machine, process)
         batches = json.loads(process.output())["batches"]
-        return Counted(told(), sum(batch["cpu_ns"] for batch in batches))
+        return CollectorCount(told(), sum(batch["cpu_ns"] for batch in batches))
     finally:
         process.signal(9)
         process.wait(DEADLINE_S)
@@ -147,10 +147,10 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
     for pair in range(pairs):
         found = {}
         for looked_at in (True, False) if pair % 2 else (False, True):
-            process = beginning(machine, WORK)
+            process = start_held(machine, WORK)
             try:
                 with collector.around(machine, process.pid) if looked_at else nullcontext():
-                    let(machine, process)
+                    release(machine, process)
                 found[looked_at] = _elapsed_ns(process)
             finally:
                 process.signal(9)
@@ -163,7 +163,7 @@ def _overhead(machine: Machine, collector: Collector, pairs: int) -> list[float]
     return [float(np.expm1(each)) for each in (interval.low, interval.estimate, interval.high)]
 
 
-def beginning(machine: Machine, asked: Json) -> Process:
+def start_held(machine: Machine, asked: Json) -> Process:
     """A shell that lives on, so that what its child did can be told of it, and that waits until it is let.
 
     It waits already: what a shell does while it starts (dash asks for its parent's number) would be counted, too.
@@ -183,7 +183,7 @@ def _go(pid: int | str) -> str:
     return f"/tmp/go-{pid}"
 
 
-def let(machine: Machine, process: Process) -> None:
+def release(machine: Machine, process: Process) -> None:
     """Returns when the probe has ended and the shell has waited for it."""
     machine.put(_go(process.pid), b"")
     deadline = time.monotonic() + DEADLINE_S

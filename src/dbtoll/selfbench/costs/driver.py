@@ -28,7 +28,7 @@ from dbtoll.selfbench.support.peers import BenchBase, Command, Count, GoTpc, Job
 from dbtoll.selfbench.support.round_trip_counter import counting
 from dbtoll.workloads.tpcc import Workload
 
-ABOUT = (
+SUMMARY = (
     "the driver on PostgreSQL: client_us_per_transaction of TPC-C, load_s_per_warehouse, and the same of other drivers"
 )
 OPTIONS = {
@@ -59,7 +59,7 @@ SETTINGS = {"synchronous_commit": "off", "shared_buffers": "1GB", "max_wal_size"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DriverResult:
     """One turn. ``cpu_ns``: of the client's whole process, its start included; ``orders``: committed by the server."""
 
     transactions: int
@@ -91,7 +91,7 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class DbtollDriver:
     """dbtoll's driver in one of its interactions. The client is a fresh agent of its own.
 
     BIAS: Python, which asks it for one window and waits, is left out, as it is no part of the load.
@@ -130,7 +130,7 @@ def _workload(job: Job) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class PeerDriver:
     """One of the peers."""
 
     peer: Peer
@@ -172,9 +172,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     peers, missing = found(options)
     for name, why in missing.items():
         say(f"{name} is left out: {why}")
-    subjects: list[Subject] = [Own(interaction) for interaction in INTERACTIONS]
-    subjects += [Other(peer) for peer in peers]
-    seen: dict[str, list[Done]] = {subject.name: [] for subject in subjects}
+    subjects: list[Subject] = [DbtollDriver(interaction) for interaction in INTERACTIONS]
+    subjects += [PeerDriver(peer) for peer in peers]
+    seen: dict[str, list[DriverResult]] = {subject.name: [] for subject in subjects}
     trips: dict[str, float] = {}
     loaded: dict[str, float] = {}
     with (
@@ -183,7 +183,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         exchanging(host, "--tcp", f"127.0.0.1:{_free_port()}") as bare,
         exchanging(host, "--tcp", f"127.0.0.1:{_free_port()}", work_us=WORK_US) as worked,
     ):
-        rig = Rig(host, arm, Engine({"listen": "tcp", "settings": SETTINGS}), Path(folder), options)
+        rig = DriverSetup(host, arm, Engine({"listen": "tcp", "settings": SETTINGS}), Path(folder), options)
         for subject in {subject.data: subject for subject in subjects}.values():
             loaded[subject.data] = rig.load(subject) / options["warehouses"]
             say(f"{subject.data}: loaded, {loaded[subject.data]:.2f} s for a warehouse")
@@ -231,7 +231,7 @@ def _free_port() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class DriverSetup:
     """The servers, one after the other, in the native arm; clients run on the host."""
 
     host: AgentMachine
@@ -276,14 +276,14 @@ class Rig:
         finally:
             self.arm.run(["rm", "-rf", data])
 
-    def turn(self, subject: Subject) -> Done:
+    def turn(self, subject: Subject) -> DriverResult:
         """One."""
         with self.copy(subject) as server:
             before = self._orders(subject, server)
             count, cpu_ns, round_trips = subject.run(self.host, self.job(server.address))
             after = self._orders(subject, server)
         orders = None if before is None or after is None else after - before
-        return Done(count.transactions, count.per_s, cpu_ns, orders, round_trips)
+        return DriverResult(count.transactions, count.per_s, cpu_ns, orders, round_trips)
 
     def _orders(self, subject: Subject, server: Server) -> int | None:
         if subject.orders is None:
@@ -305,7 +305,7 @@ class Rig:
         return turns.count / count.transactions
 
 
-def summary(done: Sequence[Done], round_trips: float) -> Json:
+def summary(done: Sequence[DriverResult], round_trips: float) -> Json:
     """Medians of one subject over its turns; ``round_trips`` for a transaction where it does not count them itself."""
     own = [each.round_trips / each.transactions for each in done if each.round_trips is not None]
     us = statistics.median(each.cpu_ns / each.transactions / 1e3 for each in done)

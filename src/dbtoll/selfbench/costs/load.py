@@ -21,7 +21,7 @@ from dbtoll.workload_parts.loading import run_side_by_side
 from dbtoll.workload_parts.sql_text import Part
 from dbtoll.workloads.tpch import CONNECTIONS, Workload
 
-ABOUT = "loading: ratio_to_floor, the time to generate, load, index and analyze TPC-H over COPY FROM of ready files"
+SUMMARY = "loading: ratio_to_floor, the time to generate, load, index and analyze TPC-H over COPY FROM of ready files"
 OPTIONS = {
     "scale": Option("number", 1.0, "scale factor"),
     "pairs": Option("integer", 3, "how often each of the two is run, in turn"),

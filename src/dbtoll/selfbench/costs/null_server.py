@@ -24,7 +24,7 @@ from dbtoll.selfbench.support.bare_exchange import exchanging
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.workloads.tatp import Workload
 
-ABOUT = "the driver against the null server: transactions_per_s of TATP on one processor, agent_mib_1000"
+SUMMARY = "the driver against the null server: transactions_per_s of TATP on one processor, agent_mib_1000"
 OPTIONS = {
     "connections": Option("integer", 64, "terminals"),
     "many": Option("integer", 1000, "terminals while the agent's memory is measured"),

@@ -20,7 +20,7 @@ from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
 
-ABOUT = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
+SUMMARY = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
 OPTIONS = {
     "starts": Option("integer", 10, "of each environment, in turn"),
     "environments": available.ENVIRONMENTS,

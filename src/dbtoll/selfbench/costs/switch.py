@@ -36,7 +36,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import Record, Start
 
-ABOUT = "switches: residual_us in every environment, dwell_over_residual, clock_step_us; whether neighbours and dwell matter"
+SUMMARY = "switches: residual_us in every environment, dwell_over_residual, clock_step_us; whether neighbours and dwell matter"
 OPTIONS = {
     "environments": available.ENVIRONMENTS,
     "starts": Option("integer", 2, "fresh starts of each environment"),

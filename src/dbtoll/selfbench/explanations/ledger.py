@@ -21,7 +21,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet
 
-ABOUT = "unexplained_fraction: of what arms lose that lose more than a tenth, how much no counted event explains"
+SUMMARY = "unexplained_fraction: of what arms lose that lose more than a tenth, how much no counted event explains"
 OPTIONS = {
     "run": Option("text", None, "folder of an explained run that is there already; else one is measured"),
     "environments": Option("list", ["uml", "qemu", "docker:runsc", "docker"], "stacks, joined by +"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dbtoll.analysis.attribution import prediction
-from dbtoll.analysis.attribution.ledger import Span
+from dbtoll.analysis.attribution.ledger import CostRange
 from dbtoll.analysis.attribution.prediction import PredictedArm, Score
 from dbtoll.analysis.effects.stats import FEWEST_DRAWS, Floats
 from dbtoll.analysis.result.schema import QueryLedger, Result, Unbooked
@@ -18,7 +18,7 @@ from dbtoll.model.json import Json
 from dbtoll.selfbench.explanations import ledger
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
-ABOUT = (
+SUMMARY = (
     "median_absolute_error of predicted overheads (logarithm of the factor), and how many of the measured lie inside"
 )
 OPTIONS = ledger.OPTIONS
@@ -121,8 +121,8 @@ def _by_query(arm: PredictedArm, *columns: Floats) -> Json:
     return {query: [_known(value) for value in row] for query, row in zip(arm.queries, rows, strict=True)}
 
 
-def _bounds(span: Span) -> list[float | None]:
-    return [_known(value) for value in (span.low, span.estimate, span.high)]
+def _bounds(cost_range: CostRange) -> list[float | None]:
+    return [_known(value) for value in (cost_range.low, cost_range.estimate, cost_range.high)]
 
 
 def _known(value: float | None) -> float | None:

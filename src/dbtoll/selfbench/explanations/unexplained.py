@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from dbtoll.analysis.attribution.ledger import Costs, Item, Ledger, Span, unexplained_fraction
+from dbtoll.analysis.attribution.ledger import CostRange, Costs, Item, Ledger, unexplained_fraction
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model.options import Option
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
-ABOUT = "unexplained_fraction itself: its bias, and how often its interval covers, in planted ledgers at several noises"
+SUMMARY = (
+    "unexplained_fraction itself: its bias, and how often its interval covers, in planted ledgers at several noises"
+)
 OPTIONS = {
     "experiments": Option("integer", 400, "ledgers in each world"),
     "seed": Option("integer", 2, "of the planted worlds; the interval's rule was looked at with 1"),
@@ -94,13 +96,13 @@ def _world(
     }
 
 
-def _coverage(found: list[tuple[float, Span]]) -> float:
-    return float(np.mean([(span.low or 0.0) <= truth <= (span.high or 0.0) for truth, span in found]))
+def _coverage(found: list[tuple[float, CostRange]]) -> float:
+    return float(np.mean([(cost_range.low or 0.0) <= truth <= (cost_range.high or 0.0) for truth, cost_range in found]))
 
 
 def _experiment(
     parts: tuple[float, float], overhead: float, noise: Noise, doubt: float, chance: Generator
-) -> tuple[float, Span]:
+) -> tuple[float, CostRange]:
     """The fraction that the true costs would leave of undisturbed times, and what the ledgers of one run say of it."""
     base_ns = np.exp(chance.normal(np.log(BASE_NS), BASE_SPREAD, QUERIES))
     overhead_ns = base_ns * overhead * np.exp(chance.normal(0, OVERHEAD_SPREAD, QUERIES))

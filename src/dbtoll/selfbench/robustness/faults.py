@@ -39,7 +39,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.workloads.tpcc import Workload
 
-ABOUT = "faults during transactions: hangs, conditions violated, acknowledged transactions lost; what less durable commits lose"
+SUMMARY = "faults during transactions: hangs, conditions violated, acknowledged transactions lost; what less durable commits lose"
 
 ENGINES = ("postgres", "mariadb")
 
@@ -132,7 +132,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                         continue
                     cases.append(case)
                     try:
-                        suffer(prepared, asked, case, seconds)
+                        run_fault_case(prepared, asked, case, seconds)
                     except DbtollError as error:
                         case.problem = error.message
                     say(case.as_text())
@@ -162,7 +162,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 # --- one case --------------------------------------------------------------------------------------------------------
 
 
-def suffer(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> None:
+def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> None:
     """Drives a window, lets the fault happen, makes the server whole again, and looks."""
     arm = next(each for each in asked.arms if each.name == FAULTS[case.fault] and each.copy_of is None)
     workload = prepared.inputs.workload

@@ -40,7 +40,7 @@ from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 
-ABOUT = "a run that is killed (SIGKILL) at random moments, copied, deleted: kills, folders, resumed, lost_rounds, left_behind"
+SUMMARY = "a run that is killed (SIGKILL) at random moments, copied, deleted: kills, folders, resumed, lost_rounds, left_behind"
 
 STACKS = ("native", "docker", "uml", "qemu")
 OPTIONS = {
@@ -108,7 +108,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     text += "".join(f"[[arm]]\nname = {json.dumps(stack)}\nstack = {json.dumps(stack)}\n" for stack in stacks)
     tally = Tally()
     with TemporaryDirectory(prefix="dbtoll-kill-") as folder:
-        bench = Bench(Path(folder), text, options["rounds"], random.Random(f"kill {options['seed']}"), tally, say)
+        bench = KillTest(Path(folder), text, options["rounds"], random.Random(f"kill {options['seed']}"), tally, say)
         length = bench.unharmed()
         say(f"{', '.join(stacks)}: a run that nobody kills takes {length.whole_s:.0f} s")
         while tally.kills < options["kills"]:
@@ -205,7 +205,7 @@ class State:
         return lost
 
 
-class Life:
+class RunProcess:
     """One process of dbtoll, from its start to its end, whichever that is."""
 
     def __init__(self, words: Sequence[str], folder: Path, cache: Path | None = None) -> None:
@@ -249,7 +249,7 @@ class Life:
         return family
 
 
-class Bench:
+class KillTest:
     """Runs and kills. ``folder`` holds the run folders, and the temporary files of what is run."""
 
     def __init__(
@@ -354,7 +354,7 @@ class Bench:
             self._tally.lost.append("a run did not get through whose journal was another machine's")
         self._tally.folders += 1
 
-    def _in_a_round(self) -> tuple[Life, Path]:
+    def _in_a_round(self) -> tuple[RunProcess, Path]:
         """A new run that is measuring its first round, and its folder."""
         runs = self._next_folder()
         life = self._life("run", str(self._spec), "--runs-dir", str(runs))
@@ -365,7 +365,7 @@ class Bench:
         raise DbtollError(f"a run ended before its first round: {self._last_words()}")
 
     def _cleaned(self, runs: Path, cache: Path | None = None) -> None:
-        cleaning = Life(("clean", "--runs-dir", str(runs)), self._folder, cache)
+        cleaning = RunProcess(("clean", "--runs-dir", str(runs)), self._folder, cache)
         if cleaning.ends_within(PATIENCE_S) != 0:
             self._tally.left.append(f"`clean` failed: {self._last_words()}")
 
@@ -414,8 +414,8 @@ class Bench:
         self._compare(Marks(run), "a run that got through")
         return True
 
-    def _life(self, *words: str) -> Life:
-        return Life(words, self._folder)
+    def _life(self, *words: str) -> RunProcess:
+        return RunProcess(words, self._folder)
 
     def _next_folder(self) -> Path:
         self._runs += 1

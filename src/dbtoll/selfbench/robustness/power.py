@@ -25,13 +25,13 @@ from dbtoll import facts
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.options import Option
-from dbtoll.selfbench.robustness.kill import PATIENCE_S, SETTLED_S, SPEC, WAYS, Life, run_in
+from dbtoll.selfbench.robustness.kill import PATIENCE_S, SETTLED_S, SPEC, WAYS, RunProcess, run_in
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import HISTORY_FILE
 
-ABOUT = "a run whose disk loses its power at random moments: cuts, cut_files, resumed, lost_rounds, left_behind"
+SUMMARY = "a run whose disk loses its power at random moments: cuts, cut_files, resumed, lost_rounds, left_behind"
 
 OPTIONS = {
     "cuts": Option("integer", 20, "how often"),
@@ -70,7 +70,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     )
     tally = Tally()
     with TemporaryDirectory(prefix="dbtoll-power-") as folder, Disk.mounted(Path(folder)) as disk:
-        bench = Bench(Path(folder), disk, text, options, tally, say)
+        bench = KillTest(Path(folder), disk, text, options, tally, say)
         bench.unharmed()
         while tally.cuts < options["cuts"]:
             bench.one_run()
@@ -149,7 +149,7 @@ def _run(*words: str) -> None:
         )
 
 
-class Bench:
+class KillTest:
     """Runs on a disk, and cuts of its power."""
 
     def __init__(
@@ -197,7 +197,7 @@ class Bench:
         else:
             self._say(f"not resumed: exit code {code}, rounds {self._complete(run)}: {self._last_words()}")
 
-    def _cut(self, life: Life, moment_s: float) -> Life:
+    def _cut(self, life: RunProcess, moment_s: float) -> RunProcess:
         """Cut, clean, look what is there, and go on."""
         tally = self._tally
         when = f"cut {tally.cuts}, after {moment_s:.1f} s"
@@ -246,7 +246,7 @@ class Bench:
         except RunFolderError as error:
             return error.message
 
-    def _begin(self) -> Life:
+    def _begin(self) -> RunProcess:
         self._runs += 1
         return self._life("run", str(self._spec), "--runs-dir", str(self._runs_dir))
 
@@ -257,8 +257,8 @@ class Bench:
     def _run_folder(self) -> Path | None:
         return run_in(self._runs_dir)
 
-    def _life(self, *words: str) -> Life:
-        return Life(words, self._folder)
+    def _life(self, *words: str) -> RunProcess:
+        return RunProcess(words, self._folder)
 
     def _last_words(self) -> str:
         lines = (self._folder / "log.txt").read_text(errors="replace").strip().splitlines()

@@ -38,7 +38,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
 from dbtoll.store.schema import Visit
 
-ABOUT = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
+SUMMARY = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
 OPTIONS = {
     "comparisons": Option("integer", 60, "independent comparisons; with fewer the certificate does not hold"),
     "rounds": Option("integer", 5, "fresh starts of both copies in each comparison"),

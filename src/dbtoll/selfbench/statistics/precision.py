@@ -33,7 +33,7 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
 from dbtoll.store.schema import Visit
 
-ABOUT = "half_width_ratio: an interval of dbtoll that covers, over one of the papers' protocol (arm after arm, one server life)"
+SUMMARY = "half_width_ratio: an interval of dbtoll that covers, over one of the papers' protocol (arm after arm, one server life)"
 OPTIONS = {
     "repetitions": Option(
         "integer", 12, "how often each protocol is run on this machine, in turn; 0: simulated worlds alone"

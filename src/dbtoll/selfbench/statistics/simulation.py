@@ -23,7 +23,7 @@ from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.model.options import Option
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
-ABOUT = "the statistics: coverage and false verdicts in independent, dependent and rare-start worlds, by rounds and stopping rule"
+SUMMARY = "the statistics: coverage and false verdicts in independent, dependent and rare-start worlds, by rounds and stopping rule"
 OPTIONS = {
     "experiments": Option("integer", 1000, "how many for each effect in each world; the bounds are made for 1000"),
     "seed": Option("integer", 1, "of the simulated worlds"),
