@@ -99,7 +99,7 @@ def reproduced(name: str, results: Path, target: Path) -> None:
 def answers(run: Run) -> Iterator[str]:
     """One run's."""
     result = analyze_run(run)
-    labelled = names.labelled(result)
+    labelled = names.with_arm_labels(result)
     yield f"Expected before the run: {result.expected or 'nothing was said'}.\n"
     for line in sentences.headlines(labelled):
         yield f"- {line.sentence}"

@@ -192,7 +192,7 @@ def probe(
     text = measure.comparison_text(
         stacks,
         baseline=baseline,
-        engine="none",
+        engine="no_server",
         engine_options={},
         workload="probes",
         workload_options={name: words.split("+") for name, words in chosen.items() if words},
@@ -258,7 +258,7 @@ def predict(
     probes_text = measure.comparison_text(
         stacks,
         baseline="native",
-        engine="none",
+        engine="no_server",
         engine_options={},
         workload="probes",
         workload_options={"probes": list(LEDGER_PROBES)},

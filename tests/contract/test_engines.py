@@ -88,7 +88,7 @@ def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     network = "127.0.0.1" if isinstance(engine, ListeningEngine) else None
     for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
         server = engine.start(machine, DATA, settings, network=at)
-        assert (server.pid is None) == (name == "none")
+        assert (server.pid is None) == (name == "no_server")
         assert (server.network is None) == (at is None)
         if at is not None:
             outside = machine.serial(server.network, connection="one")

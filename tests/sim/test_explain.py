@@ -263,7 +263,7 @@ def test_counts_times_costs_are_the_items(result: Result) -> None:
 def test_a_profile_and_probes_foretell_what_is_measured(planted: Run, result: Result, tmp_path: Path) -> None:
     """From another run, in which no statement was asked of the arm."""
     text = PLANTED.replace("explain = true", "")
-    text = text.replace('name = "null"', 'name = "none"').replace('"tpch"', '"probes"')
+    text = text.replace('name = "noop"', 'name = "no_server"').replace('"tpch"', '"probes"')
     probes = measured(text, tmp_path)
     (found,) = prediction.find_all(planted, probes, [])
     assert found.arm == "planted"

@@ -13,8 +13,8 @@ import pytest
 
 from dbtoll.analysis.result import builder as results
 from dbtoll.commands import inspect
-from dbtoll.environments.simulated.machine import FakeMachine
-from dbtoll.environments.simulated.session import FakeSession, FakeTerminals
+from dbtoll.environments.simulated.machine import SimulatedMachine
+from dbtoll.environments.simulated.session import SimulatedSession, SimulatedTerminals
 from dbtoll.errors import EngineError
 from dbtoll.images import dataset
 from dbtoll.machines.cgroups.layout import own_cpus
@@ -37,7 +37,7 @@ class Analysing(Counting):
         return super().decide(so_far, elapsed_s, next_round_s)
 
 
-def is_hostile(machine: FakeMachine) -> bool:
+def is_hostile(machine: SimulatedMachine) -> bool:
     return "-hostile-" in machine.name
 
 
@@ -45,28 +45,28 @@ def nested(depth: int) -> Any:
     return {"a": nested(depth - 1)} if depth else 1
 
 
-def no_json(machine: FakeMachine) -> Any:
+def no_json(machine: SimulatedMachine) -> Any:
     return json.loads("segmentation fault")
 
 
-def no_row(machine: FakeMachine) -> Any:
+def no_row(machine: SimulatedMachine) -> Any:
     ((_,),) = ([],)  # type: ignore[misc]
     return {}
 
 
-def no_object(machine: FakeMachine) -> Any:
+def no_object(machine: SimulatedMachine) -> Any:
     return json.loads("[]").get("batches")
 
 
-def too_deep(machine: FakeMachine) -> Any:
+def too_deep(machine: SimulatedMachine) -> Any:
     return json.loads("[" * 100_000 + "]" * 100_000)
 
 
-def no_such_line(machine: FakeMachine) -> Any:
+def no_such_line(machine: SimulatedMachine) -> Any:
     return next(line for line in "Name: x".splitlines() if line.startswith("CapEff:"))
 
 
-def all_processors(machine: FakeMachine) -> Any:
+def all_processors(machine: SimulatedMachine) -> Any:
     class Machine:
         def get(self, path: str) -> bytes:
             return b"Cpus_allowed_list:\t0-9999999999\n"
@@ -95,14 +95,14 @@ def all_processors(machine: FakeMachine) -> Any:
     ],
 )
 def test_what_cannot_be_read_is_the_failure_of_its_arm(
-    method: str, says: Callable[[FakeMachine], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, says: Callable[[SimulatedMachine], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = getattr(FakeMachine, method)
+    honest = getattr(SimulatedMachine, method)
 
-    def answer(machine: FakeMachine, **asked: Any) -> Any:
+    def answer(machine: SimulatedMachine, **asked: Any) -> Any:
         return says(machine) if is_hostile(machine) else honest(machine, **asked)
 
-    monkeypatch.setattr(FakeMachine, method, answer)
+    monkeypatch.setattr(SimulatedMachine, method, answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     found = results.analyze(folder)
     arms = {arm.name: arm for arm in found.arms}
@@ -116,15 +116,15 @@ def test_what_cannot_be_read_is_the_failure_of_its_arm(
 
 
 def test_a_visit_that_no_history_could_hold_fails_its_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = FakeSession.visit
+    honest = SimulatedSession.visit
 
-    def answer(session: FakeSession, *asked: Any, **how: Any) -> VisitReply:
+    def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
         reply = honest(session, *asked, **how)
         if is_hostile(session._machine):
             object.__setattr__(reply, "end_ns", reply.start_ns - 1)
         return reply
 
-    monkeypatch.setattr(FakeSession, "visit", answer)
+    monkeypatch.setattr(SimulatedSession, "visit", answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
@@ -144,13 +144,13 @@ def quoting_all(reply: VisitReply) -> VisitReply:
 def test_what_no_table_could_hold_is_not_written(
     says: Callable[[VisitReply], VisitReply], outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = FakeSession.visit
+    honest = SimulatedSession.visit
 
-    def answer(session: FakeSession, *asked: Any, **how: Any) -> VisitReply:
+    def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
         reply = honest(session, *asked, **how)
         return says(reply) if is_hostile(session._machine) else reply
 
-    monkeypatch.setattr(FakeSession, "visit", answer)
+    monkeypatch.setattr(SimulatedSession, "visit", answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     inspect.report(folder, as_json=False)
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
@@ -187,9 +187,9 @@ def renamed(counts: Json) -> None:
 def test_a_window_that_cannot_be_fails_its_arm_alone(
     says: Callable[[Json], None], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = FakeTerminals.window
+    honest = SimulatedTerminals.window
 
-    def answer(terminals: FakeTerminals, **asked: Any) -> WindowReply:
+    def answer(terminals: SimulatedTerminals, **asked: Any) -> WindowReply:
         reply = honest(terminals, **asked)
         if not is_hostile(terminals._machine):
             return reply
@@ -197,7 +197,7 @@ def test_a_window_that_cannot_be_fails_its_arm_alone(
         says(counts)
         return replace(reply, counts=counts)
 
-    monkeypatch.setattr(FakeTerminals, "window", answer)
+    monkeypatch.setattr(SimulatedTerminals, "window", answer)
     text = transactions(seed)
     folder = runs.begin(experiment(text), text, tmp_path, Analysing(2))
     inspect.report(folder, as_json=False)

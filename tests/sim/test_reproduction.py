@@ -24,9 +24,9 @@ COSTS = "fault_ns={},call_ns={},round_trip_ns={}"
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     text = (experiments.experiments() / "minhas2008" / "reproduce-warm.toml").read_text()
-    text = text.replace('stack = "native"', f'stack = "fake:{COSTS.format(500, 100, 6000)}"')
-    text = text.replace('stack = "uml"', f'stack = "fake:{COSTS.format(5000, 971, 60000)},slowdown=1.1"')
-    text = text.replace('name = "postgres"\nprofile = "minhas2008"', 'name = "null"')
+    text = text.replace('stack = "native"', f'stack = "simulated:{COSTS.format(500, 100, 6000)}"')
+    text = text.replace('stack = "uml"', f'stack = "simulated:{COSTS.format(5000, 971, 60000)},slowdown=1.1"')
+    text = text.replace('name = "postgres"\nprofile = "minhas2008"', 'name = "noop"')
     # Five rounds, and time for ten of them: a machine that becomes slower has enough.
     text = text.replace('"21m"', '"16s"').replace('margin = "2%"', 'margin = "2%"\nrounds_max = 5')
     folder = tmp_path_factory.mktemp("warm")

@@ -10,7 +10,7 @@ def specification(*arms: str) -> str:
     """Simulated arms without any overhead, the first of them the baseline."""
     return """
 [engine]
-name = "null"
+name = "noop"
 [workload]
 name = "tpch"
 queries = ["Q1", "Q6"]
@@ -19,7 +19,7 @@ budget = "60s"
 target = "0.001%"
 rounds_min = 2
 rounds_max = 2
-""" + "".join(f'[[arm]]\nname = "{arm}"\nstack = "fake"\n' for arm in arms)
+""" + "".join(f'[[arm]]\nname = "{arm}"\nstack = "simulated"\n' for arm in arms)
 
 
 class Counting(Quiet):

@@ -15,10 +15,10 @@ from tests.support.program import dbtoll, is_root
 
 SPEC = """
 [engine]
-name = "null"
+name = "noop"
 [[arm]]
 name = "a"
-stack = "fake"
+stack = "simulated"
 """
 
 
@@ -30,16 +30,20 @@ stack = "fake"
         (("compare",), 64, ["ENV"]),
         (("compare", "dokcer"), 64, ["dokcer", "docker"]),
         (("compare", "docker:speed=3"), 64, ["speed"]),
-        (("compare", "fake", "--engine", "oracle"), 64, ["oracle", "postgres"]),
-        (("compare", "fake", "--workload", "tpcz"), 64, ["tpcz", "tpch"]),
-        (("compare", "fake", "--scale", "0.000001"), 64, ["scale"]),
-        (("compare", "fake", "--budget", "soon"), 64, ["soon", "duration"]),
-        (("compare", "fake", "--factor", "temperature=cold"), 64, ["exclusive"]),
-        (("compare", "fake", "--factor", "temperature"), 64, ["FACTOR=LEVEL"]),
-        (("compare", "fake", "--engine", "mariadb"), 64, ["tpch cannot be asked of mariadb"]),
-        (("compare", "fake", "--workload", "tatp:5"), 64, ["subscribers is 5", "from 1000"]),
-        (("compare", "fake", "--workload", "tpcc", "-f", "interaction=slow"), 64, ["statement, pipelined, procedure"]),
-        (("compare", "fake", "--max-overhead", "lots"), 64, ["lots"]),
+        (("compare", "simulated", "--engine", "oracle"), 64, ["oracle", "postgres"]),
+        (("compare", "simulated", "--workload", "tpcz"), 64, ["tpcz", "tpch"]),
+        (("compare", "simulated", "--scale", "0.000001"), 64, ["scale"]),
+        (("compare", "simulated", "--budget", "soon"), 64, ["soon", "duration"]),
+        (("compare", "simulated", "--factor", "temperature=cold"), 64, ["exclusive"]),
+        (("compare", "simulated", "--factor", "temperature"), 64, ["FACTOR=LEVEL"]),
+        (("compare", "simulated", "--engine", "mariadb"), 64, ["tpch cannot be asked of mariadb"]),
+        (("compare", "simulated", "--workload", "tatp:5"), 64, ["subscribers is 5", "from 1000"]),
+        (
+            ("compare", "simulated", "--workload", "tpcc", "-f", "interaction=slow"),
+            64,
+            ["statement, pipelined, procedure"],
+        ),
+        (("compare", "simulated", "--max-overhead", "lots"), 64, ["lots"]),
         (("run", "nowhere.toml"), 65, ["nowhere.toml", "cannot be read"]),
         (("run", "nowhere", "--resume"), 66, ["nowhere"]),
         (("analyze", "nowhere"), 66, ["nowhere"]),
@@ -67,7 +71,7 @@ def test_a_specification_does_not_reach_a_shell(tmp_path: Path) -> None:
     for spec in (
         f'question = "{evil}"\n' + SPEC,
         SPEC + f'[[arm]]\nname = "b"\nstack = "docker:runtime={evil}"\n',
-        SPEC.replace('"null"', f'"{evil}"'),
+        SPEC.replace('"noop"', f'"{evil}"'),
         f'[image]\npath = "{evil}"\n' + SPEC,
         f'[engine]\nname = "postgres"\nsettings = {{ work_mem = "{evil}" }}\n[[arm]]\nstack = "native"\n',
     ):
@@ -202,7 +206,7 @@ def test_a_history_that_is_a_pipe_does_not_hold_a_resumed_run(tmp_path: Path) ->
 def test_the_name_of_a_run_folder_is_text(tmp_path: Path) -> None:
     """Else its journal could not be told to anybody, and so never be cleaned."""
     done = dbtoll(
-        "compare", "fake", "--engine", "null", "--runs-dir", os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+        "compare", "simulated", "--engine", "noop", "--runs-dir", os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
     )
     assert done.returncode == 64 and "its name is no UTF-8" in done.stderr
     assert list(tmp_path.iterdir()) == []

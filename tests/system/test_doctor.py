@@ -147,7 +147,7 @@ def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
             assert each["state"] in states, name
             assert bool(each["lacks"]) == (each["state"] in {"lacks", "hangs"}), name
             assert all(lack["what"] and lack["why"] and lack["hint"] for lack in each["lacks"]), name
-    assert found["environments"]["fake"]["state"] == "ready"
+    assert found["environments"]["simulated"]["state"] == "ready"
     assert found["machine"]["control_groups"]["told"]["layout"] in {"v1", "v2", "hybrid"}
     assert found["machine"]["disk"]["told"]["number"]
 

@@ -472,7 +472,7 @@ def test_somebody_elses_load_on_the_arms_processor_is_seen(meddled: Result) -> N
 
 def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
     """A server that answers at once: half of the time is the driver's."""
-    text = 'question = "What does the driver take?"\nbaseline = "native"\n[engine]\nname = "null"\n'
+    text = 'question = "What does the driver take?"\nbaseline = "native"\n[engine]\nname = "noop"\n'
     text += '[workload]\nname = "tpch"\nqueries = ["Q1", "Q6", "Q14"]\n'
     text += '[[arm]]\nname = "native"\nstack = "native"\n'
     result = measure_one_round(text, tmp_path / "run", blocks=20)

@@ -108,7 +108,7 @@ def test_before_the_first_line_what_can_be_made_again_is(name: str, harm: Harm, 
 @pytest.mark.skipif(not is_root(), reason="native arms need root")
 @pytest.mark.timeout(300)
 def test_the_baselines_answers_are_asked_again_and_must_be_the_same(tmp_path: Path) -> None:
-    text = SPEC.replace('"null"', '"postgres"').replace('"fake"', '"native"')
+    text = SPEC.replace('"noop"', '"postgres"').replace('"simulated"', '"native"')
     text = text.replace('"tpch"\nqueries = ["Q1", "Q6"]', f'"sql"\ndirectory = "{ROOT / "examples" / "sql"}"')
     asked = experiment(text)
     folder = runs.begin(asked, text, tmp_path / "runs", Counting(2))

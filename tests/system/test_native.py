@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dbtoll.environments.native import Environment as Native
-from dbtoll.environments.simulated import Environment as Fake
+from dbtoll.environments.simulated import Environment as Simulated
 from dbtoll.errors import Unavailable
 from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine
@@ -63,10 +63,10 @@ def test_an_image_without_the_mount_point_is_refused(local: AgentMachine, image:
 
 def test_nothing_opens_on_a_machine_without_an_agent(local: AgentMachine, image: Artifact) -> None:
     with (
-        Fake().open(local, machine_spec("fake", None), NullJournal()) as fake,
+        Simulated().open(local, machine_spec("simulated", None), NullJournal()) as simulated,
         pytest.raises(Unavailable, match="agent"),
     ):
-        Native().open(fake, machine_spec("a", image), NullJournal())
+        Native().open(simulated, machine_spec("a", image), NullJournal())
 
 
 def test_the_image_stays_as_it_is(local: AgentMachine, image: Artifact) -> None:

@@ -37,8 +37,8 @@ def test_it_sees_a_run_that_does_not_wait_for_the_disk(tmp_path: Path, monkeypat
     """In a simulated world, whose rounds take no time: each is over when the power is cut."""
     (tmp_path / "sitecustomize.py").write_text("import os\nos.fsync = lambda handle: None\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    simulated = power.SPEC.replace('name = "postgres"', 'name = "null"').replace('budget = "120s"', 'budget = "10s"')
+    simulated = power.SPEC.replace('name = "postgres"', 'name = "noop"').replace('budget = "120s"', 'budget = "10s"')
     monkeypatch.setattr(power, "SPEC", simulated)
-    found = certificate(environments="fake", cuts=4)
+    found = certificate(environments="simulated", cuts=4)
     assert found.figures["lost_rounds"] > 0
     assert not found.holds()

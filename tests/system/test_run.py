@@ -1,4 +1,4 @@
-"""The instrument end to end: real server, real data, real containers; and on `fake` what needs many rounds."""
+"""The instrument end to end: real server, real data, real containers; and on `simulated` what needs many rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAKE = """
 question = "What does a planted effect look like?"
 baseline = "base"
 [engine]
-name = "null"
+name = "noop"
 [workload]
 name = "tpch"
 queries = ["Q1", "Q6", "Q14"]
@@ -38,10 +38,10 @@ rounds_max = {rounds}
 target = "0.1%"
 [[arm]]
 name = "base"
-stack = "fake"
+stack = "simulated"
 [[arm]]
 name = "slow"
-stack = "fake:effect=0.25"
+stack = "simulated:effect=0.25"
 """
 
 
@@ -98,7 +98,7 @@ def rounds_of(result: dict[str, object], arm: str) -> int:
 
 def test_a_run_waits_for_processors_that_another_measures_on_and_can_be_stopped(tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
-    spec.write_text('[engine]\nname = "null"\n[[arm]]\nname = "a"\nstack = "native"\n')
+    spec.write_text('[engine]\nname = "noop"\n[[arm]]\nname = "a"\nstack = "native"\n')
     with ExitStack() as held:
         try:
             held.enter_context(reserved([max(os.sched_getaffinity(0))]))
@@ -118,7 +118,7 @@ def test_a_run_waits_for_processors_that_another_measures_on_and_can_be_stopped(
         process.stderr.close()
 
 
-# --- on fake ---------------------------------------------------------------------------------------------------------
+# --- on simulated ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_planted_effect_is_found_and_the_gate_says_so(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_terminal_of_another_character_set(tmp_path: Path, environment: dict[s
 def test_what_programs_read_is_utf_8_whatever_the_terminal_is(tmp_path: Path, environment: dict[str, str]) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(
-        'question = "±…→ é 雪"\n[engine]\nname = "null"\n[[arm]]\nname = "a"\nstack = "fake"\n', encoding="utf-8"
+        'question = "±…→ é 雪"\n[engine]\nname = "noop"\n[[arm]]\nname = "a"\nstack = "simulated"\n', encoding="utf-8"
     )
     done = dbtoll("plan", spec, "--json", **environment)
     assert done.returncode == 0, done.stderr
@@ -77,8 +77,8 @@ def test_it_works_without_a_place_for_temporary_files(tmp_path: Path) -> None:
     """A small run of the simulated environment and its report: its temporary files lie in the cache."""
     spec = tmp_path / "spec.toml"
     spec.write_text(
-        '[engine]\nname = "null"\n[precision]\nbudget = "5s"\nrounds_min = 3\nrounds_max = 3\n'
-        '[[arm]]\nname = "a"\nstack = "fake"\n[[arm]]\nname = "b"\nstack = "fake:effect=0.1"\n'
+        '[engine]\nname = "noop"\n[precision]\nbudget = "5s"\nrounds_min = 3\nrounds_max = 3\n'
+        '[[arm]]\nname = "a"\nstack = "simulated"\n[[arm]]\nname = "b"\nstack = "simulated:effect=0.1"\n'
     )
     program = f"""
 import sys, tempfile

@@ -1,4 +1,4 @@
-"""Transaction workloads end to end: planted losses on `fake`; real servers, whose data are right or the arm is void."""
+"""Transaction workloads end to end: planted losses on `simulated`; real servers, whose data are right or the arm is void."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAKE = """
 question = "Is a planted loss of throughput found?"
 baseline = "base"
 [engine]
-name = "null"
+name = "noop"
 [workload]
 name = "{workload}"
 terminals = 2
@@ -36,10 +36,10 @@ budget = "10s"
 rounds_max = 8
 [[arm]]
 name = "base"
-stack = "fake"
+stack = "simulated"
 [[arm]]
 name = "slow"
-stack = "fake:effect=0.25"
+stack = "simulated:effect=0.25"
 """
 
 REAL = """

@@ -151,7 +151,7 @@ def findings(**changed: Any) -> dict[str, Any]:
     return {
         "host": {**described, "meaning": host.meaning({"is_guest": True})},
         "environments": {"native": Probed("ready", note="here").as_json(), "docker": missing.as_json()},
-        "engines": {"null": Probed("ready").as_json()},
+        "engines": {"noop": Probed("ready").as_json()},
         "machine": {"disk": Probed("hangs", (MissingRequirement("an answer", "no result within 3 s", ""),)).as_json()},
         "hint": "apt-get install -y docker.io",
         "can_measure": True,

@@ -20,7 +20,7 @@ def experiment(seed: int = 1) -> Experiment:
     return Experiment(
         question="",
         expected="",
-        engine=ComponentSpec("null"),
+        engine=ComponentSpec("noop"),
         workload=ComponentSpec("tpch"),
         arms=tuple(Arm(name, (Step("native"),)) for name in ("a", "a (A/A)", "b")),
         baseline="a",

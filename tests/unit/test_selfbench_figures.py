@@ -216,9 +216,9 @@ def test_two_one_sided_tests_agree_as_often_as_they_should(true: float, share: f
 
 
 def test_simulated_environments_are_no_part_of_a_machine() -> None:
-    stacks, missing = available.present(["fake"], lambda text: None)
-    assert "fake" not in stacks
-    assert "fake" not in missing
+    stacks, missing = available.present(["simulated"], lambda text: None)
+    assert "simulated" not in stacks
+    assert "simulated" not in missing
     assert Arm("native", (Step("native"),)).name == available.BASELINE
 
 

@@ -13,7 +13,7 @@ from dbtoll.spec.stack import parse_stack, write_stack
 
 SMALLEST = """
 [engine]
-name = "null"
+name = "noop"
 [[arm]]
 name = "native"
 stack = "native"
@@ -51,7 +51,7 @@ def test_units_become_integers_and_fractions() -> None:
         "docker:cpu_period=1s,shm=64MiB",
         "docker:runsc,cpu_period=1500us,runtime_args=--platform=systrap+--debug,shm=1000B",
         "docker:network=host//docker:runc,seccomp=/etc/a b.json//native",
-        "fake:noise=0.5",
+        "simulated:noise=0.5",
         "docker:runtime=a=b",
     ],
 )
@@ -147,8 +147,8 @@ def test_an_arm_whose_terminals_work_outside_gets_a_network(stack: str, text: st
             ["other: ", "network=none", "network=bridge", 'placement = ["inside"]'],
         ),
         ("uml:network=none", "postgres", 11, ["other: ", "network=none", "network=tap"]),
-        ("fake", "postgres", 11, ["fake cannot be reached"]),
-        ("docker", "null", 5, ["server of null cannot be reached", 'placement = ["inside"]']),
+        ("simulated", "postgres", 11, ["simulated cannot be reached"]),
+        ("docker", "noop", 5, ["server of noop cannot be reached", 'placement = ["inside"]']),
     ],
 )
 def test_what_cannot_be_reached_from_outside_is_an_error(stack: str, engine: str, line: int, words: list[str]) -> None:
@@ -168,7 +168,7 @@ def test_compare_takes_the_way_of_a_file() -> None:
     text = command_line.comparison(
         ["docker", "docker:runsc"],
         baseline=None,
-        engine="null",
+        engine="noop",
         engine_options={},
         workload="tpch",
         workload_options={"scale": 0.05, "queries": ["Q1", "Q6"]},
@@ -186,7 +186,7 @@ def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> N
         text = command_line.comparison(
             stacks,
             baseline=None,
-            engine="null",
+            engine="noop",
             engine_options={},
             workload="tpch",
             workload_options={},
@@ -203,7 +203,7 @@ def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> N
 @pytest.mark.parametrize("value", ['a"b', "back\\slash", "new\nline", "\x7f", "ünï"])
 def test_text_survives_being_written_as_toml(value: str) -> None:
     text = command_line.comparison(
-        ["native"], baseline=None, engine="null", engine_options={}, workload="tpch", workload_options={}, tables={},
+        ["native"], baseline=None, engine="noop", engine_options={}, workload="tpch", workload_options={}, tables={},
         top={"question": value},
     )  # fmt: skip
     assert spec.parse(text, "compare").question == value

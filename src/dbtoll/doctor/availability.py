@@ -90,7 +90,7 @@ def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> lis
 def engine(name: str, machine: AgentMachine) -> Probed:
     """Create a data directory, start a server in a native arm, ask it if it is a process, stop it.
 
-    On the system image, if that has been made; a server that answers nothing real (``null``) needs none.
+    On the system image, if that has been made; a server that answers nothing real (``noop``) needs none.
     """
     tried: Engine = registry.find("engines", name)({})
     image: Artifact | None = None

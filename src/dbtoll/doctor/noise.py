@@ -51,7 +51,7 @@ _STEPS = (Step("native", {"root": "host"}),)
 EXPERIMENT = Experiment(
     question="How noisy is this machine now?",
     expected="",
-    engine=ComponentSpec("null"),
+    engine=ComponentSpec("noop"),
     workload=ComponentSpec(WORK),
     arms=(Arm(COPIES[0], _STEPS), Arm(COPIES[1], _STEPS, copy_of=COPIES[0])),
     baseline=COPIES[0],

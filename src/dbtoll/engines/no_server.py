@@ -33,7 +33,7 @@ class Server:
 class Engine:
     """Starts nothing."""
 
-    name = "none"
+    name = "no_server"
     options: Mapping[str, Option] = {}
     returns_rows = False
     keeps_data = True
@@ -48,7 +48,7 @@ class Engine:
 
     def key(self, machine: Machine) -> str:
         """There is one."""
-        return "none"
+        return "no_server"
 
     def create(self, machine: Machine, data: str) -> None:
         """An empty directory."""

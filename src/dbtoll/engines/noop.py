@@ -27,12 +27,12 @@ STOP_DEADLINE_S = 10.0
 class Engine(no_server.Engine):
     """Speaks the PostgreSQL wire; keeps nothing."""
 
-    name = "null"
+    name = "noop"
     keeps_data = False
 
     def key(self, machine: Machine) -> str:
         """There is one."""
-        return "null"
+        return "noop"
 
     def create(self, machine: Machine, data: str) -> None:
         """It has no data."""
@@ -62,7 +62,7 @@ class Engine(no_server.Engine):
 
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """It plans nothing."""
-        return "none", "the null server plans nothing"
+        return "none", "the no-op server plans nothing"
 
 
 def _answers(machine: Machine, address: Address) -> bool:

@@ -21,7 +21,7 @@ class Engine(Protocol):
     name: str
     options: Mapping[str, Option]
     returns_rows: bool
-    """Whether its answers mean anything (the null engine's do not)."""
+    """Whether its answers mean anything (the no-op engine's do not)."""
     keeps_data: bool
     """Whether it has a data directory."""
     packages: tuple[str, ...]

@@ -109,9 +109,9 @@ class ControlGroupMachine(AgentMachine):
 
 
 def through_agent(machine: Machine) -> AgentMachine:
-    """The machine as one that can hold others. Raises Unavailable for one without an agent (``fake``)."""
+    """The machine as one that can hold others. Raises Unavailable for one without an agent (``simulated``)."""
     if not isinstance(machine, AgentMachine):
         raise Unavailable(
-            f"{machine.name}: nothing can be opened on a machine without an agent", "put `fake` last in its stack"
+            f"{machine.name}: nothing can be opened on a machine without an agent", "put `simulated` last in its stack"
         )
     return machine

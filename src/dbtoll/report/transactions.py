@@ -79,7 +79,7 @@ class AtLevels:
 def groups(result: Result) -> list[AtLevels]:
     """For each combination of levels; empty where the workload is of statements."""
     varied = varied_factors(each.levels for each in result.windows)
-    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if names.is_throughput(c.metric)}
+    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if numbers.is_throughput(c.metric)}
     by_levels: dict[str, list[WindowsResult]] = {}
     for each in result.windows:
         by_levels.setdefault(names.levels_text(each.levels, varied), []).append(each)

@@ -114,7 +114,7 @@ class Workload:
 
     name = "probes"
     primary = "probes"
-    engines = ("none",)
+    engines = ("no_server",)
     writes = False
     options: Mapping[str, Option] = {
         "probes": Option("list", list(FORMS), "which, e.g. system_call+fault_anonymous_cold; default: all"),

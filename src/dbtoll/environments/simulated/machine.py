@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from dbtoll.environments.simulated import Environment
 from dbtoll.environments.simulated.events import STATUS, Counting, is_counting, is_probe, probed
-from dbtoll.environments.simulated.session import FakeSession, FakeTerminals
-from dbtoll.environments.simulated.world import Timeline, World
+from dbtoll.environments.simulated.session import SimulatedSession, SimulatedTerminals
+from dbtoll.environments.simulated.world import OPTIONS, Timeline, World
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces.machine import ByteStream, Process
 from dbtoll.model.json import Json
@@ -19,7 +18,7 @@ from dbtoll.model.machine import Address, Artifact, MachineSpec
 from dbtoll.model.reply import Completed
 
 
-class FakeProcess:
+class SimulatedProcess:
     """A program that is said to run; it does nothing."""
 
     pid = 2
@@ -47,7 +46,7 @@ class FakeProcess:
         return b""
 
 
-class FakeMachine:
+class SimulatedMachine:
     """Implements interfaces.Machine and Freezable. Whoever talks to it while it sleeps gets an error (DESIGN §1.3)."""
 
     def __init__(self, machine_spec: MachineSpec, world: World, timeline: Timeline) -> None:
@@ -57,7 +56,7 @@ class FakeMachine:
         self.awake = True
         self.spent_ns = 0
         self._place = machine_spec
-        self._files: dict[str, bytes] = {f"/proc/{FakeProcess.pid}/status": STATUS}
+        self._files: dict[str, bytes] = {f"/proc/{SimulatedProcess.pid}/status": STATUS}
         self.done: Counter[str] = Counter()
         """Events so far."""
         start = timeline.starts[machine_spec.arm]
@@ -81,7 +80,7 @@ class FakeMachine:
             self.expect_awake()
             return probed(list(argv), self.world.costs, lambda: math.exp(self.draws.gauss(0.0, self.world.noise)))
         raise Unavailable(
-            f"{self.name}: a simulated machine runs no programs ({argv[0]})", "use the engine `null` with it"
+            f"{self.name}: a simulated machine runs no programs ({argv[0]})", "use the engine `noop` with it"
         )
 
     def spawn(
@@ -96,7 +95,7 @@ class FakeMachine:
     ) -> Process:
         """A program that does nothing, or one that counts."""
         self.expect_awake()
-        return Counting(tuple(argv), self.done) if is_counting(argv) else FakeProcess(argv)
+        return Counting(tuple(argv), self.done) if is_counting(argv) else SimulatedProcess(argv)
 
     def put(
         self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None, in_place: bool = False
@@ -122,15 +121,15 @@ class FakeMachine:
         """Raises Unavailable."""
         raise Unavailable(f"{self.name}: nothing listens on a simulated machine")
 
-    def serial(self, address: Address, *, connection: str) -> FakeSession:
+    def serial(self, address: Address, *, connection: str) -> SimulatedSession:
         """A session in the simulated world."""
         self.expect_awake()
-        return FakeSession(self)
+        return SimulatedSession(self)
 
-    def terminals(self, address: Address, driver_parameters: Json) -> FakeTerminals:
+    def terminals(self, address: Address, driver_parameters: Json) -> SimulatedTerminals:
         """Terminals in the simulated world."""
         self.expect_awake()
-        return FakeTerminals(self, driver_parameters)
+        return SimulatedTerminals(self, driver_parameters)
 
     def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
         """CPU time is what its visits took."""
@@ -147,7 +146,7 @@ class FakeMachine:
 
     def facts(self) -> Json:
         """The planted truth."""
-        return {"environment": {"name": "fake", **{name: getattr(self.world, name) for name in Environment.options}}}
+        return {"environment": {"name": "simulated", **{name: getattr(self.world, name) for name in OPTIONS}}}
 
     def logs(self) -> Mapping[str, bytes]:
         """None."""

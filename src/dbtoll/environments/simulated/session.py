@@ -6,20 +6,23 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dbtoll import registry
 from dbtoll.environments.simulated.events import counts_of
-from dbtoll.environments.simulated.machine import FakeMachine
 from dbtoll.environments.simulated.world import GAP_NS, uniform
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply, WindowReply
 
+if TYPE_CHECKING:
+    from dbtoll.environments.simulated.machine import SimulatedMachine
 
-class FakeSession:
+
+class SimulatedSession:
     """Implements interfaces.Session in the simulated world."""
 
-    def __init__(self, machine: FakeMachine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
 
     def visit(
@@ -106,13 +109,13 @@ INTERVALS = 100
 """Of a window."""
 
 
-class FakeTerminals:
+class SimulatedTerminals:
     """Implements interfaces.Terminals in the simulated world: a server with room for all of them, so none waits for another.
 
     A transaction takes as long as a query of its name would.
     """
 
-    def __init__(self, machine: FakeMachine, driver_parameters: Json) -> None:
+    def __init__(self, machine: SimulatedMachine, driver_parameters: Json) -> None:
         ((workload, _),) = driver_parameters["workload"].items()
         self._machine = machine
         self._mix: Mapping[str, float] = registry.find("workloads", workload).mix

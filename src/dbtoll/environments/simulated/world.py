@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from statistics import NormalDist
 
 from dbtoll.environments.simulated.events import Costs, counts_of
+from dbtoll.model.options import Option
 
 BASE_MIN_NS = 1_000_000
 
@@ -26,6 +28,21 @@ OUTLIER_FACTOR = 5.0
 
 GAP_NS = 20_000
 """Between two executions, and between the outer bracket and the inner times."""
+
+
+OPTIONS: Mapping[str, Option] = {
+    "effect": Option("number", 0.0, "planted overhead, as a fraction"),
+    "noise": Option("number", 0.02, "standard deviation of one execution, on the log scale"),
+    "start_spread": Option("number", 0.005, "standard deviation between starts, on the log scale"),
+    "drift": Option("number", 0.0, "fraction by which everything slows down per hour"),
+    "steps": Option("number", 0.0, "standard deviation of the levels between which everything jumps"),
+    "outliers": Option("number", 0.0, "probability that an execution takes five times as long"),
+    "fault_ns": Option("number", 0.0, "what a page fault costs; a statement has some hundred"),
+    "call_ns": Option("number", 0.0, "what a system call costs; a statement has some ten or hundred"),
+    "round_trip_ns": Option("number", 0.0, "what a round trip costs; a statement has one"),
+    "slowdown": Option("number", 1.0, "of user mode, a factor"),
+    "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dbtoll.model.experiment import Verdict
 from dbtoll.report.figures.axis import Axis, axis_for
-from dbtoll.report.text import names, numbers, sentences
+from dbtoll.report.text import numbers, sentences
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Comparison, Result
@@ -87,7 +87,7 @@ def changes_of(entries: Iterable[ForestEntry]) -> list[float]:
 
 def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axis | None = None) -> Forest:
     """``entries`` from top to bottom; a group's name is shown where it changes. ``axis``: None for one of its own."""
-    of_throughput = bool(entries) and names.is_throughput(entries[0][2].metric)
+    of_throughput = bool(entries) and numbers.is_throughput(entries[0][2].metric)
     axis = axis or axis_for(changes_of(entries), result.margin, of_throughput=of_throughput)
     noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
     rows = []

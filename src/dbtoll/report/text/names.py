@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dbtoll.analysis.result.schema import Result
-from dbtoll.report.text.numbers import count
+from dbtoll.report.text.numbers import count, is_throughput
 
 # --- names -------------------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ _ENVIRONMENTS = {
     "xen": "Xen",
     "libvirt": "libvirt",
     "ssh": "SSH",
-    "fake": "Fake",
+    "simulated": "Simulated",
 }
 
 
@@ -83,7 +83,7 @@ _PROPER = {
     "tatp": "TATP",
     "sql": "own queries",
     "probes": "micro-probes",
-    "none": "no server",
+    "no_server": "no server",
 }
 
 
@@ -194,11 +194,6 @@ def causes(counts: Mapping[str, int]) -> str:
     named = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{cause.replace('_', ' ')} {count(many)}" for cause, many in named)
     return f"{count(sum(counts.values()))} ({listed})" if listed else "0"
-
-
-def is_throughput(metric: str) -> bool:
-    """Whether the metric, a cost as all are, is the inverse of what is done in a second: then people speak of that."""
-    return metric == TIME_PER_TRANSACTION
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.report.text.names import is_throughput
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Comparison
@@ -290,3 +290,8 @@ def size_of(size_bytes: int) -> str:
 def plural(n: int, one: str, many: str | None = None) -> str:
     """``1 round``, ``5 rounds``"""
     return f"{count(n)} {one if n == 1 else many or one + 's'}"
+
+
+def is_throughput(metric: str) -> bool:
+    """Whether the metric, a cost as all are, is the inverse of what is done in a second: then people speak of that."""
+    return metric == TIME_PER_TRANSACTION

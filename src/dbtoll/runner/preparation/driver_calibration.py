@@ -21,7 +21,7 @@ def driver_alone(context: HostContext, experiment: Experiment, workload: Transac
     BIAS: the null server speaks PostgreSQL's protocol alone; for MariaDB the figure is that of another, similar protocol.
     """
     native = registry.find("environments", "native")()
-    engine = registry.find("engines", "null")({})
+    engine = registry.find("engines", "noop")({})
     machine_spec = MachineSpec(
         name=machine_name(context.run_id, "calibration", 0),
         run_id=context.run_id,

@@ -21,7 +21,7 @@ from dbtoll.runner.cleanup.journal import temporary_journal
 
 
 def simulated(step: Step) -> bool:
-    """Whether that environment only simulates (``fake``): it needs no image and no data."""
+    """Whether that environment only simulates (``simulated``): it needs no image and no data."""
     return bool(getattr(registry.find("environments", step.environment), "simulated", False))
 
 

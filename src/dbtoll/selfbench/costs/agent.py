@@ -132,6 +132,6 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
 def bare_experiment(stack: str) -> Experiment:
     """One arm, no question."""
     text = command_line.comparison(
-        [], baseline=stack, engine="null", engine_options={}, workload="tpch", workload_options={}, tables={}, top={}
+        [], baseline=stack, engine="noop", engine_options={}, workload="tpch", workload_options={}, tables={}, top={}
     )
     return spec.parse(text, "selfbench")

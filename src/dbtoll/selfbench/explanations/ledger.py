@@ -41,7 +41,7 @@ question = "Is what was planted recovered?"
 baseline = "native"
 explain = true
 [engine]
-name = "null"
+name = "noop"
 [workload]
 name = "tpch"
 [precision]
@@ -49,10 +49,10 @@ budget = "60s"
 rounds_max = 8
 [[arm]]
 name = "native"
-stack = "fake:fault_ns=500,call_ns=100,round_trip_ns=6000"
+stack = "simulated:fault_ns=500,call_ns=100,round_trip_ns=6000"
 [[arm]]
 name = "planted"
-stack = "fake:fault_ns=5000,call_ns=1100,round_trip_ns=60000,slowdown=1.2"
+stack = "simulated:fault_ns=5000,call_ns=1100,round_trip_ns=60000,slowdown=1.2"
 """
 PLANTED_COSTS = {
     "page faults: new pages": (5000.0, 500.0),

@@ -17,7 +17,7 @@ class Workload(Transactions):
 
     name = "tatp"
     primary = "subscribers"
-    engines = ("postgres", "mariadb", "null")
+    engines = ("postgres", "mariadb", "noop")
     folder = __name__
     mix: Mapping[str, float] = {
         "get_subscriber_data": 35,

@@ -22,7 +22,7 @@ class Workload(Transactions):
 
     name = "tpcc"
     primary = "warehouses"
-    engines = ("postgres", "mariadb", "null")
+    engines = ("postgres", "mariadb", "noop")
     folder = __name__
     mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
     factors: Mapping[str, tuple[str, ...]] = {}

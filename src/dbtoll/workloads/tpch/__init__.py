@@ -42,7 +42,7 @@ class Workload:
 
     name = "tpch"
     primary = "scale"
-    engines = ("postgres", "null")
+    engines = ("postgres", "noop")
     writes = False
     options: Mapping[str, Option] = {
         "scale": Option("number", 0.1, "scale factor, at least 0.01; 1 is about 1 GB of rows"),
