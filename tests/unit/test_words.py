@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from dbtoll.analysis.result.schema import ArmResult, Comparison, ComponentsResult, Contrast, Gate, Result
+from dbtoll.analysis.result.schema import (
+    ArmResult,
+    Comparison,
+    ComponentsResult,
+    Contrast,
+    Gate,
+    Result,
+    varied_factors,
+)
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.report import words
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.report.text.numbers import MINUS, NOTHING, THIN
 
@@ -126,7 +133,7 @@ def test_names() -> None:
     assert (
         names.levels_text({"temperature": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
     )
-    assert words.varied_factors([{"a": "1", "b": "1"}, {"a": "2", "b": "1"}]) == ["a"]
+    assert varied_factors([{"a": "1", "b": "1"}, {"a": "2", "b": "1"}]) == ["a"]
     assert sorted(["Q10", "Q2", "Q1"], key=names.natural_key) == ["Q1", "Q2", "Q10"]
 
 

@@ -19,8 +19,6 @@ from dbtoll.plan import Plan
 from dbtoll.spec.stack import write_stack
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
-# --- looking ---------------------------------------------------------------------------------------------------------
-
 
 def analyze(folder: Path, *, as_json: bool) -> Any:
     """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""

@@ -25,9 +25,6 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------
-
-
 def quick(runs_dir: Path, *, as_json: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local

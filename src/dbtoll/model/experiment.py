@@ -48,9 +48,6 @@ class Verdict(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-# --- what is asked -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One environment of a stack with the options that were given: ``docker:runsc,network=bridge``."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-# --- option tables: what a spec or a command line may say --------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# --- what is planned ---------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Visit:

@@ -15,9 +15,6 @@ MAIN_METRICS = ("run_time", TIME_PER_TRANSACTION, "event_time")
 """What an experiment is about: of statements, of transactions, of probes. A visit has one of them."""
 
 
-# --- what is run and measured ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerReference:
     """What a statement must answer. ``columns``: ``exact`` | ``trimmed`` | ``numeric`` for each; rows as text."""

@@ -29,9 +29,6 @@ SLOW_FACTOR = 3.0
 of the budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
 
 
-# --- the pilot -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Pilot:
     """What a round was seen to cost (seconds): the fixed part, each block of all its timed phases, and the only block of the slow.

@@ -1,4 +1,8 @@
-"""TOML to an experiment; an unknown key or an impossible cell is an error that names file and line."""
+"""TOML to an experiment; an unknown key or an impossible cell is an error that names file and line.
+
+Pure but for reading the file; what options exist is asked of the registry. `compare` writes a specification too (`command_line`)
+and takes the same way, so there is one way into a run.
+"""
 
 from __future__ import annotations
 

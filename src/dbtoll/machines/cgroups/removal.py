@@ -18,9 +18,6 @@ from dbtoll.model.json import Json
 REMOVAL_DEADLINE_S = 20.0
 
 
-# --- removal -----------------------------------------------------------------------------------------------------
-
-
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Kill every process in the groups ``identity["paths"]`` and remove them, and what lies around them if it is empty.
 
@@ -134,9 +131,6 @@ def move_processes(machine: AgentMachine, source: str, target: str) -> None:
             except AgentFailure as failure:
                 if failure.detail.get("errno") != errno.ESRCH:  # it has ended meanwhile
                     raise
-
-
-# --- small steps -------------------------------------------------------------------------------------------------
 
 
 def exists(machine: AgentMachine, path: str) -> bool:

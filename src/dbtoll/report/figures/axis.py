@@ -22,9 +22,6 @@ TICKS_MAX = 6
 """As many labels as fit beside each other on a phone."""
 
 
-# --- axes --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Tick:
     """``x``: place in per cent of the width."""

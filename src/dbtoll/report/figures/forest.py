@@ -13,8 +13,6 @@ from dbtoll.report.text import numbers, sentences
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Comparison, Result
 
-# --- interval plots ----------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class IntervalMark:

@@ -13,8 +13,6 @@ from dbtoll.report.figures.run_order import time_ticks
 if TYPE_CHECKING:
     from dbtoll.report.transactions import AtLevels
 
-# --- throughput over time ----------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class OverTimePanel:

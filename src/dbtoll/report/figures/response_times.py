@@ -13,7 +13,6 @@ from dbtoll.report.text import names, numbers
 if TYPE_CHECKING:
     from dbtoll.report.transactions import AtLevels
 
-# --- response times ----------------------------------------------------------------------------------------------
 
 _TAIL_TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999)
 

@@ -14,8 +14,6 @@ from dbtoll.report.text import numbers
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import SeriesPoint
 
-# --- run order ---------------------------------------------------------------------------------------------------
-
 
 _PINNED_SHARE, _MOST, _TIMES_MOST = 0.01, 0.8, 3.0
 """The run-order axis holds all but this share of the visits, or three times what holds four fifths of them if that is

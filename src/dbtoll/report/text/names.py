@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Result
 from dbtoll.report.text.numbers import count, is_throughput
 
-# --- names -------------------------------------------------------------------------------------------------------
-
 _ENVIRONMENTS = {
     "native": "Native",
     "docker": "Docker",

@@ -1,4 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers as people read them. Fractions come in (0.01 is 1 %), text goes out.
+
+Digits: an interval is shown with two significant digits of its half-width, and its estimate with as many decimals, so
+that no digit is printed which another run would not repeat (the rule of the GUM, JCGM 100:2008, 7.2.6).
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,6 @@ NOTHING = "\N{EN DASH}"
 
 # Beyond three decimals of a per cent the digits are those of the clock, not of the database.
 _DECIMALS_MAX = 3
-
-
-# --- numbers -----------------------------------------------------------------------------------------------------
 
 
 def decimals_of(half_width: float | None) -> int:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 from dbtoll.report.text.names import with_arm_labels
 from dbtoll.report.text.numbers import plural
 
-# --- what to read with care --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Caution:

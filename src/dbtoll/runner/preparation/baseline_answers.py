@@ -20,8 +20,6 @@ from dbtoll.runner.rounds import Watch, understood
 from dbtoll.store import schema
 from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
 
-# --- answers that the baseline gives, where no independent engine can --------------------------------------------------
-
 
 def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared:
     """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms.
