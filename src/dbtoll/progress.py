@@ -73,7 +73,7 @@ class Progress:
             self._live.update(line, refresh=True)
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
-        """The interval so far, and whether it is narrow enough (analysis.stopping)."""
+        """The interval so far, and whether it is narrow enough (analysis.effects.stopping)."""
         rounds = len(run.counted)
         seen = stopping.look(run, self.experiment.precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(

@@ -236,7 +236,7 @@ class Engine:
                 session.query(f"SET GLOBAL {name} = {before}")
 
     def commit(self, session: Session) -> None:
-        """One row that is counted up (interfaces.Committing)."""
+        """One row that is counted up (interfaces.CommittingEngine)."""
         session.query("UPDATE mysql.dbtoll SET commits = commits + 1")
 
     def background_work(self, session: Session) -> Json:
@@ -246,7 +246,7 @@ class Engine:
             "temporary_tables_count": _status(session, "Created_tmp_disk_tables"),
         }
 
-    # --- interfaces.Accounting ---
+    # --- interfaces.StatisticsEngine ---
 
     def query_statistics(self, session: Session, statement: Statement) -> Json:
         """Pages and rows by how they were found. BIAS: InnoDB keeps its part for all sessions together."""
@@ -299,12 +299,12 @@ class Engine:
         return {"version": version, "settings": {str(name).lower(): value for name, value in settings}}
 
     def peer(self, session: Session) -> str | None:
-        """See interfaces.Listening."""
+        """See interfaces.ListeningEngine."""
         ((user,),) = session.query("SELECT USER()")
         host = (user or "").rpartition("@")[2]
         return None if host == "localhost" else host  # a socket's; numbers are not resolved
 
-    # --- interfaces.Durable ---
+    # --- interfaces.DurabilityEngine ---
 
     def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
         """Without autocommit a transaction of several statements begins by itself, as drivers have it."""
@@ -312,11 +312,11 @@ class Engine:
         return [*statements, *(["SET autocommit = 0"] if multi_statement else [])]
 
     def isolation(self, session: Session) -> str:
-        """See interfaces.Durable."""
+        """See interfaces.DurabilityEngine."""
         return str(session.query("SELECT @@SESSION.tx_isolation")[0][0]).replace("-", "_").lower()
 
     def make_durable(self, session: Session, durability: str) -> None:
-        """See interfaces.Durable."""
+        """See interfaces.DurabilityEngine."""
         session.query(f"SET GLOBAL innodb_flush_log_at_trx_commit = {DURABILITY[durability]}")
         ((now,),) = session.query("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
         if now != DURABILITY[durability]:

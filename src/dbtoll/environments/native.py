@@ -42,7 +42,7 @@ class Environment:
     }
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """It is on its parent's network (interfaces.Networked)."""
+        """It is on its parent's network (interfaces.NetworkedEnvironment)."""
         return dict(options)
 
     def missing_requirements(

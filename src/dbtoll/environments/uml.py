@@ -47,7 +47,7 @@ class Environment:
         return None
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """See interfaces.Networked."""
+        """See interfaces.NetworkedEnvironment."""
         return networked(options, "tap")
 
     def missing_requirements(

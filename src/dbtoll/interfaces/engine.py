@@ -41,7 +41,7 @@ class Engine(Protocol):
         ...
 
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
-        """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `Listening`."""
+        """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `ListeningEngine`."""
         ...
 
     def stop(self, machine: Machine, server: Server) -> None:

@@ -30,7 +30,7 @@ class ControlGroupMachine(AgentMachine):
     """An agent in a control group, on the same kernel as ``parent``: it can sleep, and its page cache is its parent's.
 
     ``told``: facts that only the environment knows. ``shows_parent``: it sees the parent's own files, at the same
-    paths. ``network``: None for a machine that nobody reaches from outside (interfaces.Reachable).
+    paths. ``network``: None for a machine that nobody reaches from outside (interfaces.ReachableMachine).
     """
 
     network: Network | None = None
@@ -81,11 +81,11 @@ class ControlGroupMachine(AgentMachine):
         return self._freezer.cpu_ns()
 
     def listen_at(self) -> str:
-        """See interfaces.Reachable."""
+        """See interfaces.ReachableMachine."""
         return self._reached().host
 
     def reach(self, port: int) -> tuple[str, int]:
-        """See interfaces.Reachable."""
+        """See interfaces.ReachableMachine."""
         network = self._reached()
         return (network.host, port) if network.forward is None else (LOOPBACK, network.forward(port))
 

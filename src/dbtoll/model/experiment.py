@@ -23,7 +23,7 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "durability": ("device", "system", "server"),
     "placement": ("inside", "outside"),
 }
-"""The same for workloads of transactions; some levels a workload may not have (interfaces.Transacting.factors)."""
+"""The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors)."""
 
 
 PARAMETER_SETS = 8

@@ -41,7 +41,7 @@ class HostContext:
     """What all arms of a run stand on: the host, the arms' processors, where to write, and what arms are made of.
 
     ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
-    that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.Booting` gives.
+    that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.BootingEnvironment` gives.
     """
 
     host: Machine

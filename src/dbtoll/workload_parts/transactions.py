@@ -1,4 +1,4 @@
-"""What the transaction workloads have in common: how they are loaded, driven and checked (interfaces.Transacting)."""
+"""What the transaction workloads have in common: how they are loaded, driven and checked (interfaces.TransactionWorkload)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _chi_square_beyond_chance(freedom: int) -> float:
 
 
 class Transactions(ABC):
-    """Base of interfaces.Workload and interfaces.Transacting for a workload whose folder is named as it is."""
+    """Base of interfaces.Workload and interfaces.TransactionWorkload for a workload whose folder is named as it is."""
 
     name: str
     writes = True
@@ -195,7 +195,7 @@ class Transactions(ABC):
         }
 
     def loaded(self, session: Session) -> frozenset[str]:
-        """See interfaces.Resuming. The agent adds those of the rows itself (``oltp_load``)."""
+        """See interfaces.ResumableWorkload. The agent adds those of the rows itself (``oltp_load``)."""
         session.query(f"CREATE TABLE IF NOT EXISTS {LOADED} (piece varchar(64) PRIMARY KEY)")
         return frozenset(str(piece) for (piece,) in session.query(f"SELECT piece FROM {LOADED}"))
 
@@ -240,7 +240,7 @@ class Transactions(ABC):
         """None: what proves the answers is the state of the data (`conditions`)."""
         return {}
 
-    # --- interfaces.Transacting --------------------------------------------------------------------------------------
+    # --- interfaces.TransactionWorkload --------------------------------------------------------------------------------------
 
     def driver_parameters(self, interaction: str, seed: int) -> Json:
         """Parameters of the agent's method ``oltp``, but for the server."""
@@ -254,7 +254,7 @@ class Transactions(ABC):
         }
 
     def pace(self) -> tuple[int, int, float | None]:
-        """See interfaces.Transacting."""
+        """See interfaces.TransactionWorkload."""
         return self.chosen["ramp_up"], self.chosen["window"], self.chosen["rate"] or None
 
     @abstractmethod
@@ -266,7 +266,7 @@ class Transactions(ABC):
         return ()
 
     def violations(self, session: Session, *, initially: bool = False) -> list[str]:
-        """See interfaces.Transacting. ``initially``: also of what only holds before the first transaction."""
+        """See interfaces.TransactionWorkload. ``initially``: also of what only holds before the first transaction."""
         found = []
         for condition in self.conditions():
             ((count,),) = session.query(condition.sql, timeout_s=CHECK_DEADLINE_S)
@@ -285,7 +285,7 @@ class Transactions(ABC):
             raise EngineError(f"the loaded data are not as specified: {'; '.join(found)}", "it is a defect of dbtoll")
 
     def constrain(self, session: Session, engine: str, foreign_keys: str) -> None:
-        """See interfaces.Transacting. Errors as `Session.query`."""
+        """See interfaces.TransactionWorkload. Errors as `Session.query`."""
         there = session.query(FOREIGN_KEYS[engine])
         if foreign_keys == "yes" and not there:
             for part in self.parts("foreign-keys", engine):
@@ -299,7 +299,7 @@ class Transactions(ABC):
                     session.query(f"ALTER TABLE {table} DROP INDEX {name}")
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
-        """See interfaces.Transacting."""
+        """See interfaces.TransactionWorkload."""
         return unlikely("transactions", counts, self.mix)
 
     # --- scripts -----------------------------------------------------------------------------------------------------

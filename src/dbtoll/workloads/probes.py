@@ -110,7 +110,7 @@ FORMS = (
 
 
 class Workload:
-    """See interfaces.Workload and interfaces.Probing."""
+    """See interfaces.Workload and interfaces.ProbeWorkload."""
 
     name = "probes"
     primary = "probes"
@@ -158,10 +158,10 @@ class Workload:
         """None."""
         return {}
 
-    # --- interfaces.Probing ------------------------------------------------------------------------------------------
+    # --- interfaces.ProbeWorkload ------------------------------------------------------------------------------------------
 
     def request(self, query: str, folder: str) -> Json:
-        """See interfaces.Probing."""
+        """See interfaces.ProbeWorkload."""
         name, _, many = query.partition(TIMES)
         cold = name.endswith(COLD)
         known = {"events": UNCACHED_PAGES} if self.uncached(query) else {}
@@ -176,11 +176,11 @@ class Workload:
         }
 
     def uncached(self, query: str) -> bool:
-        """See interfaces.Probing."""
+        """See interfaces.ProbeWorkload."""
         return query in UNCACHED
 
     def about(self, query: str) -> Json:
-        """See interfaces.Probing. A cold cost is a difference, which noise may take below zero.
+        """See interfaces.ProbeWorkload. A cold cost is a difference, which noise may take below zero.
 
         Without those visits the rest would be too dear, so it is believed as far below zero as above.
         """

@@ -276,25 +276,25 @@ class Engine:
         session.query("CHECKPOINT")
 
     def commit(self, session: Session) -> None:
-        """A message of its own in the write-ahead log and nothing else (interfaces.Committing)."""
+        """A message of its own in the write-ahead log and nothing else (interfaces.CommittingEngine)."""
         session.query("SELECT pg_logical_emit_message(true, 'dbtoll', 'commit')")
 
     def peer(self, session: Session) -> str | None:
-        """See interfaces.Listening."""
+        """See interfaces.ListeningEngine."""
         ((address,),) = session.query("SELECT host(inet_client_addr())")
         return address
 
     def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
-        """See interfaces.Durable; every transaction of several statements begins with BEGIN."""
+        """See interfaces.DurabilityEngine; every transaction of several statements begins with BEGIN."""
         level = isolation.replace("_", " ")
         return [f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}"]
 
     def isolation(self, session: Session) -> str:
-        """See interfaces.Durable."""
+        """See interfaces.DurabilityEngine."""
         return str(session.query("SHOW default_transaction_isolation")[0][0]).replace(" ", "_")
 
     def make_durable(self, session: Session, durability: str) -> None:
-        """See interfaces.Durable. Without synchronous_commit the log writer follows up to three times wal_writer_delay later;
+        """See interfaces.DurabilityEngine. Without synchronous_commit the log writer follows up to three times wal_writer_delay later;
         without fsync it is written but not flushed (manual §30.4 and §20.5)."""
         wanted = {"fsync": "on", "synchronous_commit": "on", **DURABILITY[durability]}
         for name, value in wanted.items():
@@ -337,7 +337,7 @@ class Engine:
             "temporary_bytes": temporary_bytes,
         }
 
-    # --- interfaces.Accounting ---
+    # --- interfaces.StatisticsEngine ---
 
     def query_statistics(self, session: Session, statement: Statement) -> Json:
         """Pages by where they were found, with those of planning (manual, EXPLAIN: BUFFERS)."""

@@ -104,7 +104,7 @@ class Environment:
     }
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A bridge, as containers have it by default (interfaces.Networked)."""
+        """A bridge, as containers have it by default (interfaces.NetworkedEnvironment)."""
         if options.get("network") == "none":
             raise UsageError("a container with network=none cannot be reached from outside", "network=bridge or =host")
         return {"network": "bridge", **options}
@@ -166,7 +166,7 @@ class Environment:
 
     @contextmanager
     def for_run(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> Iterator[None]:
-        """The daemon, asleep whenever no container is awake, and the image imported (interfaces.Lasting)."""
+        """The daemon, asleep whenever no container is awake, and the image imported (interfaces.RunScopedEnvironment)."""
         parent = through_agent(machine)
         options = self._complete(machine_spec.options)
         with ExitStack() as stack:

@@ -95,7 +95,7 @@ class Environment:
         return None if options.get("kernel") else KERNEL
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """See interfaces.Networked."""
+        """See interfaces.NetworkedEnvironment."""
         return networked(options, "user")
 
     def missing_requirements(

@@ -65,7 +65,7 @@ class Boot:
 
 
 def networked(options: Mapping[str, Any], default: str) -> dict[str, Any]:
-    """For interfaces.Networked, with that network where none was named."""
+    """For interfaces.NetworkedEnvironment, with that network where none was named."""
     if options.get("network") == "none":
         raise UsageError("a guest with network=none cannot be reached from outside", f"network={default}")
     return {"network": default, **options}

@@ -50,7 +50,7 @@ class GuestMachine(ControlGroupMachine):
         super().close()
 
     def drop_caches(self) -> None:
-        """Write back, then drop the guest's page cache, dentries and inodes (interfaces.CacheDropping)."""
+        """Write back, then drop the guest's page cache, dentries and inodes (interfaces.CacheDroppingMachine)."""
         self.run(["sync"], timeout_s=600)
         self.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
 

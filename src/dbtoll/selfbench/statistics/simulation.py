@@ -2,7 +2,7 @@
 
 The numbers of a run arise as in one: starts are drawn, visits follow in the order of a plan, and what happens to the machine hits
 neighbouring visits alike. Round effects, standard errors, levels and verdicts are those of the analysis (`compare`, `stats`); all
-experiments of a cell go through them at once, and `tests/sim` holds what comes out against `compare.compare` and `stopping.decide`.
+experiments of a cell go through them at once, and `tests/sim` holds what comes out against `comparisons.compare` and `stopping.decide`.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ class ValidVisits:
         return ended
 
     def _after(self, rounds: int, chosen: NDArray[np.intp]) -> Iterator[Seen]:
-        """Of the ``chosen`` experiments, as `compare.compare` judges them."""
+        """Of the ``chosen`` experiments, as `comparisons.compare` judges them."""
         queries = self.queries[chosen, :rounds]
         logs = planted_logs(self.effect)
         true_total = math.log(float((BASE_NS * np.exp(logs)).sum() / BASE_NS.sum()))
@@ -438,7 +438,7 @@ def intervals(values: Floats) -> list[Interval]:
 
 
 def judged(found: Sequence[Interval], rounds: int, alarm: float) -> list[Verdict]:
-    """Of the queries of one arm, as `compare.compare` judges them."""
+    """Of the queries of one arm, as `comparisons.compare` judges them."""
     return _read_off(found, stats.family_alphas(found, ALPHA, LOW + alarm, HIGH - alarm), rounds, alarm)
 
 

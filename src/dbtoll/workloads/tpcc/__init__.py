@@ -41,7 +41,7 @@ class Workload(Transactions):
         return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["population"]}}
 
     def driver_parameters(self, interaction: str, seed: int) -> Json:
-        """See interfaces.Transacting."""
+        """See interfaces.TransactionWorkload."""
         driver_parameters = super().driver_parameters(interaction, seed)
         driver_parameters["workload"]["tpcc"]["has_pauses"] = self.chosen["think"] == "specified"
         return driver_parameters
