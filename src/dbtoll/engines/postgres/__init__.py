@@ -294,8 +294,8 @@ class Engine:
         return str(session.query("SHOW default_transaction_isolation")[0][0]).replace(" ", "_")
 
     def make_durable(self, session: Session, durability: str) -> None:
-        """See interfaces.DurabilityEngine. Without synchronous_commit the log writer follows up to three times wal_writer_delay later;
-        without fsync it is written but not flushed (manual §30.4 and §20.5)."""
+        """See interfaces.DurabilityEngine. Without synchronous_commit the log writer follows up to three times wal_writer_delay
+        later; without fsync it is written but not flushed (manual §30.4 and §20.5)."""
         wanted = {"fsync": "on", "synchronous_commit": "on", **DURABILITY[durability]}
         for name, value in wanted.items():
             session.query(f"ALTER SYSTEM SET {name} = {value}")

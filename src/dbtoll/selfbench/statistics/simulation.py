@@ -1,8 +1,9 @@
 """Do intervals cover, are verdicts seldom wrong? Planted effects in simulated worlds, at fixed rounds and by the stopping rule.
 
 The numbers of a run arise as in one: starts are drawn, visits follow in the order of a plan, and what happens to the machine hits
-neighbouring visits alike. Round effects, standard errors, levels and verdicts are those of the analysis (`compare`, `stats`); all
-experiments of a cell go through them at once, and `tests/sim` holds what comes out against `comparisons.compare` and `stopping.decide`.
+neighbouring visits alike. Round effects, standard errors, levels and verdicts are those of the analysis (`comparisons`,
+`stats`); all experiments of a cell go through them at once, and `tests/sim` holds what comes out against `comparisons.compare` and
+`stopping.decide`.
 """
 
 from __future__ import annotations
