@@ -68,7 +68,7 @@ def test_what_is_there_is_found(cells: Cells) -> None:
 
 
 def test_no_interval_over_a_few_starts_covers_what_is_rare(cells: Cells) -> None:
-    """Nothing is promised there, and METHOD says so; this holds the words against the figures."""
+    """Nothing is promised there, and docs/method/dependent-starts.md says so; this holds the words against the figures."""
     assert cells["rare slow boot", "8 rounds"].coverage < 0.93
 
 

@@ -1,4 +1,4 @@
-"""Probes beside the tools that the field knows: lmbench, sysbench and fio, where they are installed (METHOD, "Probes").
+"""Probes beside the tools that the field knows: lmbench, sysbench and fio, where they are installed (docs/method/probes.md).
 
 Both measure in turn; the median of their ratios must be near 1. Two sound alike and are not shared: lmbench takes what `kill`
 costs off its signals, and its process that forks is linked dynamically, so that there is more of it to copy.

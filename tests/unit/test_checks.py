@@ -196,8 +196,8 @@ def test_without_damage_all_gates_pass_but_the_planted_plan(unchanged: Result) -
 
 
 def test_every_gate_stands_in_the_table_of_the_method(unchanged: Result) -> None:
-    text = (ROOT / "docs" / "METHOD.md").read_text(encoding="utf-8")
-    section = text[text.index("\n## Gates") :].split("\n## ")[1]
+    text = (ROOT / "docs" / "method" / "checks.md").read_text(encoding="utf-8")
+    section = text[text.index("\n## All checks") :].split("\n## ")[1]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(CASES) | OF_OTHERS
 
 

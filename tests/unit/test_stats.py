@@ -32,7 +32,7 @@ def test_interval_is_students_t() -> None:
 
 
 def by_matrices(values: Floats) -> tuple[float, float]:
-    """(standard error, over that of independent rounds) by dense algebra, of the model that METHOD states."""
+    """(standard error, over that of independent rounds) by dense algebra, of the model in docs/method/dependent-starts.md."""
     rounds = len(values)
     number, place = np.meshgrid(np.arange(rounds), np.arange(rounds), indexing="ij")
     cosines = np.sqrt(2 / rounds) * np.cos(np.pi * number * (place + 0.5) / rounds)[1:]

@@ -22,7 +22,7 @@ const CALL_STOP: libc::c_int = libc::SIGTRAP | 0x80;
 const EVENT_STOP: libc::c_int = 128;
 
 /// A call that comes so long after the one before it finds no one who still waits for it: what serves it in a sandbox has gone to sleep
-/// (docs/METHOD.md, "Ledgers").
+/// (docs/method/ledgers.md).
 const ALONE_AFTER_NS: u64 = 60_000;
 
 /// Of these calls whoever serves somebody makes at least one: a client, or a query that is to have workers.

@@ -1,4 +1,4 @@
-//! Collectors that are programs of their own, run beside a server in a counting pass (docs/METHOD.md, "Ledgers").
+//! Collectors that are programs of their own, run beside a server in a counting pass (docs/method/ledgers.md).
 
 pub mod blocks;
 pub mod calls;

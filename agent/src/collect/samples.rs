@@ -1,5 +1,5 @@
 //! Where a process, and all that it starts, is when it is in user mode, looked up by the clock; of that only, over how many instructions
-//! its time is spread (docs/METHOD.md, "Ledgers"). An emulator pays for each instruction and not for what the processor waits for, and
+//! its time is spread (docs/method/user-mode.md). An emulator pays for each instruction and not for what the processor waits for, and
 //! where it waits the time piles up on few of them.
 
 use std::collections::{HashMap, HashSet};

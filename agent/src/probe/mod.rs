@@ -1,4 +1,4 @@
-//! Micro-probes: what one event of the kernel, of memory or of the processor costs in this machine (docs/METHOD.md, "Probes").
+//! Micro-probes: what one event of the kernel, of memory or of the processor costs in this machine (docs/method/probes.md).
 //!
 //! Each runs in a process of its own (`dbtoll-agent probe REQUEST`), in batches of as many events as take about `batch_ns`. A batch is
 //! timed as a whole, so what the clock costs and the step in which it advances are spread over all its events.

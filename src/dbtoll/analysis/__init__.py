@@ -1,1 +1,1 @@
-"""From a run folder to what may be said about it (docs/METHOD.md). Pure: reads `store`, writes nothing."""
+"""From a run folder to what may be said about it (docs/method/). Pure: reads `store`, writes nothing."""

@@ -2,7 +2,7 @@
 share, written), ``shared_read``, ``copy`` (a page that is written to); and ``alone``, how many of each do not come in a row.
 
 Cost: each fault is recorded, some 100 ns, and read by a program beside. BIAS: tracepoints of page faults are an x86 kernel's, and
-need the right to look at everybody; where they are missing it is concluded from the baseline's (docs/METHOD.md, "Ledgers").
+need the right to look at everybody; where they are missing it is concluded from the baseline's (docs/method/ledgers.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The explained ledger as people read it: a sentence, a stacked bar and a table for each arm (docs/METHOD.md, "Ledgers")."""
+"""The explained ledger as people read it: a sentence, a stacked bar and a table for each arm (docs/method/ledgers.md)."""
 
 from __future__ import annotations
 

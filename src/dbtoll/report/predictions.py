@@ -1,4 +1,4 @@
-"""What `dbtoll predict` tells (docs/METHOD.md, "Ledgers")."""
+"""What `dbtoll predict` tells (docs/method/predictions.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-probes of the agent: what one event of the kernel, of memory or of the processor costs in an arm (METHOD, "Probes").
+"""Micro-probes of the agent: what one event of the kernel, of memory or of the processor costs in an arm (docs/method/probes.md).
 
 They need no server. Each is a query of this workload; those that an event in the midst of other work is paid by have a second form,
 ``NAME_cold``, in which each event begins with the core's caches full of other things.

@@ -1,4 +1,4 @@
-"""From a run that explains to its ledgers: which counted event costs what a probe found (docs/METHOD.md, "Ledgers").
+"""From a run that explains to its ledgers: which counted event costs what a probe found (docs/method/ledgers.md).
 
 Counts come from the counting passes, costs from the probed ones, both of the same rounds; of the timed ones only the page faults,
 the difference that is to be explained and, of the baseline, the time that a statement takes.

@@ -1,4 +1,4 @@
-"""Overheads that a native profile and an arm's probes predict (docs/METHOD.md, "Ledgers"), and how good such predictions are.
+"""Overheads that a native profile and an arm's probes predict (docs/method/predictions.md), and how good such predictions are.
 
 An error is the absolute difference of the logarithms of two overhead factors (1 + overhead). No time of a query in an arm enters a
 prediction. Its rules were chosen by looking at some of the runs that it is judged by (docs/adr/0014 to 0016, CALIBRATION), and

@@ -1,4 +1,4 @@
-"""Effects of arms against the baseline: per round, then over rounds (DESIGN §5, docs/METHOD.md).
+"""Effects of arms against the baseline: per round, then over rounds (DESIGN §5, docs/method/).
 
 The functions on arrays take any leading axes before [round, block, query, arm], so that the simulation of
 `selfbench.simulation` runs a thousand experiments through the very same code.

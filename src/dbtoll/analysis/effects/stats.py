@@ -1,6 +1,6 @@
 """Pure numerics. Everything is on the log scale, where an effect of one arm against another is a difference.
 
-Formulas and their sources: docs/METHOD.md.
+Formulas and their sources: docs/method/.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FEWEST_DRAWS = 5
 """Independent draws that a level of the hierarchy needs before a verdict may rest on it (DESIGN §5)."""
 
 LOOK_PENALTY = 3.0
-"""See `look_factor`; found by simulation (METHOD, "Optional stopping")."""
+"""See `look_factor`; found by simulation (docs/method/stopping.md)."""
 
 PERSISTENCE, UNLIKELY = 0.9, 0.3
 """How starts may depend on each other; how much less likely than the likeliest (natural logarithm) is left aside.
 
-Chosen by simulation before the run that judges them (METHOD, "Starts that depend on each other"; ADR 0018).
+Chosen by simulation before the run that judges them (docs/method/dependent-starts.md; ADR 0018).
 """
 
 DEPENDENT = 2.0
@@ -102,7 +102,7 @@ def midmean(values: Floats, axis: int) -> Floats:
     """The robust location of this project over the blocks of a round: their mean without the outer quarters.
 
     Of three or more at least one is cut on each side, so it is the median of three or four; NaN without any value.
-    Chosen by simulation (METHOD, "Location").
+    Chosen by simulation (docs/method/rounds-and-intervals.md).
     """
     ordered = np.sort(values, axis=axis)  # NaN last
     count = np.sum(~np.isnan(ordered), axis=axis, keepdims=True)
@@ -168,7 +168,7 @@ def errors(values: Floats) -> Errors:
 
     For each share of the variance that may carry over from a start to the next, the cosine transforms of the rounds say how likely
     it is (Whittle 1953; that few low frequencies carry what a series tells of its persistence: Müller 2014) and what the standard
-    error would be. The largest of those that are not UNLIKELY is taken (METHOD, "Starts that depend on each other").
+    error would be. The largest of those that are not UNLIKELY is taken (docs/method/dependent-starts.md).
     """
     rounds = values.shape[-1]
     variances, of_mean = _dependence(rounds)
@@ -273,7 +273,7 @@ def holm_alphas(p_values: Sequence[float], alpha: float) -> list[float]:
 
 
 def rounds_to_decide(precision: Precision) -> int:
-    """From how many rounds on anything is decided: a verdict, a limit, a contrast, a claim (METHOD, "Over rounds")."""
+    """From how many rounds on anything is decided: verdict, limit, contrast, claim (docs/method/rounds-and-intervals.md)."""
     return max(FEWEST_DRAWS, precision.rounds_min)
 
 
@@ -291,8 +291,8 @@ def family_alphas(found: Sequence[Interval], alpha: float, low: float, high: flo
     Two step-down procedures: Holm's for "it is 0", and the same for "it lies at or beyond the margin" (``low``, ``high``, less
     than 0 and more, on the log scale). What the second rejects gets its level, and lies inside the margin; all else gets
     Holm's, unless that puts it inside the margin. So the chance that any query is wrongly said to lose or gain is at most
-    ``alpha``, and so is that of any whose true effect is the margin or more being called no difference (METHOD, "Many
-    queries").
+    ``alpha``, and so is that of any whose true effect is the margin or more being called no difference
+    (docs/method/verdicts.md).
     """
     of_zero = holm_alphas([each.p for each in found], alpha)
     p_values = [each.p_beyond(low, high) for each in found]

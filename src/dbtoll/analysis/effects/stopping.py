@@ -68,7 +68,7 @@ def deciding(arms: Sequence[Floats], copies: Sequence[Floats]) -> list[Floats]:
 
     A rule that looks at an arm's spread alone stops where that spread happens to look small, and its interval then
     covers too little. A/A's spread tells of the same noise and is nearly independent of the arm's, so both seldom look
-    small at once; with `stats.look_factor` this keeps the coverage (METHOD, "Optional stopping"). ``arms``, ``copies``:
+    small at once; with `stats.look_factor` this keeps the coverage (docs/method/stopping.md). ``arms``, ``copies``:
     effects per round; a copy's are against the original alone, an arm's against the mean of all baseline copies.
     """
     with_values = [values for values in arms if len(values)]

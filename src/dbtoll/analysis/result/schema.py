@@ -365,7 +365,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class QueryLedger:
-    """Of one query: ``items`` and ``unexplained`` add up to ``overhead`` (docs/METHOD.md, "Ledgers").
+    """Of one query: ``items`` and ``unexplained`` add up to ``overhead`` (docs/method/ledgers.md).
 
     ``accounted``: the same time by the state of the server's processes, which adds up too, and is never mixed with the items.
     ``predicted``: its overhead by the baseline's counts and the arm's probes alone; ``measured``: the same as it was timed.

@@ -1,4 +1,4 @@
-"""Whether throughput kept its level within the measurement windows of an arm (METHOD, "Transactions")."""
+"""Whether throughput kept its level within the measurement windows of an arm (docs/method/transactions.md)."""
 
 from __future__ import annotations
 

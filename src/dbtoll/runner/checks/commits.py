@@ -1,7 +1,7 @@
 """Honesty gates that only the runner can answer (DESIGN §4): something has to be tried while an arm is up.
 
 `commit_reaches_device`: once per start, outside timed passes, while all other arms sleep, the arm commits a few times and the
-outermost host's kernel tells what its processes asked for and what reached a block device. See docs/METHOD.md, "Gates".
+outermost host's kernel tells what its processes asked for and what reached a block device. See docs/method/checks.md.
 """
 
 from __future__ import annotations
