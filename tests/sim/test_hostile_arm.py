@@ -216,7 +216,7 @@ def test_before_the_first_round_nonsense_is_one_error_too(
         return int(said.split()[0])
 
     monkeypatch.setattr(dataset, "build", build)
-    prepared = data._dataset
+    prepared = data.masters_of
     with pytest.raises(EngineError, match="the server that loads the data: what it said cannot be read"):
         prepared(*[_Anything()] * 6)  # type: ignore[arg-type, list-item]
 

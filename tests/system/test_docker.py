@@ -20,7 +20,7 @@ from dbtoll.environments.docker.images import Imported, import_image, imported, 
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.oci import unpack_image
-from dbtoll.machines import chroot, network_interfaces
+from dbtoll.machines import chroot, network_interfaces, programs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -192,9 +192,9 @@ def test_an_image_is_imported_where_there_is_no_docker_program(
     client: sdk.APIClient, open_one: Open, image: Artifact, local: AgentMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Debian 13 has it in a package of its own, podman has none: then curl is used."""
-    if dockerd.find_program(local, "curl") is None:
+    if programs.find_program(local, "curl") is None:
         pytest.skip("no curl is installed")
-    there = dockerd.find_program
+    there = programs.find_program
     monkeypatch.setattr(images, "find_program", lambda machine, name: name != "docker" and there(machine, name))
     other = Artifact(f"{image.key}-by-curl", image.path)
     with open_one(image=other) as arm:
@@ -221,9 +221,9 @@ def imported_as(api: Api, image: Artifact) -> Imported:
 def test_imported_images_are_found_by_their_label_and_told_when_they_were_used(
     api: Api, local: AgentMachine, image: Artifact, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    if dockerd.find_program(local, program) is None:
+    if programs.find_program(local, program) is None:
         pytest.skip(f"no {program} is installed")
-    there = dockerd.find_program
+    there = programs.find_program
     monkeypatch.setattr(images, "find_program", lambda machine, name: name == program and there(machine, name))
     labelled = Artifact(f"labelled-by-{program}", image.path)
     before = time.time()
@@ -401,7 +401,7 @@ def test_shm_differs_only_if_asked(open_one: Open) -> None:
 def test_a_runtime_by_its_path_on_our_own_daemon(
     local: AgentMachine, image: Artifact, root: str, tmp_path: Path
 ) -> None:
-    runc = dockerd.find_program(local, "runc")
+    runc = programs.find_program(local, "runc")
     if runc is None:
         pytest.skip("no runc is installed")
     other = tmp_path / "other-runc"

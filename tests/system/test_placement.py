@@ -16,7 +16,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.checks import paths
 from dbtoll.runner.cleanup.journal import Journal, leftovers
-from dbtoll.runner.preparation import inputs, requirements
+from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
@@ -66,7 +66,7 @@ def interfaces() -> set[str]:
 
 def one_round(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[schema.Record]:
     """What a round of one block brings; nothing is left of it."""
-    monkeypatch.setattr(inputs, "demand_all", lambda *_: None)  # it has been asked for what is lacking
+    monkeypatch.setattr(requirements, "require_all", lambda *_: None)  # it has been asked for what is lacking
     measure_one_round(text, folder)
     assert carried(Marks(folder)) == {}  # its bridges and taps too
     assert leftovers(folder) == []

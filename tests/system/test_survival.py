@@ -27,6 +27,7 @@ from dbtoll.errors import AgentFailure, ChannelError, DbtollError, RunFolderErro
 from dbtoll.images import dataset
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.machines import programs
 from dbtoll.machines.agent import session
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
@@ -551,7 +552,7 @@ def test_killed_after_any_line_of_its_journal_nothing_stays(
 def test_a_daemon_that_sleeps_for_a_living_run_is_not_taken_for_a_dead_ones(
     local: AgentMachine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    if dockerd.find_program(local, "dockerd") is None:
+    if programs.find_program(local, "dockerd") is None:
         pytest.skip("no dockerd is installed")
     root = str(tmp_path_factory.mktemp("d"))
     cpus = tuple(sorted(os.sched_getaffinity(0)))
@@ -572,7 +573,7 @@ def test_a_systems_daemon_that_ends_is_not_replaced_by_one_of_ours(
     local: AgentMachine, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The arm would be another one under the same name. Here a daemon of the test stands for the system's."""
-    if dockerd.find_program(local, "dockerd") is None:
+    if programs.find_program(local, "dockerd") is None:
         pytest.skip("no dockerd is installed")
     folder = tmp_path_factory.mktemp("d")
     image = small_image(folder / "root")

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail
+from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import FrameError, Kind, credit_payload, json_payload
+from dbtoll.channel.output_buffer import Head, Tail
 from dbtoll.channel.relay import ByteTimestamps, RelayStream
+from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN
 from dbtoll.errors import AgentFailure, ChannelError, EngineError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.session import SerialSession

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbtoll.channel.client import CONTROL, MAIN, Channel
+from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import DEPTH_MAX, FrameError, Kind, json_object
 from dbtoll.channel.output_buffer import SAID_MAX, Head, Tail, said
 from dbtoll.channel.pipe import PipeStream
-from dbtoll.channel.stream import WAITING_MAX
+from dbtoll.channel.stream import CONTROL, MAIN, WAITING_MAX
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.agent.machine_facts import read_facts

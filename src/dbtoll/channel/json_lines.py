@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from dbtoll.channel.client import MAIN, Channel
+from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import FrameError, json_object, json_payload
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import DriverError, check
+from dbtoll.channel.stream import MAIN
 from dbtoll.errors import ChannelError, EngineError
 from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.model.json import Json

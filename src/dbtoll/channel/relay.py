@@ -7,8 +7,10 @@ import time
 from collections import deque
 from typing import Final, NotRequired, Self, TypedDict
 
-from dbtoll.channel.client import CONTROL, ERROR_OUTPUT, Channel, Stream, Tail, control_message
+from dbtoll.channel.client import Channel, control_message
+from dbtoll.channel.output_buffer import Tail
 from dbtoll.channel.replies import Count, check
+from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, Stream
 from dbtoll.errors import ChannelError, DbtollError
 from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.model.json import Json

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from dbtoll.environments.docker import dockerd
 from dbtoll.errors import DbtollError
-from dbtoll.machines import chroot
+from dbtoll.machines import chroot, programs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -102,7 +101,7 @@ def _tidy(mark: str) -> str:
         with open_local() as machine:
             layout = find_layout(machine)
             removal.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
-            if dockerd.exists(machine, chroot.STAGES):
+            if programs.exists(machine, chroot.STAGES):
                 for entry in machine.entries(chroot.STAGES):
                     if entry["name"].startswith(mark):
                         chroot.remove(machine, {"path": f"{chroot.STAGES}/{entry['name']}"})

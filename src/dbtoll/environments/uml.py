@@ -16,7 +16,16 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.chroot import agent_path
 from dbtoll.machines.control_group import through_agent
-from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, trial_spec, try_guest
+from dbtoll.machines.guest.boot import (
+    OPTIONS,
+    Boot,
+    boot,
+    guest_disks,
+    monitor_program,
+    networked,
+    trial_spec,
+    try_guest,
+)
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.machine import MachineSpec, MissingRequirement
@@ -69,7 +78,7 @@ class Environment:
         options = {name: option.default for name, option in self.options.items()} | machine_spec.options
         if len(machine_spec.cpuset) != 1:
             raise Unavailable(f"{machine_spec.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
-        program = find_program(parent, options, "linux.uml", self.packages)
+        program = monitor_program(parent, options, "linux.uml", self.packages)
         memory_bytes = machine_spec.resources.memory_bytes
         image, disks = guest_disks(parent, machine_spec, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
         version = parent.run([program, "--version"]).output.decode().strip()

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.environments.docker.dockerd import exists, find_program
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.programs import exists, find_program
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 
 NETWORKS = IPv4Network("198.18.0.0/15")

@@ -29,7 +29,7 @@ from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines import chroot
+from dbtoll.machines import chroot, programs
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import find_layout, freezer_of, own_cpus, path_of_process
 from dbtoll.machines.chroot import RUN, STAGES, open_files
@@ -247,7 +247,7 @@ def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str
         )
     if is_plain and name in BUILT_IN_RUNTIMES:
         return
-    found = dockerd.find_program(parent, path or name)
+    found = programs.find_program(parent, path or name)
     if found is None:
         raise Unavailable(
             f"{parent.name}: there is no runtime {path or name}", f"apt-get install -y {name}, or set runtime_path"
@@ -271,7 +271,7 @@ def _told(wish: ContainerSpec) -> Json:
     version, info = client.version(), client.info()
     runtime = options["runtime"] or info["DefaultRuntime"]
     path = info["Runtimes"].get(runtime, {}).get("path", runtime)
-    program = dockerd.find_program(parent, path) if path else None
+    program = programs.find_program(parent, path) if path else None
     said = parent.run([program, "--version"], check=False).output.decode(errors="replace") if program else ""
     return {
         "name": "docker",

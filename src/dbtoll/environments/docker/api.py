@@ -16,7 +16,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from dbtoll.channel.client import Tail
+from dbtoll.channel.output_buffer import Tail
 from dbtoll.channel.relay import ByteTimestamps
 from dbtoll.errors import ChannelError, DbtollError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine

@@ -27,24 +27,32 @@ from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, LaunchLimi
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.cgroups.group import Cgroup, Limits, create_group
 from dbtoll.machines.cgroups.layout import find_layout, own_cpus, path_of_process
+from dbtoll.machines.programs import exists, find_program
 from dbtoll.model.json import Json
 
 DATA_ROOT = "/var/lib/dbtoll/docker"
 """Where it keeps images by default: they stay for the next run. FHS: state of a program that root runs."""
 
+
 START_DEADLINE_S = 60.0
+
+
 STOP_DEADLINE_S = 30.0
+
 
 DATA_ROOT_MAX_BYTES = 104 - len("/exec/containerd/containerd.sock.ttrpc")
 """The longest path of a socket below it may have 104 bytes (containerd, sys/socket_unix.go). Beyond that containerd ends, and
 all that dockerd says 15 s later is that it has waited for it.
 """
 
+
 LITTER = ("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd")
 """Empty directories that containerd makes wherever its state lies; removed again unless they were there before."""
 
+
 TRIAL_IMAGES = "dbtoll/image:doctor-"
 """How the tags begin (docker_image.py) of the empty images that `doctor` tries a daemon with."""
+
 
 _daemons: WeakKeyDictionary[AgentMachine, dict[str, Daemon]] = WeakKeyDictionary()
 """A daemon belongs to its machine, not to the arm that happened to need it first; it is found here by its data root."""
@@ -331,17 +339,6 @@ def remove_litter(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Remove the directory ``identity["path"]``, one of LITTER, if it is there and empty."""
     path = identities.word(identity, "path", "|".join(LITTER))
     machine.run(["rmdir", "--ignore-fail-on-non-empty", path], check=False)
-
-
-def find_program(machine: AgentMachine, name: str) -> str | None:
-    """Absolute path of a program on the machine's PATH."""
-    found = machine.run(["sh", "-c", 'command -v -- "$1"', "sh", name], check=False).output.decode().strip()
-    return found if posixpath.isabs(found) else None
-
-
-def exists(machine: AgentMachine, path: str) -> bool:
-    """Whether there is anything at ``path``."""
-    return machine.run(["test", "-e", path], check=False).exit_code == 0
 
 
 def _is_known(listed: Json | None, runtime: Json) -> bool:

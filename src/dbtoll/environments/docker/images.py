@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import Any
 
 from dbtoll.environments.docker.api import Api, reason
-from dbtoll.environments.docker.dockerd import find_program
 from dbtoll.errors import DbtollError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.programs import find_program
 from dbtoll.model.machine import Artifact
 
 REPOSITORY = "dbtoll/image"

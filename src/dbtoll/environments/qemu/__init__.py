@@ -20,7 +20,16 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.kernel_modules import load_order
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.control_group import LOOPBACK, Network, through_agent
-from dbtoll.machines.guest.boot import OPTIONS, Boot, boot, find_program, guest_disks, networked, trial_spec, try_guest
+from dbtoll.machines.guest.boot import (
+    OPTIONS,
+    Boot,
+    boot,
+    guest_disks,
+    monitor_program,
+    networked,
+    trial_spec,
+    try_guest,
+)
 from dbtoll.machines.guest.initramfs import Interface
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
@@ -109,7 +118,7 @@ class Environment:
 
         def trial() -> GuestMachine:
             parent = through_agent(machine)
-            find_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
+            monitor_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
             machine_spec = trial_spec(parent, self.name, options, kernel() if kernel else None)
             return self.open(machine, machine_spec, journal or NullJournal())
 
@@ -119,7 +128,7 @@ class Environment:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
         parent = through_agent(machine)
         options = {name: option.default for name, option in self.options.items()} | machine_spec.options
-        program = find_program(parent, options, PROGRAM, Environment.packages)
+        program = monitor_program(parent, options, PROGRAM, Environment.packages)
         if options["clock"] == "instructions":
             options["accel"] = "tcg"  # hardware cannot tell QEMU how many it has done
         if options["accel"] == "auto":
@@ -301,7 +310,7 @@ def kvm_boots(parent: AgentMachine, machine_spec: MachineSpec, options: Mapping[
     if key not in _kvm_boots:
         _kvm_boots[key] = False
         probe = trial_spec(parent, "kvm", trial, machine_spec.kernel)
-        program = find_program(parent, options, PROGRAM, Environment.packages)
+        program = monitor_program(parent, options, PROGRAM, Environment.packages)
         with suppress(DbtollError, AgentFailure), _open(parent, probe, journal, trial, program) as guest:
             guest.hello()
             _kvm_boots[key] = True

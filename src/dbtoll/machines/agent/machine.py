@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from dbtoll.channel.client import CALL_TIMEOUT_S, CONTROL, ERROR_OUTPUT, MAIN, Channel, Head, Tail, control_message
-from dbtoll.channel.output_buffer import said
+from dbtoll.channel.client import CALL_TIMEOUT_S, Channel, control_message
+from dbtoll.channel.output_buffer import Head, Tail, said
 from dbtoll.channel.relay import RelayStream
 from dbtoll.channel.replies import Progress, Started, check
+from dbtoll.channel.stream import CONTROL, ERROR_OUTPUT, MAIN
 from dbtoll.errors import AgentFailure, ChannelError, ProgramFailed, Unavailable
 from dbtoll.machines.agent.machine_facts import read_facts
 from dbtoll.machines.agent.session import SerialSession

@@ -167,7 +167,7 @@ def guest_disks(
     ]
 
 
-def find_program(parent: AgentMachine, options: Mapping[str, Any], name: str, packages: Sequence[str]) -> str:
+def monitor_program(parent: AgentMachine, options: Mapping[str, Any], name: str, packages: Sequence[str]) -> str:
     """Path of the monitor on that machine. Raises Unavailable with the packages that have it."""
     wanted = options["path"] or name
     found = parent.run(["sh", "-c", 'command -v -- "$1"', "sh", wanted], check=False).output.decode().strip()

@@ -1,0 +1,18 @@
+"""Programs and files of a machine, looked for."""
+
+from __future__ import annotations
+
+import posixpath
+
+from dbtoll.machines.agent.machine import AgentMachine
+
+
+def find_program(machine: AgentMachine, name: str) -> str | None:
+    """Absolute path of a program on the machine's PATH."""
+    found = machine.run(["sh", "-c", 'command -v -- "$1"', "sh", name], check=False).output.decode().strip()
+    return found if posixpath.isabs(found) else None
+
+
+def exists(machine: AgentMachine, path: str) -> bool:
+    """Whether there is anything at ``path``."""
+    return machine.run(["test", "-e", path], check=False).exit_code == 0
