@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from dbtoll import __version__
-from dbtoll.errors import DbtollError, UsageError
+from dbtoll.errors import INTERRUPTED, DbtollError, UsageError
 from dbtoll.images.cache import Cache, scratch
 
 app = typer.Typer(
@@ -75,8 +75,19 @@ FORESEEN = {
 """What may be wrong with a file of the user's, and what to do."""
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"dbtoll {__version__}")
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
-def begin(context: typer.Context) -> None:
+def begin(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?"""
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -405,7 +416,7 @@ def test() -> None:
     raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
 
 
-COMPARED_FACTS = str.maketrans(
+PLAIN_LETTERS = str.maketrans(
     {"…": "...", "±": "+-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">="}
 )
 """For terminals of another character set; whatever else they lack becomes a question mark."""
@@ -414,7 +425,7 @@ COMPARED_FACTS = str.maketrans(
 def _plainly(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end].translate(COMPARED_FACTS)
+    text = error.object[error.start : error.end].translate(PLAIN_LETTERS)
     return "".join(letter if letter.isascii() else "?" for letter in text), error.end
 
 
@@ -438,7 +449,7 @@ def _somewhere_for_temporary_files() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; 130 when stopped."""
+    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; INTERRUPTED when stopped."""
     _for_any_terminal()
     _somewhere_for_temporary_files()
     try:
@@ -450,14 +461,14 @@ def main() -> None:
     except typer.Exit as leaving:
         sys.exit(leaving.exit_code)
     except typer.Abort:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except typer.TyperException as error:
         usage = getattr(error, "ctx", None)
         _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
         sys.exit(UsageError.exit_code)
     except KeyboardInterrupt:
         _told("stopped", "")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except PermissionError as error:
         _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
         sys.exit(NO_PERMISSION)

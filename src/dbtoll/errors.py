@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dbtoll.text import printable
 
+INTERRUPTED = 130
+"""Exit code of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+
 
 class DbtollError(Exception):
     """The root: ``message`` (what and where), ``hint`` (what to do), ``exit_code``.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from typing import Any
 
 from dbtoll.errors import UsageError
@@ -25,8 +27,18 @@ def find(family: str, name: str) -> Any:
     """
     known = names(family)
     if name not in known:
-        raise UsageError(f"there is no {family.removesuffix('s')} named {name!r}", f"choose one of: {', '.join(known)}")
+        meant = _meant(family, name.lower(), known)
+        hint = f"did you mean {meant}? There is: {', '.join(known)}" if meant else f"choose one of: {', '.join(known)}"
+        raise UsageError(f"there is no {family.removesuffix('s')} named {name!r}", hint)
     return getattr(_module(family, name), FAMILIES[family])
+
+
+def _meant(family: str, name: str, known: Sequence[str]) -> str | None:
+    """The member that is ``also_called`` so, or whose name is nearly that."""
+    for each in known:
+        if name in getattr(getattr(_module(family, each), FAMILIES[family]), "also_called", ()):
+            return each
+    return next(iter(difflib.get_close_matches(name, known, 1)), None)
 
 
 def _module(family: str, name: str) -> Any:

@@ -1,9 +1,14 @@
-"""Text that somebody else wrote, made harmless for whoever looks at it."""
+"""Small things of text: what somebody else wrote, made harmless for whoever looks at it; and numbers of things."""
 
 from __future__ import annotations
 
 SPACES = ("\N{NARROW NO-BREAK SPACE}", "\N{THIN SPACE}", "\N{NO-BREAK SPACE}")
 LINES = ("\n", "\t")
+
+
+def noun(count: int, one: str, many: str | None = None) -> str:
+    """``round`` for one, ``rounds`` for all other numbers."""
+    return one if count == 1 else many or one + "s"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

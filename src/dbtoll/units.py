@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _DURATION_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
-_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
+               "tib": 1 << 40, "tb": 10**12, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}  # fmt: skip
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
 
 
@@ -15,8 +16,8 @@ def duration_ns(text: str) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """``"2 GiB"`` -> bytes. ValueError says what is allowed."""
-    return _scaled(text, _SIZE_BYTES, "a size such as 512 MiB or 2 GiB")
+    """``"2 GiB"`` -> bytes; a single letter is binary, as Docker has it (``4g``). ValueError says what is allowed."""
+    return _scaled(text, _SIZE_BYTES, "a size such as 512 MiB, 2 GiB or 2G")
 
 
 def duration_text(value_ns: int) -> str:

@@ -23,7 +23,7 @@ from dbtoll import registry, spec
 from dbtoll.channel import relay
 from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
-from dbtoll.errors import AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
+from dbtoll.errors import INTERRUPTED, AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.environment import BootingEnvironment
@@ -416,8 +416,10 @@ def test_a_run_that_is_stopped_in_its_first_round_says_so_and_can_go_on(tmp_path
         )
         folder = wait_for_a_round(tmp_path / "runs", process, record=b"round_begin")
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0, (tmp_path / "log.txt").read_text()
-    assert "defect" not in (tmp_path / "log.txt").read_text()
+        assert process.wait(120) == INTERRUPTED, (tmp_path / "log.txt").read_text()
+    said = (tmp_path / "log.txt").read_text()
+    assert "defect" not in said
+    assert f"dbtoll run {folder} --resume" in said
     assert_ended_in_order(folder)
     assert read_run(folder).complete_rounds == ()
     assert "stopped by the user" in (folder / "report.html").read_text()

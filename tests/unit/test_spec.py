@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import spec
+from dbtoll import spec, units
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_stack, write_stack
@@ -41,6 +41,13 @@ def test_units_become_integers_and_fractions() -> None:
     assert experiment.precision.target == pytest.approx(0.005)
     assert experiment.resources.memory_bytes == 2 << 30
     assert experiment.pace.dwell_ns == 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("4G", 4 << 30), ("4 gib", 4 << 30), ("512m", 512 << 20), ("1GB", 10**9), ("1T", 1 << 40)]
+)
+def test_sizes_are_read_as_docker_reads_them(text: str, size_bytes: int) -> None:
+    assert units.size_bytes(text) == size_bytes
 
 
 @pytest.mark.parametrize(

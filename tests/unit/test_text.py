@@ -6,7 +6,7 @@ import pytest
 
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.progress import Progress
-from dbtoll.text import printable
+from dbtoll.text import noun, printable
 from tests.support.make_run import experiment
 
 EVIL = "a\x1b]0;owned\x07b\x9b31mc\u202ed\ud800e"
@@ -30,3 +30,8 @@ def test_nor_does_the_progress(capfd: pytest.CaptureFixture[str]) -> None:
     printed = "".join(capfd.readouterr())
     assert "docker did not start: a\ufffd" in printed
     assert "owned\x07" not in printed
+
+
+def test_numbers_of_things() -> None:
+    assert [noun(n, "round") for n in (0, 1, 2)] == ["rounds", "round", "rounds"]
+    assert [noun(n, "query", "queries") for n in (1, 2)] == ["query", "queries"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from dbtoll import spec, units
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.inspect import is_compared, report
-from dbtoll.errors import UsageError
+from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
@@ -149,14 +149,19 @@ def _measure(experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool
 
 
 def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
-    """Analysis and report of a run that has just ended, and the gate's exit code."""
-    result = report(folder, as_json=as_json)
-    if experiment.max_overhead is None:
-        return 0
+    """Analysis and report of a run that has just ended, and the gate's exit code. What its user stopped decides nothing."""
     from dbtoll.analysis.effects import overhead_gate
+    from dbtoll.runner.cleanup.journal import resuming
+    from dbtoll.runner.run import STOPPED
 
-    code, sentence = overhead_gate.judge(result, experiment.max_overhead)
-    Console(stderr=True, highlight=False).print(sentence, markup=False)
+    result = report(folder, as_json=as_json)
+    code, sentence = 0, None
+    if result.stopped == STOPPED:
+        code, sentence = INTERRUPTED, f"stopped: {resuming(folder)}"
+    elif experiment.max_overhead is not None:
+        code, sentence = overhead_gate.judge(result, experiment.max_overhead)
+    if sentence is not None:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
     return code
 
 

@@ -90,6 +90,7 @@ class Engine:
     """See interfaces.Engine."""
 
     name = "mariadb"
+    also_called = ("mysql", "maria")
     returns_rows = True
     keeps_data = True
     packages = ("mariadb-server",)

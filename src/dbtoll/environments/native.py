@@ -31,6 +31,7 @@ class Environment:
     """Opens an image, or with ``root = "host"`` the machine's own directories, as a machine."""
 
     name = "native"
+    also_called = ("host", "bare-metal", "baremetal", "none")
     primary = "root"
     packages = ()
     options: Mapping[str, Option] = {

@@ -39,6 +39,7 @@ class Environment:
     """Opens a disk with a system image as a guest."""
 
     name = "uml"
+    also_called = ("linux.uml", "user-mode-linux")
     primary = "path"
     packages = ("user-mode-linux",)
     options: Mapping[str, Option] = {

@@ -30,6 +30,7 @@ from dbtoll.runner.rounds import Cut, RoundRun, Watch
 from dbtoll.store import schema
 from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.writer import RunWriter
+from dbtoll.text import noun
 
 STOPPED = "stopped by the user"
 
@@ -215,7 +216,8 @@ def budget_line(experiment: Experiment, pilot: pilot.Pilot, blocks: int) -> str:
     precision = experiment.precision
     round_s = pilot.round_s(blocks)
     fits = int(precision.budget_s // round_s) if round_s else precision.rounds_max
-    line = f"budget {precision.budget_s:.0f} s: about {min(fits, precision.rounds_max)} rounds of {round_s:.0f} s"
+    rounds = min(fits, precision.rounds_max)
+    line = f"budget {precision.budget_s:.0f} s: about {rounds} {noun(rounds, 'round')} of {round_s:.0f} s"
     line += f", {blocks} block{'s' if blocks > 1 else ''} each"
     if pilot.slow and blocks > 1:
         line += f" (one where it is many times slower: {', '.join(pilot.slow)})"
@@ -263,7 +265,8 @@ class Measurement:
             self.stop.granted()
             reason = STOPPED
         self.append(schema.RunEnd(reason=reason, elapsed_s=self.budget.elapsed_s()))
-        self.watch.say(f"measured {len(self.so_far.counted)} rounds in {self.budget.elapsed_s():.0f} s: {reason}")
+        rounds = len(self.so_far.counted)
+        self.watch.say(f"measured {rounds} {noun(rounds, 'round')} in {self.budget.elapsed_s():.0f} s: {reason}")
 
     def append(self, record: schema.Record) -> schema.Record:
         """Into the history, whole; as its readers will have it."""

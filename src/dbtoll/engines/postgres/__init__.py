@@ -85,6 +85,7 @@ class Engine:
     """See interfaces.Engine."""
 
     name = "postgres"
+    also_called = ("postgresql", "pg", "pgsql", "psql")
     returns_rows = True
     keeps_data = True
     packages = ()

@@ -78,6 +78,7 @@ class Environment:
     """Opens an image as a container."""
 
     name = "docker"
+    also_called = ("podman", "containerd", "container", "oci", "gvisor", "runsc", "runc", "crun", "kata")
     primary = "runtime"
     packages = ("docker.io", "iptables")
     options: Mapping[str, Option] = {

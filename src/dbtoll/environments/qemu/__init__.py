@@ -64,6 +64,7 @@ class Environment:
     """Opens a disk with a system image as a guest."""
 
     name = "qemu"
+    also_called = ("kvm", "vm", "virtual-machine", "firecracker")
     primary = "accel"
     packages = ("qemu-system-x86",)
     options: Mapping[str, Option] = {

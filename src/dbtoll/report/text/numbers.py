@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.text import noun
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Comparison
@@ -290,7 +291,7 @@ def size_of(size_bytes: int) -> str:
 
 def plural(n: int, one: str, many: str | None = None) -> str:
     """``1 round``, ``5 rounds``"""
-    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+    return f"{count(n)} {noun(n, one, many)}"
 
 
 def is_throughput(metric: str) -> bool:

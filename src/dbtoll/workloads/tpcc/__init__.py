@@ -21,6 +21,7 @@ class Workload(Transactions):
     """interfaces.Workload for a number of warehouses."""
 
     name = "tpcc"
+    also_called = ("tpc-c", "pgbench", "tpcb", "oltp")
     primary = "warehouses"
     engines = ("postgres", "mariadb", "noop")
     folder = __name__

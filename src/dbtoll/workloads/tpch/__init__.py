@@ -41,6 +41,7 @@ class Workload:
     """interfaces.Workload for TPC-H at one scale."""
 
     name = "tpch"
+    also_called = ("tpc-h",)
     primary = "scale"
     engines = ("postgres", "noop")
     writes = False
