@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dbtoll
+
 
 def experiments() -> Path:
     """Where the shipped specifications lie: in the package of a wheel, in the checkout otherwise."""
-    packaged = Path(__file__).parent / "experiments"
-    return packaged if packaged.is_dir() else Path(__file__).parent.parent.parent / "experiments"
+    package = Path(dbtoll.__file__).parent
+    packaged = package / "experiments"
+    return packaged if packaged.is_dir() else package.parent.parent / "experiments"
