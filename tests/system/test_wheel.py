@@ -35,8 +35,8 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
         "import dbtoll\n"
         "from dbtoll.machines.agent.local import open_local\n"
         "from dbtoll.machines.agent.binary import find_agent\n"
-        "from dbtoll import commands\n"
-        "print(dbtoll.__file__, find_agent(), (commands.experiments() / 'quick.toml').is_file())\n"
+        "from dbtoll.commands.experiments import experiments\n"
+        "print(dbtoll.__file__, find_agent(), (experiments() / 'quick.toml').is_file())\n"
         "with open_local() as host: print(host.run(['true']).exit_code)\n"
     )
     done = subprocess.run(
