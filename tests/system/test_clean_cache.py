@@ -52,7 +52,8 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 APART = """
-from dbtoll.environments import docker, dockerd
+from dbtoll.environments import docker
+from dbtoll.environments.docker import dockerd
 docker.SYSTEM_SOCKET = dockerd.DATA_ROOT = "/nowhere"
 from dbtoll.cli import main
 main()

@@ -479,5 +479,5 @@ def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
     gate = gate_of(result, "native", "driver_cpu_share")
     assert gate.passed is False and not gate.voids
     nothing = gate_of(result, "native", "commit_reaches_device")
-    assert (nothing.passed, nothing.finding) == (None, "null keeps no data")
+    assert (nothing.passed, nothing.finding) == (None, "noop keeps no data")
     assert gate_of(result, "native", "same_server").passed is None

@@ -23,7 +23,7 @@ from tests.support.program import ROOT
 
 RUN = {"run", "spawn", "Popen", "check_output", "run_build", "_run", "which", "execvp"}
 """Functions whose first argument is a program, or a list that begins with one."""
-RUN_ON = {"find_program", "agent_stream", "looking_on", "fetch_line"}
+RUN_ON = {"find_program", "monitor_program", "agent_stream", "looking_on", "fetch_line"}
 """Those where it is the second, after the machine."""
 
 BINARIES = [Path(place) for place in ("/bin", "/sbin", "/usr/bin", "/usr/sbin")]
