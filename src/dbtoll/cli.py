@@ -449,7 +449,7 @@ def _somewhere_for_temporary_files() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; INTERRUPTED when stopped."""
+    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; 130 when its user stopped it."""
     _for_any_terminal()
     _somewhere_for_temporary_files()
     try:

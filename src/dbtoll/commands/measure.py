@@ -20,7 +20,6 @@ from dbtoll.spec.stack import parse_words
 
 QUICK = "quick.toml"
 
-
 QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "8m"'}
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 

@@ -19,12 +19,9 @@ from dbtoll.model.experiment import Experiment
 REPRODUCED = {"minhas2008": ("reproduce-warm.toml", "reproduce-cold.toml", "reproduce-cold-without-read-ahead.toml")}
 """Paper -> the specifications that its reproduction consists of, in whose guest's place another environment can stand."""
 
-
 GUEST = 'stack = "uml"'
 
-
 GUEST_THAT_DOES_NOT_READ_AHEAD = 'stack = "uml:read_ahead=0 KiB"'
-
 
 COLD = 'temperature = ["cold"]'
 

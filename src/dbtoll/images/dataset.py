@@ -116,9 +116,8 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
             timeout_s=COPY_DEADLINE_S,
         )
     except BaseException as error:
-        with suppress(
-            DbtollError
-        ):  # its failure would hide why the copying ended; the caller's journal knows of the copy
+        # Its failure would hide why the copying ended; the caller's journal knows of the copy.
+        with suppress(DbtollError):
             remove_copy(machine, target)
         if isinstance(error, ProgramFailed) and any(words in error.message for words in _FULL):
             raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes) from error

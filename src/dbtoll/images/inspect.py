@@ -17,7 +17,6 @@ FILES = ("dbtoll/agent",)
 """Mount points, relative to the image: an environment mounts data, run directory, agent and file systems of the kernel
 there. An image cannot get them later: nobody writes to it."""
 
-
 LISTING_MAX_BYTES = 64 << 20
 """dpkg's status of a whole desktop has 5 MB."""
 

@@ -18,6 +18,7 @@ class Environment(Protocol):
 
     A module ``environments/NAME.py`` defines a class ``Environment`` with this shape. ``primary`` is the option that the short
     form ``docker:runsc`` sets. ``packages``: Debian's, which a machine must have to open it.
+    ``also_called``, where there is one: names that people may type instead; they are answered with this one.
     """
 
     name: str

@@ -15,7 +15,6 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
 caches would undo it."""
 
-
 TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "foreign_keys": ("no", "yes"),
     "interaction": ("statement", "pipelined", "procedure"),
@@ -24,7 +23,6 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "placement": ("inside", "outside"),
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors)."""
-
 
 PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""

@@ -6,6 +6,5 @@ from typing import Any
 
 Json = dict[str, Any]
 
-
 AGENT = "/dbtoll/agent"
 """Where every arm finds its agent; the image builder makes this an empty file."""

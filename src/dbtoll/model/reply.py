@@ -10,7 +10,6 @@ from dbtoll.model.json import Json
 TIME_PER_TRANSACTION = "time_per_transaction"
 """The metric of throughput: its inverse, so that it is a cost, as every metric is (docs/method/transactions.md)."""
 
-
 MAIN_METRICS = ("run_time", TIME_PER_TRANSACTION, "event_time")
 """What an experiment is about: of statements, of transactions, of probes. A visit has one of them."""
 

@@ -31,7 +31,6 @@ from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""
 
-
 NESTED = "/dbtoll/run/nested"
 """Below it a guest that holds further environments finds the system image and the data for them."""
 

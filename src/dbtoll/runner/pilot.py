@@ -20,9 +20,7 @@ ROUNDS_WANTED = 10
 """How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
 beyond ten the t quantile falls too little to pay for more starts."""
 
-
 BLOCKS_MAX = 10
-
 
 SLOW_FACTOR = 3.0
 """An arm that takes so many times the baseline's time for a block of a phase takes part in one block of it: it would take most

@@ -36,7 +36,6 @@ from dbtoll.store.schema import Record
 
 PACKAGE = Path(dbtoll.__file__).parent
 
-
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
 

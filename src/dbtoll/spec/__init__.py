@@ -35,16 +35,12 @@ from dbtoll.spec.stack import NESTED, parse_stack, write_stack
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
 
-
 COPY_SUFFIX = " (A/A)"
-
 
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
 
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
-
 
 _TOP = {
     "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive", "explain",

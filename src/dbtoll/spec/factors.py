@@ -24,7 +24,6 @@ LEDGER_PROBES = (
 """The probes of an experiment that explains, each as often in a round as it is here: which memory a process gets, by chance, makes
 it up to twice as quick as the next one."""
 
-
 LEDGER_PROBES_COLD = ("read_sequential_uncached", "read_random_uncached")
 """And of one whose statements begin with empty caches."""
 

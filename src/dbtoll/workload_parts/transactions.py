@@ -53,7 +53,6 @@ DRIVING: Mapping[str, Option] = {
 TYPES: Mapping[str, Mapping[str, str]] = {"mariadb": {" timestamp ": " datetime "}}
 """Engine -> words of the schema that mean something else there: MariaDB changes a timestamp with each update of its row."""
 
-
 FOREIGN_KEYS: Mapping[str, str] = {
     "postgres": "SELECT conrelid::regclass, conname, 0 FROM pg_constraint WHERE contype = 'f' AND conparentid = 0",
     "mariadb": """SELECT k.table_name, k.constraint_name, count(s.index_name) > 0

@@ -169,7 +169,6 @@ COUNTED_STATES = {
 }
 """Of the server's processes, with the counter of each."""
 
-
 STATES = (*COUNTED_STATES, STOLEN, ASLEEP)
 """What is left of an execution's time they slept: it was the client's turn, say."""
 

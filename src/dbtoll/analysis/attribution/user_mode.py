@@ -8,15 +8,12 @@ from dbtoll.analysis.effects.stats import Floats
 
 QUARTILES = (0.25, 0.75)
 
-
 SPREADS_PART = 0.5
 """Of what a query's spread predicts, by the line through the probes; for the rest it is as in the middle of them all: of two
 forecasts, neither of which is the better one everywhere, the mean (Bates & Granger 1969; ADR 16)."""
 
-
 SAMPLES_MIN = 1000
 """So that blocks of code hold some each (agent/src/collect/samples.rs)."""
-
 
 PROBES_MIN = 4
 """For a line through them."""

@@ -16,9 +16,7 @@ BRACKET_BOUND_NS = 10_000_000
 visit, if more). A relay that is scheduled late costs a few ms and does no harm; a clock that stops or steps is found.
 """
 
-
 BRACKET_BOUND_FRACTION = 0.02
-
 
 CLOCK_RATE_BOUND = 0.005
 """How far the rate of the arm's clock may be from the host's."""

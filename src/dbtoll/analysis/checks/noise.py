@@ -20,19 +20,15 @@ from dbtoll.store.schema import Counters
 
 STEAL_BOUND = 0.01
 
-
 FOREIGN_BOUND = 0.10
 """Share of the machine's CPU time that went to no arm: the kernel and the driver are in it, so a few per cent are
 normal."""
 
-
 DRIVER_BOUND = 0.10
 """Share of the visits' time in which the driver itself had a processor of the arm."""
 
-
 DRIVER_TIME_NS = 500_000_000
 """The kernel tells a process's CPU time in steps of 10 ms: less time than this is not judged."""
-
 
 PRESSURE_BOUNDS = {"cpu": 0.25, "memory": 0.01, "io": 0.05}
 """Share of a phase in which some process of the host waited for that resource (Documentation/accounting/psi.rst). An arm's

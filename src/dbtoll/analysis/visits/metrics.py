@@ -22,9 +22,7 @@ Value = Callable[[Visit], "float | None"]
 Metric = Callable[[Visit], "Iterable[tuple[str, float]]"]
 """The values that a visit has, each with its query or transaction; as `Value`, none where it has no such metric."""
 
-
 QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
-
 
 REUSES = 5
 """Executions on a connection that is made for one visit (level ``per_visit``) that are looked at one by one."""
@@ -175,7 +173,6 @@ VALUES: dict[str, Value] = {
     TIME_PER_TRANSACTION: time_per_transaction_ns,
     "event_time": event_time_ns,
 }
-
 
 METRICS: dict[str, Metric] = {
     **{name: _of_query(value) for name, value in VALUES.items()},

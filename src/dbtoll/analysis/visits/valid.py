@@ -22,7 +22,6 @@ CONSISTENT = "consistent"
 RIGHT = frozenset({"equal_answers", CONSISTENT})
 """Gates without which no figure of an arm means anything, in whichever round they failed."""
 
-
 FAILED_BOUND = 0.01
 """Share of an arm's transactions that may fail, be lost, of unknown end or (open loop) unserved for it to count as working: TPC-C
 has 1 % of its new orders rolled back by design (clause 2.4.1.4), which are not among them, so as many again would be another

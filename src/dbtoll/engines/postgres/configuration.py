@@ -68,7 +68,6 @@ SAME_EVERYWHERE = {
 """What initdb writes into its postgresql.conf after looking at the machine; said here, so that no two arms can
 differ."""
 
-
 INCLUDES_MAX = 10
 """As the server has it: CONF_FILE_MAX_DEPTH in src/backend/utils/misc/conffiles.c."""
 

@@ -33,22 +33,17 @@ from dbtoll.model.json import Json
 DATA_ROOT = "/var/lib/dbtoll/docker"
 """Where it keeps images by default: they stay for the next run. FHS: state of a program that root runs."""
 
-
 START_DEADLINE_S = 60.0
 
-
 STOP_DEADLINE_S = 30.0
-
 
 DATA_ROOT_MAX_BYTES = 104 - len("/exec/containerd/containerd.sock.ttrpc")
 """The longest path of a socket below it may have 104 bytes (containerd, sys/socket_unix.go). Beyond that containerd ends, and
 all that dockerd says 15 s later is that it has waited for it.
 """
 
-
 LITTER = ("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd")
 """Empty directories that containerd makes wherever its state lies; removed again unless they were there before."""
-
 
 TRIAL_IMAGES = "dbtoll/image:doctor-"
 """How the tags begin (docker_image.py) of the empty images that `doctor` tries a daemon with."""

@@ -15,20 +15,15 @@ from dbtoll.model.options import Option
 
 BASE_MIN_NS = 1_000_000
 
-
 BASE_MAX_NS = 50_000_000
-
 
 STEP_EVERY_NS = 20_000_000_000
 """How long one level of the world's speed lasts: a few blocks of a typical plan."""
 
-
 OUTLIER_FACTOR = 5.0
-
 
 GAP_NS = 20_000
 """Between two executions, and between the outer bracket and the inner times."""
-
 
 OPTIONS: Mapping[str, Option] = {
     "effect": Option("number", 0.0, "planted overhead, as a fraction"),

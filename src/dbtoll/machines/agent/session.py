@@ -25,7 +25,6 @@ of what a switch costs stays in the first timed execution, in every arm.
 QUERY_TIMEOUT_S: Final = 300.0
 """Plans, counters, a checkpoint: within seconds where the server lives; a round shall not wait for a dead one for hours."""
 
-
 _EXECUTION: Final = tuple(field.name for field in fields(Execution))
 
 

@@ -16,10 +16,8 @@ CORE_OF_VERSION_2 = frozenset({"freezer", "cpuacct"})
 TOP = "dbtoll"
 """The group that holds every group of dbtoll."""
 
-
 OTHERS = "dbtoll.others"
 """Version 2 forbids processes in a group with limited children: those of the group around TOP wait here meanwhile."""
-
 
 WAS_OFF = "was-off."
 """Prefix of an empty group in TOP that remembers, for a later ``clean`` too, which controllers were off around it."""

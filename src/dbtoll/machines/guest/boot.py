@@ -30,7 +30,6 @@ from dbtoll.model.options import Option
 
 AGENT_MAX_BYTES = 64 << 20
 
-
 OPTIONS: Mapping[str, Option] = {
     "path": Option("text", None, "the program; else the one found by its name"),
     "overhead_memory": Option(

@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 Columns = Mapping[str, str]
 """Name -> SQL type."""
 
-
 RUN_COLUMNS = {"run": "VARCHAR", "round": "BIGINT", "attempt": "BIGINT", "complete": "BOOLEAN"}
 
-
 ARM_COLUMNS = {"arm": "VARCHAR", "emulated": "BOOLEAN"}
-
 
 VISIT_COLUMNS = {
     "block": "BIGINT",

@@ -21,7 +21,6 @@ PROBE_COLUMNS = {
     "cpu_ns": "BIGINT",
 }
 
-
 COUNT_COLUMNS = {
     "query": "VARCHAR",
     "order": "BIGINT",

@@ -38,7 +38,6 @@ COMPARISON_COLUMNS = {
     "throughput_drop_high": "DOUBLE",
 }
 
-
 LEDGER_COLUMNS = {
     "query": "VARCHAR",
     "kind": "VARCHAR",

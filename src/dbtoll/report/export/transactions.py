@@ -21,7 +21,6 @@ WINDOW_COLUMNS = {
     "problem": "VARCHAR",
 }
 
-
 TOTALS_COLUMNS = {
     "length_ns": "BIGINT",
     "round_trips": "BIGINT",
@@ -34,12 +33,9 @@ TOTALS_COLUMNS = {
     "reconnects": "BIGINT",
 }
 
-
 OUTCOME_COLUMNS = {"transaction": "VARCHAR", "outcome": "VARCHAR", "cause": "VARCHAR", "count": "BIGINT"}
 
-
 INTERVAL_COLUMNS = {"from_ns": "BIGINT", "interval_ns": "BIGINT", "transactions": "BIGINT"}
-
 
 BUCKET_COLUMNS = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BIGINT", "count": "BIGINT"}
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _LOG_FROM = math.log1p(numbers.TIMES_FROM)
 """An axis that must hold what is said as a factor is logarithmic: a linear one squeezes everything else against zero."""
 
-
 TICKS_MAX = 6
 """As many labels as fit beside each other on a phone."""
 

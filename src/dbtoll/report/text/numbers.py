@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 MINUS = "\N{MINUS SIGN}"
 
-
 THIN = "\N{NARROW NO-BREAK SPACE}"
-
 
 NOTHING = "\N{EN DASH}"
 """Stands where a value is missing; a missing value is never 0."""
@@ -87,7 +85,6 @@ class IntervalText:
 
 _COST_LEAST = 1e-300
 """Of a bound that says nothing: its inverse is still a number."""
-
 
 TIMES_FROM = 2.0
 """A change of +200 % is said as three times: from there on people think in factors."""

@@ -95,7 +95,6 @@ def _would_tell(found: EffectText, margin_fraction: float) -> bool:
 
 NOISE_FLOOR = "Noise floor"
 
-
 NOISE_LEAD = "two identical copies differ by"
 
 
@@ -114,9 +113,7 @@ def noise_phrase(comparison: Comparison, widened_by: float = 0.0) -> Phrase:
 _BEYOND_CHANCE = "two identical copies differ by more than chance here, which more rounds need not remove"
 """Why nothing can be told where A/A's difference was added."""
 
-
 _NO_REASON = "the run does not say why"
-
 
 _NOT_OK = {
     Outcome.UNSUPPORTED: "not possible here",

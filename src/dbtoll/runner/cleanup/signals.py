@@ -23,7 +23,7 @@ class Stop:
     """Turns the first of these signals into a KeyboardInterrupt, at once or at the end of what must not be cut.
 
     A KeyboardInterrupt can be lost: a clean-up on its way may fail with another error, which is then taken for all that went wrong.
-    So it is raised again after each thing that is `deferred`, until somebody says that the wish is `granted`.
+    So it is raised again after all that signals were deferred for, until somebody says that the wish is `granted`.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,6 @@ from dbtoll.runner.rounds import Watch, understood
 IMAGE_SPARE_BYTES = 64 << 20
 """Nobody writes to the image."""
 
-
 DATA_SPARE_BYTES = 256 << 20
 """For a write-ahead log and temporary files, at least; else as much as the data."""
 
