@@ -1,4 +1,4 @@
-"""Every error that a user can meet, with its exit code (sysexits.h, so that 0, 1 and 2 stay free for the gate).
+"""Every error that a user can meet, with its exit code (sysexits.h, so that 0, 1, 2 and 3 stay free for what a run says).
 
 A message is one sentence that says what is wrong and where; ``hint`` is one that says what to do.
 """
@@ -9,6 +9,10 @@ from dbtoll.text import printable
 
 INTERRUPTED = 130
 """Exit code of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+
+
+NO_VERDICT_POSSIBLE = 3
+"""Exit code where the budget would end before anything can be decided, and nobody could be asked for a larger one."""
 
 
 class DbtollError(Exception):
@@ -85,6 +89,12 @@ class EngineError(DbtollError):
     """A database server did not start, stop or answer as it must."""
 
     exit_code = 71
+
+
+class BudgetTooSmall(DbtollError):
+    """The pilot has shown that nothing can be decided within the budget; nothing was measured."""
+
+    exit_code = NO_VERDICT_POSSIBLE
 
 
 class Invalid(DbtollError):

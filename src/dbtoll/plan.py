@@ -11,18 +11,31 @@ from dbtoll.model.experiment import Experiment
 from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
+def thinned_arms(experiment: Experiment, slow: Mapping[str, Sequence[Mapping[str, str]]]) -> frozenset[str]:
+    """Arms that take part in as many rounds as a verdict needs and no more: slow at every combination of levels, beside others that
+    are not. ``slow``: see `Plan`."""
+    thinned = frozenset(arm for arm, levels in slow.items() if all(each in levels for each in experiment.combinations))
+    compared = {arm.name for arm in experiment.arms if experiment.baseline not in (arm.name, arm.copy_of)}
+    return thinned if compared - thinned else frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All rounds of an experiment, made when asked for.
 
     ``queries``: of the workload, in its order. ``blocks``: blocks in each phase of a round. ``slow``: arm -> levels of the phases
-    in which it is so many times slower that it takes part in the first block alone.
+    in which it is so many times slower that it takes part in the first block alone (docs/adr/0026).
     """
 
     experiment: Experiment
     queries: tuple[str, ...]
     blocks: int
     slow: Mapping[str, Sequence[Mapping[str, str]]]
+
+    @property
+    def thinned(self) -> frozenset[str]:
+        """See `thinned_arms`."""
+        return thinned_arms(self.experiment, self.slow)
 
     def round(self, index: int) -> Round:
         """Round number ``index``, the same for the same experiment, seed and numbers of blocks."""

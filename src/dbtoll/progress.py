@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.prompt import Confirm
 from rich.text import Text
 
 from dbtoll.analysis.effects import stopping
@@ -36,8 +38,9 @@ class Progress:
 
     INTERVAL_S = 0.25
 
-    def __init__(self, experiment: Experiment, *, quiet: bool = False) -> None:
+    def __init__(self, experiment: Experiment, *, quiet: bool = False, yes: bool = False) -> None:
         self.experiment = experiment
+        self._yes = yes
         self._console = Terminal(stderr=True, quiet=quiet, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
         self._interval = ""
@@ -81,7 +84,36 @@ class Progress:
             for arm, found in seen.intervals.items()
         )
         needed = seen.decision.rounds_needed
-        more = f", about {needed} rounds needed" if needed and not seen.decision.stop else ""
+        more = ""
+        if needed and not seen.decision.stop:
+            still_s = max(0, needed - rounds) * next_round_s
+            more = f", about {numbers.plural(needed, 'round')} needed for the target ({numbers.span(still_s)} more)"
         if rounds:
             self.say(f"round {rounds} at {elapsed_s:.0f} s{more}: {self._interval or 'no interval yet'}")
         return seen.reason
+
+    def larger_budget(self, budget_s: float) -> bool:
+        """Asks on a terminal; yes without asking where its user has agreed to everything."""
+        minutes = f"{budget_s / 60:.0f} min"
+        if self._yes:
+            self.say(f"the budget is {minutes} instead: within its own nothing could be decided")
+        elif not (sys.stdin.isatty() and sys.stderr.isatty()) or not self._asked(minutes):
+            return False
+        precision = replace(self.experiment.precision, budget_s=budget_s)
+        self.experiment = replace(self.experiment, precision=precision)
+        return True
+
+    def _asked(self, minutes: str) -> bool:
+        if self._live:
+            self._live.stop()
+        try:
+            return Confirm.ask(
+                f"Within its budget nothing can be decided. Measure for {minutes} instead?",
+                console=self._console,
+                default=False,
+            )
+        except EOFError:
+            return False
+        finally:
+            if self._live:
+                self._live.start()

@@ -29,6 +29,10 @@ class Silent:
         del run, elapsed_s, next_round_s
         return None
 
+    def larger_budget(self, budget_s: float) -> bool:
+        del budget_s
+        return False
+
 
 def measure_one_round(text: str, folder: Path, *, blocks: int = 1) -> Result:
     """What is said of it. ``text``: a specification. ``folder``: is made."""

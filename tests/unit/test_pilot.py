@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dbtoll.runner.pilot import BLOCKS_MAX, Pilot, slow_arms, visits_s
+from dbtoll.plan import thinned_arms
+from dbtoll.runner.budget import RoundLength
+from dbtoll.runner.pilot import BLOCKS_MAX, ArmCost, Pilot, slow_arms, visits_s
 from dbtoll.store.schema import Visit
 from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 
@@ -16,7 +19,7 @@ from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
     [
         (10, 2, 0, 300, 10),  # ten rounds of thirty seconds
         (10, 20, 0, 600, 2),  # (60 - 10) / 20
-        (200, 48, 40, 1800, 2),  # starts are dear: sqrt(240 / 48) = 2.2, and five rounds of 336 s fit
+        (200, 48, 40, 1800, 2),  # starts are expensive: sqrt(240 / 48) = 2.2, and five rounds of 336 s fit
         (200, 48, 40, 1300, 1),  # they do not
         (200, 48, 40, 100, 1),  # nothing fits
         (10, 0.1, 0, 300, BLOCKS_MAX),
@@ -24,7 +27,41 @@ from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
     ],
 )
 def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, blocks: int) -> None:
-    assert Pilot(fixed_s, block_s, slow_s).blocks(budget_s, rounds_min=5) == blocks
+    arms = {"a": ArmCost(fixed_s / 2, block_s), "b": ArmCost(fixed_s / 4, slow_s, slow_s)}
+    assert Pilot(fixed_s / 4, arms).blocks(budget_s, rounds_to_decide=5) == blocks
+
+
+def test_a_thinned_arm_takes_its_time_of_five_rounds_alone() -> None:
+    piloted = Pilot(2, {"quick": ArmCost(4, 4), "emulated": ArmCost(30, 20, 20)}, thinned=frozenset({"emulated"}))
+    assert piloted.round_s(1) == 60
+    assert piloted.round_s(3) == 2 + 4 + 12 + 50
+    assert piloted.round_s(3, piloted.thinned) == 18
+    assert piloted.rounds(1, 300, 5) == 5
+    assert piloted.rounds(1, 299, 5) == 4
+    assert piloted.rounds(1, 350, 5) == 10
+    assert piloted.rounds(1, 350, 5) > Pilot(2, piloted.arms).rounds(1, 350, 5) == 5
+    # What is left of 500 s after five times the thinned arm's 50 s makes ten rounds of 25 s: (25 - 6) / 4 blocks.
+    assert piloted.blocks(500, 5) == 4
+
+
+def test_arms_are_thinned_where_another_one_is_compared_and_they_are_slow_throughout() -> None:
+    asked = experiment(cold=True)
+    warm, cold = asked.combinations
+    assert thinned_arms(asked, {DOCKER: (warm, cold)}) == frozenset()  # nothing else would be left
+    two = replace(asked, arms=(*asked.arms, replace(asked.arms[-1], name="guest")))
+    assert thinned_arms(two, {DOCKER: (warm, cold)}) == {DOCKER}
+    assert thinned_arms(two, {DOCKER: (cold,)}) == frozenset()
+    assert thinned_arms(two, {DOCKER: (warm, cold), "guest": (cold, warm)}) == frozenset()
+
+
+def test_a_round_that_is_expected_to_take_long_is_one_that_did() -> None:
+    length = RoundLength(40.0)
+    assert length.next_s() == length.next_s({"b"}) == 40.0
+    length.see(30.0, {"a": 8.0, "b": 20.0})
+    assert length.next_s() == 30.0
+    assert length.next_s({"b"}) == 10.0
+    length.see(12.0, {"a": 9.0, "b": 1.0})
+    assert length.next_s() == 2 + 9.0 + 16.0
 
 
 def visit(query: str, seconds: int, **more: Any) -> Visit:

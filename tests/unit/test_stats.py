@@ -229,11 +229,15 @@ def test_the_rule_stops_for_the_right_reason() -> None:
     assert reason([quiet]) == "target reached"
     assert reason([quiet, loud]) is None
     assert reason([quiet[:4]], rounds=4) is None  # fewer than rounds_min
-    assert reason([quiet[:4]], 95, rounds=4) == "budget ended"
+    assert reason([quiet[:4]], 95, rounds=4) is None  # the one round that a verdict lacks is measured all the same
+    assert reason([quiet[:4]], 101, rounds=4) == "budget ended"  # once
+    assert reason([quiet[:3]], 95, rounds=3) == "budget ended"
     assert reason([loud], 90, 10) is None
     assert reason([loud], 91, 10) == "budget ended"
     assert reason([loud], rounds=8) == "rounds_max"
     assert reason([]) is None  # nothing to judge by: the budget decides
+    assert stopping.decide([quiet], 10, 10, precision, 5, thinned=[loud]).reason == "target reached"
+    assert stopping.decide([quiet], 10, 10, precision, 5, thinned=[loud[:4]]).reason is None
 
 
 def test_the_target_is_met_when_it_was_said_to_be() -> None:

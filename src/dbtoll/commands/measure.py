@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -18,7 +19,15 @@ from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
 
+if TYPE_CHECKING:
+    from dbtoll.analysis.result.schema import Result
+
 QUICK = "quick.toml"
+
+SPARE = 1.1
+"""A budget is proposed so many times as long as the rounds are expected to take."""
+LONGEST_S = 24 * 3600
+"""A run that would have to go on for longer is better changed."""
 
 QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "8m"'}
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
@@ -159,9 +168,36 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
         code, sentence = INTERRUPTED, f"stopped: {resuming(folder)}"
     elif experiment.max_overhead is not None:
         code, sentence = overhead_gate.judge(result, experiment.max_overhead)
-    if sentence is not None:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
+    said = [line for line in (sentence, going_on(result, folder)) if line is not None]
+    for line in said:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
     return code
+
+
+def going_on(result: Result, folder: Path) -> str | None:
+    """How much longer what could not be decided would take, and the command; None where all was decided, or its user stopped it."""
+    from dbtoll.analysis.effects import stopping
+    from dbtoll.report.text import numbers
+    from dbtoll.runner.run import STOPPED
+    from dbtoll.store.reader import read_run
+
+    run = read_run(folder)
+    lacking = stopping.undecided(result, run)
+    if not lacking or result.stopped == STOPPED:
+        return None
+    known = [each for each in lacking if each.more_s is not None]
+    if not known:
+        return f"undecided: {', '.join(each.arm for each in lacking)}; how long a verdict would take cannot be told yet"
+    longest = max(known, key=lambda each: each.more_s or 0.0)
+    more_s, rounds = longest.more_s or 0.0, longest.rounds or 0
+    text = f"undecided: {', '.join(each.arm for each in lacking)}: about {numbers.plural(rounds, 'round')} more"
+    if more_s > LONGEST_S:
+        return f"{text}, which is more than a day: a larger margin, more blocks or a quieter machine would help more"
+    minutes = math.ceil((run.elapsed_s + more_s * SPARE) / 60)
+    return (
+        f"{text} ({numbers.span(more_s)}) would do, if they are like those so far: "
+        f"dbtoll run {folder} --resume --budget {minutes}m"
+    )
 
 
 def predict(

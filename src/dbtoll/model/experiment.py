@@ -92,6 +92,10 @@ class Resources:
     open_files: int = 65536
 
 
+FEWEST_DRAWS = 5
+"""Independent draws that a level of the hierarchy needs before a verdict may rest on it (DESIGN §5)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds."""
@@ -100,8 +104,13 @@ class Precision:
     target: float = 0.01
     margin: float = 0.02
     confidence: float = 0.95
-    rounds_min: int = 5
+    rounds_min: int = FEWEST_DRAWS
     rounds_max: int = 60
+
+    @property
+    def rounds_to_decide(self) -> int:
+        """From how many rounds on anything is decided: verdict, limit, contrast, claim (docs/method/rounds-and-intervals.md)."""
+        return max(FEWEST_DRAWS, self.rounds_min)
 
 
 @dataclass(frozen=True, slots=True)

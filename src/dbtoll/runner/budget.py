@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 class Budget:
@@ -21,5 +24,32 @@ class Budget:
     def left_s(self) -> float:
         return self.budget_s - self.elapsed_s()
 
+    def stretch(self, until_s: float) -> None:
+        """Let it end so late."""
+        self.budget_s = max(self.budget_s, until_s)
+
     def overrun(self) -> bool:
         return self.elapsed_s() > self.budget_s * self.OVERRUN
+
+
+@dataclass(slots=True)
+class RoundLength:
+    """How long the next round is expected to take, s: the longest that each share took so far, slowly forgotten, so that a round
+    that would not fit is not begun. ``guess_s``: of a whole round, before one was seen."""
+
+    guess_s: float = 0.0
+    shared_s: float = 0.0
+    arms: dict[str, float] = field(default_factory=dict)
+
+    FORGOTTEN: ClassVar[float] = 0.8
+
+    def see(self, whole_s: float, arms: Mapping[str, float]) -> None:
+        """A round took so long; ``arms``: what of it was whose."""
+        self.guess_s = 0.0
+        self.shared_s = max(whole_s - sum(arms.values()), self.FORGOTTEN * self.shared_s)
+        for name, took_s in arms.items():
+            self.arms[name] = max(took_s, self.FORGOTTEN * self.arms.get(name, 0.0))
+
+    def next_s(self, without: Collection[str] = ()) -> float:
+        """Of a round ``without`` some arms."""
+        return self.guess_s or self.shared_s + sum(s for name, s in self.arms.items() if name not in without)

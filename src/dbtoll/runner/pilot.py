@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from dbtoll.errors import EngineError
 from dbtoll.model.experiment import Experiment
-from dbtoll.plan import Plan
+from dbtoll.plan import Plan, thinned_arms
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.preparation.inputs import Prepared
@@ -24,36 +24,66 @@ BLOCKS_MAX = 10
 
 SLOW_FACTOR = 3.0
 """An arm that takes so many times the baseline's time for a block of a phase takes part in one block of it: it would take most
-of the budget, and where a loss is that large a few per cent more or less of it matter to nobody."""
+of the budget, and where a loss is that large a few per cent more or less of it matter to nobody. One that does so in every phase
+takes part in as many rounds as a verdict needs, and no more (docs/adr/0026)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCost:
+    """What an arm takes of a round, s: ``fixed_s`` for its start, warm-up, checks and end; ``block_s`` for one block of all timed
+    phases, of which ``slow_s`` is for those in which it takes part in one block only."""
+
+    fixed_s: float = 0.0
+    block_s: float = 0.0
+    slow_s: float = 0.0
+
+    def of(self, blocks: int) -> float:
+        """Of a round of so many blocks."""
+        return self.fixed_s + self.slow_s + blocks * (self.block_s - self.slow_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a round was seen to cost (seconds): the fixed part, each block of all its timed phases, and the only block of the slow.
+    """What a round was seen to cost: each arm's share, and ``shared_s`` that is no arm's.
 
     ``slow``: arm -> levels of the phases in which it takes so long that it takes part in one block, however many there are.
+    ``thinned``: those that are slow in all phases.
     """
 
-    fixed_s: float
-    block_s: float
-    slow_s: float = 0.0
+    shared_s: float
+    arms: Mapping[str, ArmCost]
     slow: dict[str, tuple[dict[str, str], ...]] = field(default_factory=dict)
+    thinned: frozenset[str] = frozenset()
 
-    def round_s(self, blocks: int) -> float:
-        return self.fixed_s + self.slow_s + blocks * self.block_s
+    def round_s(self, blocks: int, without: Collection[str] = ()) -> float:
+        """Of a round of so many blocks, ``without`` some arms."""
+        return self.shared_s + sum(cost.of(blocks) for name, cost in self.arms.items() if name not in without)
 
-    def blocks(self, budget_s: float, rounds_min: int) -> int:
-        """As many as let ROUNDS_WANTED rounds fit. Where starts are dear, so many that they pay, if ``rounds_min`` rounds fit.
+    def rounds(self, blocks: int, budget_s: float, rounds_to_decide: int) -> int:
+        """How many fit into the budget. After ``rounds_to_decide`` of them the thinned arms are left out."""
+        whole_s, later_s = self.round_s(blocks), self.round_s(blocks, self.thinned)
+        left_s = budget_s - rounds_to_decide * whole_s
+        if left_s < 0:
+            return int(budget_s // whole_s)
+        return rounds_to_decide + (int(left_s // later_s) if later_s > 0 else 0)
 
-        With a cost of ``fixed`` for a start and ``block`` for each of its blocks, and starts that differ about as much as blocks
-        do, the square root of ``fixed / block`` blocks in each make the interval shortest (Cochran: Sampling Techniques, 1977,
-        §10.6).
+    def blocks(self, budget_s: float, rounds_to_decide: int) -> int:
+        """As many as let ROUNDS_WANTED rounds fit. Where starts are expensive, so many that they pay, if ``rounds_to_decide``
+        of them fit.
+
+        With a cost of ``start`` for a round's starts and ``block`` for each of its blocks, and starts that differ about as much as
+        blocks do, the square root of ``start / block`` blocks in each make the interval shortest (Cochran: Sampling Techniques,
+        1977, §10.6).
         """
-        if self.block_s <= 0:
+        block_s = self.round_s(1) - self.round_s(0)
+        start_s = self.round_s(0, self.thinned)
+        budget_s -= rounds_to_decide * (self.round_s(0) - start_s)
+        if block_s <= 0:
             return BLOCKS_MAX
-        start_s = self.fixed_s + self.slow_s
-        wanted, possible = (int((budget_s / rounds - start_s) / self.block_s) for rounds in (ROUNDS_WANTED, rounds_min))
-        paying = round(math.sqrt(start_s / self.block_s))
+        wanted, possible = (
+            int((budget_s / rounds - start_s) / block_s) for rounds in (ROUNDS_WANTED, rounds_to_decide)
+        )
+        paying = round(math.sqrt(start_s / block_s))
         return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
@@ -73,15 +103,29 @@ def run_pilot_round(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
     for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
         if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
             raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
+    timed = [phase for phase in plan.phases if phase.kind == "timed"]
     slow: dict[str, tuple[dict[str, str], ...]] = {}
-    slow_s = 0.0
-    for phase in (phase for phase in plan.phases if phase.kind == "timed"):
+    for phase in timed:
         of_phase = [record for record in records if isinstance(record, schema.Visit) and record.levels == phase.levels]
-        by_arm = visits_s(of_phase, timed=set(prepared.queries))
-        for arm in slow_arms(experiment, by_arm):
+        for arm in slow_arms(experiment, visits_s(of_phase, timed=set(prepared.queries))):
             slow[arm] = (*slow.get(arm, ()), dict(phase.levels))
-            slow_s += by_arm[arm]
-    return Pilot(fixed_s=whole_s - run.timed_s, block_s=run.timed_s - slow_s, slow_s=slow_s, slow=slow)
+    slow_phases = {
+        arm: {number for number, phase in enumerate(plan.phases) if phase.levels in slow[arm]} for arm in slow
+    }
+    costs = {
+        arm: ArmCost(
+            fixed_s=spent.untimed_s,
+            block_s=sum(spent.timed_s.values()),
+            slow_s=sum(s for number, s in spent.timed_s.items() if number in slow_phases.get(arm, ())),
+        )
+        for arm, spent in run.spent.items()
+    }
+    return Pilot(
+        shared_s=whole_s - sum(cost.of(1) for cost in costs.values()),
+        arms=costs,
+        slow=slow,
+        thinned=thinned_arms(experiment, slow),
+    )
 
 
 def slow_arms(experiment: Experiment, by_arm: Mapping[str, float]) -> list[str]:

@@ -49,6 +49,10 @@ class Watch(Protocol):
         """A reason to stop, or None to go on. ``run``: all that its history holds so far."""
         ...
 
+    def larger_budget(self, budget_s: float) -> bool:
+        """Whether to measure for so long, since nothing could be decided within the budget that was asked for."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -75,11 +79,23 @@ class Cut(Exception):
 
 
 @dataclass(slots=True)
+class Spent:
+    """What an arm has taken of a round, s: ``timed_s`` by number of a timed phase, in its blocks; ``untimed_s``: all else."""
+
+    untimed_s: float = 0.0
+    timed_s: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def all_s(self) -> float:
+        return self.untimed_s + sum(self.timed_s.values())
+
+
+@dataclass(slots=True)
 class RoundRun:
     """One attempt at one round. ``write`` takes each record as it comes.
 
-    ``deferring``: around what a signal must not cut (`signals.Stop.deferring_signals`). ``whole``: every phase was
-    measured to its end.
+    ``left_out``: arms that take no part in it. ``deferring``: around what a signal must not cut
+    (`signals.Stop.deferring_signals`). ``whole``: every phase was measured to its end.
     """
 
     context: HostContext
@@ -90,11 +106,12 @@ class RoundRun:
     budget: Budget
     logs: Path | None
     seen_plans: set[str]
-    given_up: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
     deferring: Callable[[], AbstractContextManager[None]] = nullcontext
     whole: bool = False
     arms: dict[str, RunningArm] = field(default_factory=dict)
-    timed_s: float = 0.0
+    spent: dict[str, Spent] = field(default_factory=dict)
+    _timed_phase: int | None = None
     _order: int = 0
     _done: int = 0
     _of: int = 0
@@ -104,7 +121,7 @@ class RoundRun:
         self._of = sum(len(block.visits) for phase in self.plan.phases for block in phase.blocks)
         try:
             for name in self.plan.start_order:
-                if name not in self.given_up:
+                if name not in self.left_out:
                     self.start(self.inputs.experiment.arm(name))
             if self.plan.index == 0 and self.inputs.experiment.baseline in self.healthy():
                 # All arms begin with the same pages: one of them tells of all.
@@ -116,11 +133,8 @@ class RoundRun:
                 if warm:
                     self.warm_up(warm[0])
                 self.take_plans()
-            for phase in self.plan.phases:
-                begin = time.monotonic()
-                self.phase(phase)
-                if phase.kind == "timed":
-                    self.timed_s += time.monotonic() - begin
+            for number, phase in enumerate(self.plan.phases):
+                self.phase(number, phase)
             for name in self.healthy():
                 self.awake(self.arms[name], lambda running: self.verify(running, initially=False))
             self.whole = True
@@ -158,7 +172,7 @@ class RoundRun:
         closing = ExitStack()
         running: RunningArm | None = None
         try:
-            with understood(arm.name):
+            with self.spending(arm.name), understood(arm.name):
                 data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
                 machine = open_stack(self.context, experiment, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
@@ -230,7 +244,7 @@ class RoundRun:
         steps.append(lambda: self.inputs.drop_data(arm))
         for step in steps:
             try:
-                with understood(arm.name):
+                with self.spending(arm.name), understood(arm.name):
                     step()
             except (DbtollError, OSError) as error:  # OSError: a full disk where the logs are kept
                 said = error.message if isinstance(error, DbtollError) else str(error)
@@ -294,15 +308,17 @@ class RoundRun:
                 )
         running.engine.settle(session)
 
-    def phase(self, phase: Phase) -> None:
+    def phase(self, number: int, phase: Phase) -> None:
         for name in self.healthy():
             self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
         if phase.kind == "timed":
             self.count(phase, "begin")
+        self._timed_phase = number if phase.kind == "timed" else None
         for block in phase.blocks:
             for visit in block.visits:
                 self._done += 1
                 self.visit(phase, block, visit.arm, visit.query)
+        self._timed_phase = None
         if phase.kind == "timed":
             self.count(phase, "end")
         for running in self.arms.values():
@@ -319,7 +335,7 @@ class RoundRun:
         first_execution = block.index == WARM_UP
         self._order += 1
         try:
-            with understood(running.arm.name):
+            with self.spending(arm), understood(running.arm.name):
                 running.wake()
                 driver = self.driver(phase)
                 driver.make_ready(running, phase, first_execution=first_execution)
@@ -411,12 +427,25 @@ class RoundRun:
         if running.failure is not None:
             return
         try:
-            with understood(running.arm.name):
+            with self.spending(running.arm.name), understood(running.arm.name):
                 running.wake()
                 work(running)
                 running.sleep()
         except DbtollError as error:
             self.fail(running, error)
+
+    @contextmanager
+    def spending(self, arm: str) -> Iterator[None]:
+        """The time of what is done meanwhile is this arm's; Python's clock, for the budget alone."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            spent, took_s = self.spent.setdefault(arm, Spent()), time.monotonic() - begin
+            if self._timed_phase is None:
+                spent.untimed_s += took_s
+            else:
+                spent.timed_s[self._timed_phase] = spent.timed_s.get(self._timed_phase, 0.0) + took_s
 
     def progress(self, doing: str) -> None:
         self.watch.at(self.plan.index, doing, self._done, self._of, self.budget.left_s())

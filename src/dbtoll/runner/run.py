@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import errno
 import hashlib
+import math
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,12 +18,12 @@ import msgspec
 
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
-from dbtoll.errors import ChannelError, Invalid, RunFolderError, UsageError
+from dbtoll.errors import BudgetTooSmall, ChannelError, Invalid, RunFolderError, UsageError
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import pilot
-from dbtoll.runner.budget import Budget
+from dbtoll.runner.budget import Budget, RoundLength
 from dbtoll.runner.cleanup.journal import of_run, resuming
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.cleanup.sweep import host_of, swept
@@ -91,15 +93,15 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     stop = Stop()
     with ready(experiment, folder, watch, stop) as prepared:
         if before is None:
-            writer, round_s = _planned(experiment, prepared, folder, watch, stop)
+            writer, round_s, experiment = _planned(experiment, prepared, folder, watch, stop)
             before = read_run(folder)
         else:
             host_facts.compare(before.facts, prepared.facts, str(folder))
             writer, before = RunWriter.resume(folder)
-            round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted if a.end), default=0.0)
+            round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted[-1:] if a.end), default=0.0)
         with writer:
             plan = Plan(experiment, before.plan.queries, before.plan.blocks, before.plan.slow)
-            Measurement(prepared, plan, folder, writer, before, round_s, watch, stop).run()
+            Measurement(prepared, plan, folder, writer, before, RoundLength(round_s), watch, stop).run()
     return folder
 
 
@@ -148,13 +150,15 @@ def _has_line(history: Path) -> bool:
 
 def _planned(
     experiment: Experiment, prepared: inputs.Prepared, folder: Path, watch: Watch, stop: Stop
-) -> tuple[RunWriter, float]:
-    """The plan, kept, and how long a round is expected to take, s (0 if nobody has seen one). A plan once kept holds."""
+) -> tuple[RunWriter, float, Experiment]:
+    """The plan, kept; how long a round is expected to take, s (0 if nobody has seen one); the experiment, whose budget may have
+    grown. A plan once kept holds."""
     round_s = 0.0
     plan_file = _kept_plan(folder)
     if plan_file is None:
         piloted = pilot.run_pilot_round(prepared, watch, stop)
-        blocks = piloted.blocks(experiment.precision.budget_s, experiment.precision.rounds_min)
+        experiment = with_enough_budget(experiment, piloted, folder, watch)
+        blocks = piloted.blocks(experiment.precision.budget_s, experiment.precision.rounds_to_decide)
         round_s = piloted.round_s(blocks)
         watch.say(budget_line(experiment, piloted, blocks))
         workload = prepared.inputs.workload
@@ -167,7 +171,7 @@ def _planned(
         )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = read_file(folder / schema.SPEC_FILE)
-    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s
+    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s, experiment
 
 
 def _kept_plan(folder: Path) -> schema.PlanFile | None:
@@ -217,27 +221,61 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def budget_line(experiment: Experiment, pilot: pilot.Pilot, blocks: int) -> str:
-    """What the budget buys, said before the first round; and the budget that would do, where it buys too little."""
+SPARE = 1.1
+"""A budget is proposed so many times as long as the pilot's rounds would take."""
+
+
+def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Path, watch: Watch) -> Experiment:
+    """The same, or with the larger budget that was agreed to, where nothing could be decided within its own.
+
+    One round too few is none too few: the last one is measured all the same (`analysis.effects.stopping`). Whoever asks for
+    fewer rounds than decide anything (``rounds_max``) wants no verdict. BudgetTooSmall where nobody agrees.
+    """
     precision = experiment.precision
-    round_s = pilot.round_s(blocks)
-    fits = int(precision.budget_s // round_s) if round_s else precision.rounds_max
+    fewest = precision.rounds_to_decide
+    if precision.rounds_max < fewest or piloted.rounds(1, precision.budget_s, fewest) >= fewest - 1:
+        return experiment
+    round_s = piloted.round_s(1)
+    budget_s = 60 * math.ceil(fewest * round_s * SPARE / 60)
+    if not watch.larger_budget(budget_s):
+        raise BudgetTooSmall(
+            f"a round takes about {round_s:.0f} s ({_shares(piloted)}), and nothing is decided on fewer than {fewest} rounds: "
+            f"a budget of {precision.budget_s:.0f} s would end without a verdict, so nothing was measured",
+            f"give it {budget_s // 60} min: dbtoll run {folder} --resume --budget {budget_s // 60}m",
+        )
+    return replace(experiment, precision=replace(precision, budget_s=float(budget_s)))
+
+
+def budget_line(experiment: Experiment, piloted: pilot.Pilot, blocks: int) -> str:
+    """What the budget buys, said before the first round."""
+    precision = experiment.precision
+    fewest = precision.rounds_to_decide
+    fits = piloted.rounds(blocks, precision.budget_s, fewest)
     rounds = min(fits, precision.rounds_max)
-    line = f"budget {precision.budget_s:.0f} s: about {rounds} {noun(rounds, 'round')} of {round_s:.0f} s"
-    line += f", {blocks} block{'s' if blocks > 1 else ''} each"
-    if pilot.slow and blocks > 1:
-        line += f" (one where it is many times slower: {', '.join(pilot.slow)})"
-    if fits < precision.rounds_min:
-        enough_s = precision.rounds_min * pilot.round_s(1) * 1.1
-        line += f"; {precision.rounds_min} rounds do not fit, a budget of {enough_s / 60:.0f} min would do"
-    return line
+    line = (
+        f"budget {precision.budget_s:.0f} s: about {rounds} {noun(rounds, 'round')} of {piloted.round_s(blocks):.0f} s"
+    )
+    if piloted.thinned and rounds > fewest:
+        line += f", after {fewest} of {piloted.round_s(blocks, piloted.thinned):.0f} s"
+        line += f" without {', '.join(sorted(piloted.thinned))}, many times slower than the baseline"
+    line += f"; {blocks} {noun(blocks, 'block')} each"
+    if blocks > 1 and (single := sorted(piloted.slow)):
+        line += f" (one of {', '.join(single)})"
+    return f"{line}; a round: {_shares(piloted)}"
+
+
+def _shares(piloted: pilot.Pilot) -> str:
+    """Where the time of a round of one block goes."""
+    arms = sorted(piloted.arms.items(), key=lambda each: -each[1].of(1))
+    return ", ".join(f"{name} {cost.of(1):.0f} s ({cost.block_s:.0f} s timed)" for name, cost in arms)
 
 
 @dataclass(slots=True)
 class Measurement:
     """Rounds until `watch.decide` says enough, the next one would not fit, or nothing is left to compare.
 
-    ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed.
+    ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed. ``whole_rounds``: in how
+    many that count each got through.
     """
 
     prepared: inputs.Prepared
@@ -245,15 +283,20 @@ class Measurement:
     folder: Path
     writer: RunWriter
     so_far: Run
-    round_s: float
+    length: RoundLength
     watch: Watch
     stop: Stop
     budget: Budget = field(init=False)
     failures: dict[str, int] = field(default_factory=dict)
+    whole_rounds: Counter[str] = field(default_factory=Counter)
     seen_plans: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
+        for attempt in self.so_far.counted:
+            starts = [record for record in attempt.records if isinstance(record, schema.Start)]
+            failed = {start.arm for start in starts if start.outcome != "ok"}
+            self.whole_rounds.update({start.arm for start in starts} - failed)
 
     @property
     def precision(self) -> Precision:
@@ -291,6 +334,7 @@ class Measurement:
         def write(record: schema.Record) -> None:
             records.append(self.append(record))  # what the stopping rule sees is what the analysis will see
 
+        left_out = self.given_up() | self.thinned_out()
         run = RoundRun(
             self.prepared.context,
             self.prepared.inputs,
@@ -300,7 +344,7 @@ class Measurement:
             self.budget,
             self.folder / "logs" / f"{index}.{begin.attempt}",
             self.seen_plans,
-            self.given_up(),
+            left_out,
             self.stop.deferring_signals,
         )
         ended: str | None = None
@@ -327,10 +371,15 @@ class Measurement:
         made = Attempt(index, begin.attempt, begin, end, tuple(records))
         self.so_far = replace(self.so_far, attempts=(*self.so_far.attempts, made))
         for arm in self.plan.experiment.arms:
-            self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
+            if arm.name not in left_out:
+                self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
         if problem is None:
-            # The longest so far, slowly forgotten: a round that would not fit is not begun.
-            self.round_s = max(end.elapsed_s - begin.elapsed_s, 0.8 * self.round_s)
+            self.whole_rounds.update(healthy)
+            self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
+            for arm_name in sorted(self.thinned_out() - left_out):
+                self.watch.say(
+                    f"{arm_name} takes part in no more rounds: it is many times slower, and has what a verdict needs"
+                )
         return ended or self.nothing_left()
 
     def require_host(self) -> None:
@@ -343,8 +392,17 @@ class Measurement:
             ) from error
 
     def decide(self) -> str | None:
-        """After whole rounds only."""
-        return self.watch.decide(self.so_far, self.budget.elapsed_s(), self.round_s)
+        """After whole rounds only. A round that begins for the sake of a verdict stretches the budget."""
+        next_s = self.length.next_s(self.given_up() | self.thinned_out())
+        elapsed_s = self.budget.elapsed_s()
+        reason = self.watch.decide(self.so_far, elapsed_s, next_s)
+        if reason is None and elapsed_s <= self.budget.budget_s < elapsed_s + next_s:
+            more_s = elapsed_s + next_s - self.budget.budget_s
+            self.watch.say(
+                f"the budget is stretched by about {more_s:.0f} s: with one more round there can be a verdict"
+            )
+            self.budget.stretch(elapsed_s + next_s)
+        return reason
 
     def needed(self) -> set[str]:
         """The baseline and its copy."""
@@ -353,6 +411,11 @@ class Measurement:
 
     def given_up(self) -> frozenset[str]:
         return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX)
+
+    def thinned_out(self) -> frozenset[str]:
+        """Those that are many times slower and have all the rounds that a verdict needs (docs/adr/0026)."""
+        fewest = self.precision.rounds_to_decide
+        return frozenset(arm for arm in self.plan.thinned if self.whole_rounds[arm] >= fewest)
 
     def nothing_left(self) -> str | None:
         others = {arm.name for arm in self.plan.experiment.arms} - self.needed()

@@ -17,7 +17,6 @@ from scipy import stats as distributions
 
 from dbtoll.analysis.attribution.cost_model import LEAST_FACTOR, CostModel
 from dbtoll.analysis.attribution.ledger import CostRange
-from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import Forecast, Levels
 from dbtoll.analysis.visits.valid import ValidVisits
@@ -51,7 +50,7 @@ def find_all(profile: Run, probes: Run, arms: Sequence[str]) -> list[Prediction]
     book = CostModel(measured, probed)
     chosen = arms or [arm for arm in probed.arms if arm not in (book.baseline, *probed.copies)]
     rounds = min(len(profile.counted), len(probes.counted))
-    enough = max(stats.rounds_to_decide(run.plan.experiment.precision) for run in (profile, probes))
+    enough = max(run.plan.experiment.precision.rounds_to_decide for run in (profile, probes))
     hint = "a profile is a run with --explain; probes are a run of `dbtoll probe`"
     if bars := measured.invalid(book.baseline) or probed.invalid(book.baseline):
         raise UsageError(f"what {book.baseline} did cannot be built upon: {bars}", hint)

@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 from scipy.fft import dct, idct
 from scipy.special import stdtr, stdtrit
 
-from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.model.experiment import FEWEST_DRAWS, Precision, Verdict
 
 Floats = NDArray[np.float64]
-
-FEWEST_DRAWS = 5
-"""Independent draws that a level of the hierarchy needs before a verdict may rest on it (DESIGN §5)."""
 
 LOOK_PENALTY = 3.0
 """See `look_factor`; found by simulation (docs/method/stopping.md)."""
@@ -272,14 +269,9 @@ def holm_alphas(p_values: Sequence[float], alpha: float) -> list[float]:
     return alphas
 
 
-def rounds_to_decide(precision: Precision) -> int:
-    """From how many rounds on anything is decided: verdict, limit, contrast, claim (docs/method/rounds-and-intervals.md)."""
-    return max(FEWEST_DRAWS, precision.rounds_min)
-
-
 def too_few(rounds: int, precision: Precision) -> str | None:
     """Why nothing is decided by so many rounds; None where they are enough."""
-    least = rounds_to_decide(precision)
+    least = precision.rounds_to_decide
     if rounds >= least:
         return None
     return f"no verdict rests on fewer than {least} independent starts, there {'is' if rounds == 1 else 'are'} {rounds}"

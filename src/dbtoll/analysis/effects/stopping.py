@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
+from dbtoll.analysis.effects.comparisons import GEOMEAN, geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.result.schema import EffectResult, fractions, varied_factors
+from dbtoll.analysis.result.schema import EffectResult, Result, fractions, varied_factors
 from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model.experiment import Precision
+from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.plan import thinned_arms
 from dbtoll.store.reader import Run
 
 TARGET_REACHED = "target reached"
@@ -41,12 +42,19 @@ class Decision:
 
 
 def decide(
-    effects: Sequence[Floats], elapsed_s: float, next_round_s: float, precision: Precision, rounds: int
+    effects: Sequence[Floats],
+    elapsed_s: float,
+    next_round_s: float,
+    precision: Precision,
+    rounds: int,
+    thinned: Sequence[Floats] = (),
 ) -> Decision:
     """Whether to begin another round.
 
     ``effects``: for each comparison that has to meet the target (`deciding`), its effects per round so far, log scale;
-    ``rounds``: complete rounds so far; ``next_round_s``: how long the next is predicted to take.
+    ``thinned``: of arms that need the rounds of a verdict and no target (docs/adr/0026); ``rounds``: complete rounds so far;
+    ``next_round_s``: how long the next is predicted to take. The one round that a verdict lacks is begun also where the budget
+    ends within it: without it all rounds before it were for nothing.
     """
     alpha = 1 - precision.confidence
     intervals = [stats.interval(values, alpha, precision.rounds_min) for values in effects]
@@ -54,11 +62,12 @@ def decide(
     known = [count for count in needed if count is not None]
     all_needed = max(known) if known and len(known) == len(needed) else None
     met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
-    if met and min(len(values) for values in effects) >= stats.rounds_to_decide(precision):
+    if met and min(len(values) for values in (*effects, *thinned)) >= precision.rounds_to_decide:
         return Decision(TARGET_REACHED, all_needed)
     if rounds >= precision.rounds_max:
         return Decision(ROUNDS_MAX, all_needed)
-    if elapsed_s + next_round_s > precision.budget_s:
+    lacks_one = rounds == precision.rounds_to_decide - 1 and elapsed_s <= precision.budget_s
+    if elapsed_s + next_round_s > precision.budget_s and not lacks_one:
         return Decision(BUDGET_ENDED, all_needed)
     return Decision(None, all_needed)
 
@@ -83,8 +92,24 @@ def rounds_needed(values: Floats, precision: Precision) -> int | None:
         return None
     variance = float(np.var(values, ddof=1))
     target = math.log1p(precision.target)
-    candidates = range(stats.rounds_to_decide(precision), _MOST_ROUNDS)
-    index = bisect.bisect_left(candidates, True, key=lambda rounds: _half_width(rounds, variance, precision) <= target)
+    return _first(precision.rounds_to_decide, lambda rounds: _half_width(rounds, variance, precision) <= target)
+
+
+def rounds_to_verdict(values: Floats, precision: Precision) -> int | None:
+    """Rounds in all until the interval lies on one side of 0 or within the margin, if mean and spread stay as they are now; None
+    where there are fewer than two, or no number of them would do."""
+    if len(values) < 2:
+        return None
+    mean, variance = float(np.mean(values)), float(np.var(values, ddof=1))
+    room = max(abs(mean), min(math.log1p(precision.margin) - mean, mean - math.log1p(-precision.margin)))
+    return _first(
+        max(precision.rounds_to_decide, len(values) + 1), lambda n: _half_width(n, variance, precision) < room
+    )
+
+
+def _first(least: int, enough: Callable[[int], bool]) -> int | None:
+    candidates = range(least, _MOST_ROUNDS)
+    index = bisect.bisect_left(candidates, True, key=enough)
     return candidates[index] if index < len(candidates) else None
 
 
@@ -92,6 +117,41 @@ def _half_width(rounds: int, variance: float, precision: Precision) -> float:
     factor = stats.look_factor(rounds, precision.rounds_min)
     quantile = stats.t_quantile(1 - (1 - precision.confidence) / 2, rounds - 1)
     return quantile * math.sqrt(variance * factor / rounds) * stats.usually_lengthened(rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """An arm without a verdict (with its levels, if they vary). ``rounds``: that it lacks, if mean and spread stay as they are;
+    None where that cannot be told. ``more_s``: how long they would take."""
+
+    arm: str
+    rounds: int | None
+    more_s: float | None
+
+
+def undecided(result: Result, run: Run) -> list[Undecided]:
+    """What the headlines of ``result`` could not tell, and what it would take: rounds as long as the last one that counts."""
+    ended = [attempt.end.elapsed_s - attempt.begin.elapsed_s for attempt in run.counted if attempt.end]
+    headlines = [
+        told
+        for told in result.comparisons
+        if not told.is_aa and told.estimand == GEOMEAN and told.metric == result.main_metric
+    ]
+    varied = varied_factors(told.levels for told in headlines)
+    found = []
+    for told in headlines:
+        if told.verdict != Verdict.CANNOT_TELL:
+            continue
+        values = np.log1p([each.effect for each in told.by_round])
+        needed = rounds_to_verdict(values, run.plan.experiment.precision)
+        lacks = None if needed is None else needed - len(values)
+        where = ", ".join(level for name, level in told.levels.items() if name in varied)
+        found.append(
+            Undecided(
+                told.arm + (f" ({where})" if where else ""), lacks, lacks * ended[-1] if lacks and ended else None
+            )
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +181,8 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []
+    slow: list[Floats] = []
+    thinned = thinned_arms(experiment, run.plan.slow)
     judged = False
     for levels in measured.levels:
         times = measured.times(levels, metric, False)
@@ -131,7 +193,8 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
             (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
-        of_arms = [values for pair, values in compared if not pair.is_aa]
+        of_arms = [values for pair, values in compared if not pair.is_aa and pair.arm not in thinned]
+        slow += [values for pair, values in compared if pair.arm in thinned and len(values)]
         must += deciding(of_arms, [values for pair, values in compared if pair.is_aa])
         judged = judged or any(len(values) for values in of_arms)
     intervals = {
@@ -140,8 +203,8 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
         if (interval := stats.interval(values, 1 - precision.confidence, precision.rounds_min))
         and (effect := fractions(interval.shown))
     }
-    decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted))
-    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies}
+    decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted), slow)
+    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies, *thinned}
     if decision.reason == TARGET_REACHED and to_judge and not judged:
         decision = replace(decision, reason=NO_INTERVAL)
     return Look(decision, metric, intervals)

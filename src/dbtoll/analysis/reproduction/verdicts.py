@@ -16,7 +16,7 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.published import Row, column, percent_geomean, table
 from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, CountedFigure, Part, Parts
 from dbtoll.analysis.result.schema import Comparison, Contrast, fractions
-from dbtoll.model.experiment import Verdict
+from dbtoll.model.experiment import FEWEST_DRAWS, Verdict
 
 EQUIVALENT = (0.8, 1.25)
 """Of a published figure: what lies within is as large (docs/adr/0019)."""
@@ -355,7 +355,7 @@ def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
         for each, rate, counted in rates_of
         if rate is not None and each.estimate is not None
     ]
-    if len(known) < max(stats.FEWEST_DRAWS, len(warm.run.plan.queries)):
+    if len(known) < max(FEWEST_DRAWS, len(warm.run.plan.queries)):
         return _unknown(rule, SIZE, "not every query has a figure" if known else NOT_COUNTED)
     rates, slowdowns = np.array([each[:2] for each in known]).T
     found = distributions.pearsonr(rates, slowdowns)

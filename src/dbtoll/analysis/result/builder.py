@@ -69,7 +69,7 @@ def analyze_run(run: Run) -> Result:
         facts=run.facts,
         ledgers=tuple(CostModel(measured).find_all()),
         main_metric=main_metric(measured.visits, experiment),
-        rounds_to_decide=stats.rounds_to_decide(experiment.precision),
+        rounds_to_decide=experiment.precision.rounds_to_decide,
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN
-from dbtoll.analysis.effects.stats import FEWEST_DRAWS
 from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
 from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.model.experiment import FEWEST_DRAWS
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start

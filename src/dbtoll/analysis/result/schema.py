@@ -11,9 +11,8 @@ from typing import Annotated, cast
 import msgspec
 from msgspec import Meta
 
-from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Interval
-from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.model.experiment import FEWEST_DRAWS, Outcome, Verdict
 from dbtoll.model.json import Json
 
 Levels = dict[str, str]
@@ -450,7 +449,7 @@ class Result:
     facts: Json
     ledgers: Annotated[tuple[LedgerResult, ...], Meta(description="of experiments that explain; else empty")] = ()
     main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
-    rounds_to_decide: Annotated[int, Meta(description="on fewer rounds nothing is decided")] = stats.FEWEST_DRAWS
+    rounds_to_decide: Annotated[int, Meta(description="on fewer rounds nothing is decided")] = FEWEST_DRAWS
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll.analysis.effects.stats import FEWEST_DRAWS
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import LedgerResult, Result
 from dbtoll.errors import Invalid
+from dbtoll.model.experiment import FEWEST_DRAWS
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.runner import run as runs

@@ -11,9 +11,10 @@ import numpy as np
 from dbtoll.analysis.attribution import prediction
 from dbtoll.analysis.attribution.ledger import CostRange
 from dbtoll.analysis.attribution.prediction import PredictedArm, Score
-from dbtoll.analysis.effects.stats import FEWEST_DRAWS, Floats
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import QueryLedger, Result, Unbooked
 from dbtoll.errors import Invalid
+from dbtoll.model.experiment import FEWEST_DRAWS
 from dbtoll.model.json import Json
 from dbtoll.selfbench.explanations import ledger
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say

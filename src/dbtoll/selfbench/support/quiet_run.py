@@ -20,6 +20,10 @@ class Quiet:
     def __init__(self, say: Say) -> None:
         self.say = say
 
+    def larger_budget(self, budget_s: float) -> bool:
+        self.say(f"the budget is {budget_s:.0f} s instead: within its own nothing could be decided")
+        return True
+
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         """Nothing."""
 

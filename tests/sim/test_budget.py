@@ -1,0 +1,108 @@
+"""What a budget buys: rounds of arms that are many times slower, the round that a verdict lacks, and what it takes to decide."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dbtoll import errors
+from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.model.experiment import Verdict
+from dbtoll.runner import run as runs
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import Start, Visit
+from tests.support.few_rounds import Counting
+from tests.support.program import dbtoll
+
+SPEC = """
+question = "What does a budget buy?"
+baseline = "base"
+[engine]
+name = "noop"
+[workload]
+name = "tpch"
+queries = ["Q1", "Q6", "Q14"]
+[precision]
+budget = "60s"
+target = "0.001%"
+{precision}
+[[arm]]
+name = "base"
+stack = "simulated"
+[[arm]]
+name = "near"
+stack = "simulated:effect=0.02"
+"""
+SLOW = """
+[[arm]]
+name = "emulated"
+stack = "simulated:effect=11.0"
+"""
+
+
+def measured(folder: Path, rounds: int, text: str) -> Run:
+    return read_run(runs.begin(experiment(text), text, folder, Counting(rounds)))
+
+
+def test_an_arm_that_is_many_times_slower_takes_part_in_the_rounds_of_a_verdict(tmp_path: Path) -> None:
+    run = measured(tmp_path, 8, SPEC.format(precision="") + SLOW)
+    assert run.plan.slow.keys() == {"emulated"}
+    visited = {arm: {visit.round for visit in run.records(Visit) if visit.arm == arm} for arm in ("near", "emulated")}
+    assert visited == {"near": set(range(8)), "emulated": set(range(5))}
+    assert {start.round for start in run.records(Start) if start.arm == "emulated"} == set(range(5))
+    result = analyze_run(run)
+    found = {told.arm: told for told in result.comparisons if told.estimand == "geomean" and not told.is_aa}
+    assert (found["near"].rounds, found["emulated"].rounds) == (8, 5)
+    assert found["emulated"].verdict == Verdict.LOSES
+    assert found["emulated"].estimate == pytest.approx(11, rel=0.2)
+    slow = next(arm for arm in result.arms if arm.name == "emulated")
+    assert (slow.outcome, slow.reason, slow.rounds) == ("ok", None, 5)
+
+
+def test_where_all_are_slow_none_is_thinned(tmp_path: Path) -> None:
+    run = measured(tmp_path, 7, SPEC.format(precision="").replace("effect=0.02", "effect=11.0"))
+    assert run.plan.slow.keys() == {"near"}
+    assert {visit.round for visit in run.records(Visit) if visit.arm == "near"} == set(range(7))
+
+
+def test_a_thinned_arm_stays_out_after_a_resume(tmp_path: Path) -> None:
+    run = measured(tmp_path, 6, SPEC.format(precision="") + SLOW)
+    again = read_run(runs.resume(run.folder, Counting(8)))
+    assert len(again.counted) == 8
+    assert {visit.round for visit in again.records(Visit) if visit.arm == "emulated"} == set(range(5))
+
+
+def test_a_budget_in_which_nothing_can_be_decided_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC.format(precision=""))
+    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
+    assert done.returncode == errors.NO_VERDICT_POSSIBLE
+    assert "nothing is decided on fewer than 5 rounds" in done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert not (folder / "history.ndjson").exists()
+    command = re.search(r"dbtoll (run \S+ --resume) --budget (\d+)m", done.stderr)
+    assert command is not None and command[1].split()[1] == str(folder)
+    done = dbtoll(*command[1].split(), "--budget", "3s")
+    assert done.returncode == 0, done.stderr
+    assert len(read_run(folder).counted) >= 5
+
+
+def test_fewer_rounds_than_decide_are_measured_where_they_were_asked_for(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC.format(precision="rounds_min = 2\nrounds_max = 2"))
+    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_undecided_run_says_how_much_longer_and_by_which_command(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC.format(precision="rounds_max = 5"))
+    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert re.search(
+        rf"undecided: near: about \d+ rounds? more .* dbtoll run {folder} --resume --budget \d+m", done.stderr
+    )
