@@ -24,5 +24,5 @@ wheel:
 
 # the locked Python packages anew, with the hashes of all their files (`just lock --upgrade`: of newer versions); needs uv
 lock *words:
-    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group check -o requirements/test.txt pyproject.toml
+    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group docs --group check -o requirements/test.txt pyproject.toml
     uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build -c requirements/test.txt -o requirements/main.txt pyproject.toml
