@@ -65,6 +65,12 @@ KINDS = (SWITCHED, BARE, STAYED)
 
 STEP_US_MOST = 1000.0
 """A clock that steps by a millisecond in a visit of 50 ms makes it wrong by 2 %."""
+BOUNDS = {
+    "dwell_over_residual": Bound(least=20),
+    "clock_step_us": Bound(most=STEP_US_MOST),
+    "clock_backwards": Bound(most=0),
+    "agree": Bound(least=1),
+}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -87,15 +93,13 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         if options["visits"]:
             seen = switched(prepared, stacks, options["starts"], options["visits"], watch)
             figures |= residual_figures(seen, asked.pace)
-            bounds["dwell_over_residual"] = Bound(least=20)
-            bounds["clock_step_us"] = Bound(most=STEP_US_MOST)
-            bounds["clock_backwards"] = Bound(most=0)
+            bounds |= {name: BOUNDS[name] for name in ("dwell_over_residual", "clock_step_us", "clock_backwards")}
             told["visits"] = {name: each.as_json() for name, each in seen.items()}
         if options["rounds"]:
             statements = {"connect": "SELECT 1", "customer": SHORT}
             agreed = switch_agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
             figures |= agreed.figures
-            bounds["agree"] = Bound(least=1)
+            bounds["agree"] = BOUNDS["agree"]
             told["agreement"] = agreed.facts
     return Certificate("switch", figures, bounds, told)
 

@@ -22,6 +22,13 @@ SUMMARY = (
     "median_absolute_error of predicted overheads (logarithm of the factor), and how many of the measured lie inside"
 )
 OPTIONS = ledger.OPTIONS
+BOUNDS = {
+    "median_absolute_error": Bound(most=0.25),
+    "ratio_to_trivial": Bound(most=0.5),
+    "arms": Bound(least=3),
+    "queries": Bound(least=22),
+    "rounds_least": Bound(least=FEWEST_DRAWS),
+}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -48,14 +55,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         },
         "rounds_least": min(each.rounds for each in result.ledgers),
     }
-    bounds = {
-        "median_absolute_error": Bound(most=0.25),
-        "inside": Bound(least=result.confidence),
-        "ratio_to_trivial": Bound(most=0.5),
-        "arms": Bound(least=3),
-        "queries": Bound(least=22),
-        "rounds_least": Bound(least=FEWEST_DRAWS),
-    }
+    bounds = BOUNDS | {"inside": Bound(least=result.confidence)}
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),

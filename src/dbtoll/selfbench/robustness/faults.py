@@ -111,6 +111,16 @@ class Case:
         return f"{self.engine}, {self.fault}, durability {self.durability}: {', '.join(told)}"
 
 
+BOUNDS = {
+    "cases": Bound(least=1),
+    "not_survived": Bound(most=0),
+    "conditions_violated": Bound(most=0),
+    "acknowledged": Bound(least=1),
+    "acknowledged_lost": Bound(most=0),
+    "lost_beyond_window": Bound(most=0),
+}
+
+
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Each case on a fresh copy of the same data, one after the other."""
     cases: list[Case] = []
@@ -147,16 +157,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost_beyond_window": sum(max(0, case.lost - case.may_be_lost) for case in cases if case not in durable),
     }
     told["cases"] = [case.as_text() for case in cases]
-    none = Bound(most=0)
-    bounds = {
-        "cases": Bound(least=1),
-        "not_survived": none,
-        "conditions_violated": none,
-        "acknowledged": Bound(least=1),
-        "acknowledged_lost": none,
-        "lost_beyond_window": none,
-    }
-    return Certificate("faults", figures, bounds, told)
+    return Certificate("faults", figures, BOUNDS, told)
 
 
 # --- one case --------------------------------------------------------------------------------------------------------

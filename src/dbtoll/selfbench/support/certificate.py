@@ -24,8 +24,8 @@ class Bound:
         return (self.most is None or figure <= self.most) and (self.least is None or figure >= self.least)
 
     def __str__(self) -> str:
-        parts = [f"at least {self.least:g}"] if self.least is not None else []
-        parts += [f"at most {self.most:g}"] if self.most is not None else []
+        parts = [f"at least {self.least:.9g}"] if self.least is not None else []
+        parts += [f"at most {self.most:.9g}"] if self.most is not None else []
         return " and ".join(parts)
 
 
