@@ -18,6 +18,7 @@ from typing import Any
 from typer.main import get_command
 
 from dbtoll import cli, errors, registry, selfbench, units
+from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.model.experiment import FACTOR_HELP, FACTORS, TRANSACTION_FACTORS
 from dbtoll.model.options import Option
 from dbtoll.workloads import probes
@@ -170,6 +171,18 @@ def exit_codes() -> str:
     return table(("code", "meaning"), [(str(number), prose(said)) for number, said in errors.EXIT_CODES.items()])
 
 
+# --- checks ------------------------------------------------------------------------------------------------------------------
+
+
+def checks() -> str:
+    """All of analysis/checks/catalog.py."""
+    rows = [
+        (code(name), *(prose(text.replace("%", " %")) for text in (about.looks_at, about.fails_when, about.then)))
+        for name, about in CATALOG.items()
+    ]
+    return table(("check", "what it looks at", "fails when", "then"), rows)
+
+
 # --- the instrument ----------------------------------------------------------------------------------------------------------
 
 
@@ -223,9 +236,9 @@ def own(family: str) -> Iterator[str]:
 
 
 def summary(found: Any) -> str:
-    """The first paragraph of the module that has the class, without its name before a colon."""
-    head = (inspect.getdoc(importlib.import_module(found.__module__)) or "").split("\n\n")[0]
-    return prose(" ".join(head.split()).removeprefix(f"``{found.name}``: "))
+    """The first sentence of the module that has the class."""
+    head = " ".join((inspect.getdoc(importlib.import_module(found.__module__)) or "").split())
+    return prose(re.split(r"\.\s", head, maxsplit=1)[0])
 
 
 def sentence(text: str) -> str:
@@ -246,8 +259,9 @@ def code(text: str) -> str:
 def prose(text: str) -> str:
     """Text in which nothing but what stands in backquotes is marked up."""
     parts = text.replace("``", "`").split("`")
-    marked = [re.sub(r"([*|<\[\]])", r"\\\1", part) if index % 2 == 0 else part for index, part in enumerate(parts)]
-    return "`".join(marked)
+    parts[::2] = [re.sub(r"([*|<\[\]])", r"\\\1", part) for part in parts[::2]]
+    parts[1::2] = [code(part).strip("`") for part in parts[1::2]]
+    return "`".join(parts)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -258,7 +272,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 MAKERS: Mapping[str, Callable[..., str]] = {
     "environment": environment, "engines": engines, "workloads": workloads, "factors": factors, "commands": commands,
-    "exit-codes": exit_codes, "collectors": collectors, "probes": probe_table, "selfbenches": selfbenches,
+    "exit-codes": exit_codes, "checks": checks, "collectors": collectors, "probes": probe_table, "selfbenches": selfbenches,
 }  # fmt: skip
 
 

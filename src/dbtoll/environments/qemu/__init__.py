@@ -84,7 +84,9 @@ class Environment:
         ),
         "cpu": Option("text", None, "CPU model; else `host` with hardware help and `max` without"),
         "vcpus": Option("integer", None, "virtual processors; else as many as the arm's"),
-        "kernel": Option("text", None, "a kernel's file on that machine, with its drivers built in; else Debian's cloud kernel"),
+        "kernel": Option(
+            "text", None, "a kernel's file on that machine, with its drivers built in; else Debian's cloud kernel"
+        ),
         "modules": Option("list", (), "further kernel modules to load, by name"),
         "kernel_args": Option("list", (), "further words for the kernel"),
         "cache": Option("text", "none", "cache mode of the disks", tuple(CACHE_MODES)),
