@@ -159,7 +159,7 @@ class Site:
         for element, target in self.page(page).targets:
             parts = urlsplit(target)
             if parts.scheme in ("http", "https"):
-                if element not in ("a", "link") or not parts.netloc or re.search(r"\s", target):
+                if element != "a" or not parts.netloc or re.search(r"\s", target):
                     yield f"<{element}> {target}: fetched from elsewhere, or no address"
             elif parts.scheme == "data":
                 continue

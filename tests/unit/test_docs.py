@@ -91,12 +91,12 @@ def test_every_picture_of_the_repository_is_on_the_site(site: Site) -> None:
 # --- one reading ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_the_site_reads_a_document_as_it_is_read_beside_the_code(document: Path, site: Site) -> None:
+def test_the_site_reads_a_document_as_it_is_read_beside_the_code(site: Site) -> None:
     """A list that begins without an empty line is one for GitHub alone; a bar in code is escaped for one of them alone."""
-    article = site.article(document)
-    assert article.structure() == structure(document)
-    assert not [text for text in article.code if "\\|" in text]
+    for document in DOCUMENTS:
+        article = site.article(document)
+        assert article.structure() == structure(document), document
+        assert not [text for text in article.code if "\\|" in text], document
 
 
 # --- what repeats the code -----------------------------------------------------------------------------------------------------
