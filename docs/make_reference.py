@@ -204,7 +204,7 @@ def probe_table() -> str:
     rows = []
     for name, probe in probes.PROBES.items():
         forms = "caches dropped" if probe.uncached else "hot, cold" if probe.in_context else "hot"
-        rows.append((code(name), prose(probe.event), forms, f"{time(probe.least_ns)} … {time(probe.most_ns)}"))
+        rows.append((code(name), prose(probe.event), forms, f"{time(probe.min_ns)} … {time(probe.max_ns)}"))
     return table(("probe", "an event", "forms", "believed"), rows)
 
 

@@ -141,8 +141,8 @@ CATALOG: Mapping[str, Description] = {
         "it is outside what is plausible on any machine",
         "visit void",
     ),
-    "foreign_load": Description(
-        "foreign load",
+    "other_host_load": Description(
+        "other load of the host",
         "CPU time of the host that went to no arm and not to dbtoll itself",
         f"it is more than {FOREIGN_BOUND:.0%}",
         "label",

@@ -41,10 +41,10 @@ MEBIBYTES = 32
 """Bytes of one transfer: a file of this size is read from the arm's agent (/dev/zero would not end)."""
 
 BOUNDS = {
-    "binary_bytes": Bound(most=8 << 20),
-    "start_ms": Bound(most=5),
-    "round_trip_us": Bound(most=100),
-    "idle_cpu_fraction": Bound(most=0.001),
+    "binary_bytes": Bound(max=8 << 20),
+    "start_ms": Bound(max=5),
+    "round_trip_us": Bound(max=100),
+    "idle_cpu_fraction": Bound(max=0.001),
 }
 
 

@@ -92,7 +92,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "tracepoints": Known("system_call", lambda told: told["calls"]["getppid"]),
 }
-BOUNDS = {"wrong": Bound(most=0), "collectors": Bound(least=1)}
+BOUNDS = {"wrong": Bound(max=0), "collectors": Bound(min=1)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:

@@ -48,7 +48,7 @@ class Window:
     bare_us: float
 
 
-BOUNDS = {"transactions_per_s": Bound(least=150_000), "agent_mib_1000": Bound(most=64)}
+BOUNDS = {"transactions_per_s": Bound(min=150_000), "agent_mib_1000": Bound(max=64)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:

@@ -27,10 +27,10 @@ OPTIONS = {
 }
 
 BOUNDS = {
-    "docker_s": Bound(most=1),
-    "uml_s": Bound(most=6),
-    "qemu_s": Bound(most=20),
-    "failures": Bound(most=0),
+    "docker_s": Bound(max=1),
+    "uml_s": Bound(max=6),
+    "qemu_s": Bound(max=20),
+    "failures": Bound(max=0),
 }
 """Of a start, by the outermost environment; qemu's is for one without hardware help."""
 

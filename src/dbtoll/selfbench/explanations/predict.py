@@ -23,11 +23,11 @@ SUMMARY = (
 )
 OPTIONS = ledger.OPTIONS
 BOUNDS = {
-    "median_absolute_error": Bound(most=0.25),
-    "ratio_to_trivial": Bound(most=0.5),
-    "arms": Bound(least=3),
-    "queries": Bound(least=22),
-    "rounds_least": Bound(least=FEWEST_DRAWS),
+    "median_absolute_error": Bound(max=0.25),
+    "ratio_to_trivial": Bound(max=0.5),
+    "arms": Bound(min=3),
+    "queries": Bound(min=22),
+    "rounds_least": Bound(min=FEWEST_DRAWS),
 }
 
 
@@ -55,7 +55,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         },
         "rounds_least": min(each.rounds for each in result.ledgers),
     }
-    bounds = BOUNDS | {"inside": Bound(least=result.confidence)}
+    bounds = BOUNDS | {"inside": Bound(min=result.confidence)}
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),

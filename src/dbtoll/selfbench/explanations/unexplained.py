@@ -60,7 +60,7 @@ class Noise:
 
 
 NOISES = {"quiet": Noise(0.02), "noisy": Noise(0.10), "disturbed": Noise(0.02, often=0.1, longer=0.5)}
-BOUNDS = {"coverage_least": Bound(least=0.93)}
+BOUNDS = {"coverage_least": Bound(min=0.93)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:

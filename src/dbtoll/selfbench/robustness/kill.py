@@ -78,9 +78,9 @@ budget = "120s"
 target = "0.001%"
 rounds_min = {rounds}
 rounds_max = {rounds}
-[pace]
+[visit]
 lead_in = "1ms"
-dwell = "10ms"
+measurement_time = "10ms"
 [resources]
 memory = "1 GiB"
 """
@@ -99,7 +99,7 @@ class Tally:
     moments_s: list[float] = field(default_factory=list)
 
 
-BOUNDS = {"folders": Bound(least=FOLDERS), "lost_rounds": Bound(most=0), "left_behind": Bound(most=0)}
+BOUNDS = {"folders": Bound(min=FOLDERS), "lost_rounds": Bound(max=0), "left_behind": Bound(max=0)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -126,7 +126,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost_rounds": len(tally.lost),
         "left_behind": len(tally.left),
     }
-    bounds = BOUNDS | {"kills": Bound(least=options["kills"]), "resumed": Bound(least=tally.kills)}
+    bounds = BOUNDS | {"kills": Bound(min=options["kills"]), "resumed": Bound(min=tally.kills)}
     told = {
         "host": host_facts,
         "stacks": stacks,

@@ -60,7 +60,7 @@ class Tally:
     left: list[str] = field(default_factory=list)
 
 
-BOUNDS = {"lost_rounds": Bound(most=0), "left_behind": Bound(most=0)}
+BOUNDS = {"lost_rounds": Bound(max=0), "left_behind": Bound(max=0)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -86,9 +86,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "left_behind": len(tally.left),
     }
     bounds = BOUNDS | {
-        "cuts": Bound(least=options["cuts"]),
-        "cut_files": Bound(least=options["cuts"] // 10),  # else next to nothing was tried
-        "resumed": Bound(least=tally.cuts - tally.begun_anew),
+        "cuts": Bound(min=options["cuts"]),
+        "cut_files": Bound(min=options["cuts"] // 10),  # else next to nothing was tried
+        "resumed": Bound(min=tally.cuts - tally.begun_anew),
     }
     told = {"host": host_facts, "stacks": options["environments"], "lost": tally.lost, "left": tally.left}
     return Certificate("power", figures, bounds, told)

@@ -77,7 +77,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                 say(f"{number + 1} of {options['comparisons']}: {_shown(_over(found[-1]))}")
         effects = [[float(effect) for effect in each] for each in found]
         told = {"host": prepared.facts["host"], "effects": effects, "burnt": burnt}
-    alarms = Bound(most=most_alarms(max(len(found), COMPARISONS)))
+    alarms = Bound(max=most_alarms(max(len(found), COMPARISONS)))
     bounds = BOUNDS | {"false_alarms": alarms, "false_alarms_if_independent": alarms}
     return Certificate("aa", {**figures(found), "burn": options["burn"]}, bounds, told)
 
@@ -119,11 +119,11 @@ def most_alarms(comparisons: int) -> int:
 
 
 BOUNDS = {
-    "comparisons": Bound(least=COMPARISONS),
-    "false_alarms": Bound(most=most_alarms(COMPARISONS)),
-    "false_alarms_if_independent": Bound(most=most_alarms(COMPARISONS)),
-    "bias_at_most": Bound(most=BIAS_MARGIN),
-    "uniformity_p": Bound(least=0.01),
+    "comparisons": Bound(min=COMPARISONS),
+    "false_alarms": Bound(max=most_alarms(COMPARISONS)),
+    "false_alarms_if_independent": Bound(max=most_alarms(COMPARISONS)),
+    "bias_at_most": Bound(max=BIAS_MARGIN),
+    "uniformity_p": Bound(min=0.01),
 }
 
 

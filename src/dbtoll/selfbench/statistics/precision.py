@@ -69,9 +69,9 @@ stack = "native"
 """
 
 BOUNDS = {
-    "coverage_least": Bound(least=0.93),
-    "half_width_ratio_drifting": Bound(most=0.5),
-    "half_width_ratio_stepping": Bound(most=0.5),
+    "coverage_least": Bound(min=0.93),
+    "half_width_ratio_drifting": Bound(max=0.5),
+    "half_width_ratio_stepping": Bound(max=0.5),
 }
 
 

@@ -80,13 +80,13 @@ class Cell:
 
 
 BOUNDS = {
-    "coverage_least": Bound(least=0.93),
-    "coverage_if_independent_least": Bound(least=0.92),
-    "coverage_if_independent_most": Bound(most=0.98),
-    "false_verdicts_most": Bound(most=0.05),
-    "false_no_difference_most": Bound(most=0.05),
-    "families_wrong_most": Bound(most=0.05),
-    "aa_alarms_most": Bound(most=0.05),
+    "coverage_least": Bound(min=0.93),
+    "coverage_if_independent_least": Bound(min=0.92),
+    "coverage_if_independent_most": Bound(max=0.98),
+    "false_verdicts_most": Bound(max=0.05),
+    "false_no_difference_most": Bound(max=0.05),
+    "families_wrong_most": Bound(max=0.05),
+    "aa_alarms_most": Bound(max=0.05),
 }
 
 
