@@ -119,17 +119,28 @@ def factors(of: str) -> str:
 
 
 def commands() -> str:
-    """Each command as its own ``--help`` has it."""
+    """Each command as its own ``--help`` has it, in the groups that the program's help has."""
     group: Any = get_command(cli.app)
     context = group.context_class(group, info_name="dbtoll")
     parts = [f"```\n{usage(group, context)}\n```\n\n{parameters(group, context)}\n"]
+    title = ""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if not command.hidden:
-            within = command.context_class(command, info_name=name, parent=context)
-            said = [paragraphs(text) for text in (command.help, command.epilog) if text]
-            parts += [f"## {name}\n", f"```\n{usage(command, within)}\n```\n", *(f"{text}\n" for text in said)]
-            parts.append(f"{parameters(command, within)}\n")
+        if command.hidden:
+            continue
+        panel = command.rich_help_panel if isinstance(command.rich_help_panel, str) else ""
+        if panel != title:
+            title = panel
+            parts.append(f"## {title}\n")
+        within = command.context_class(command, info_name=name, parent=context)
+        command.get_help(within)  # what a help text leaves open is filled in when it is shown
+        said = [paragraphs(text) for text in (command.help, command.epilog) if text]
+        parts += [
+            f"{'###' if title else '##'} `{name}`\n",
+            f"```\n{usage(command, within)}\n```\n",
+            *(f"{text}\n" for text in said),
+        ]
+        parts.append(f"{parameters(command, within)}\n")
     return "\n".join(parts)
 
 
