@@ -10,8 +10,8 @@ test *words:
 
 # put the formatting right
 format:
-    .dbtoll/venv/bin/ruff format src tests
-    .dbtoll/venv/bin/ruff check --fix src tests
+    .dbtoll/venv/bin/ruff format src tests docs
+    .dbtoll/venv/bin/ruff check --fix src tests docs
     cd agent && cargo fmt
 
 # attacks the agent for so many seconds (target: serve, postgres, mysql, texts); what it learns is kept in agent/fuzz/grown
@@ -24,5 +24,13 @@ wheel:
 
 # the locked Python packages anew, with the hashes of all their files (`just lock --upgrade`: of newer versions); needs uv
 lock *words:
-    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group check -o requirements/test.txt pyproject.toml
+    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group docs --group check -o requirements/test.txt pyproject.toml
     uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build -c requirements/test.txt -o requirements/main.txt pyproject.toml
+
+# the documents as a site, in site/: open site/index.html
+site:
+    NO_MKDOCS_2_WARNING=1 .dbtoll/venv/bin/mkdocs build --strict
+
+# the tables in the documents that repeat the code, made again from it
+reference:
+    .dbtoll/venv/bin/python docs/make_reference.py

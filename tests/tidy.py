@@ -14,6 +14,7 @@ import pytest
 from dbtoll import registry
 
 ROOT = Path(__file__).parents[1]
+PYTHON = ("src", "tests", "docs", "hatch_build.py")
 
 
 def check(*argv: str, cwd: Path = ROOT) -> None:
@@ -26,11 +27,11 @@ def tool(name: str) -> str:
 
 
 def test_python_is_formatted() -> None:
-    check(tool("ruff"), "format", "--check", "src", "tests", "hatch_build.py")
+    check(tool("ruff"), "format", "--check", *PYTHON)
 
 
 def test_python_is_linted() -> None:
-    check(tool("ruff"), "check", "src", "tests", "hatch_build.py")
+    check(tool("ruff"), "check", *PYTHON)
 
 
 def test_types() -> None:
@@ -78,13 +79,6 @@ def test_nothing_is_left_to_do_in_the_code() -> None:
         if file.suffix in {".py", ".rs"} and file != Path(__file__):
             for number, line in enumerate(file.read_text().splitlines(), 1):
                 assert not words.search(line), f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
-
-
-def test_links_between_documents_lead_somewhere() -> None:
-    for file in tracked("*.md"):
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", file.read_text()):
-            if "://" not in target:
-                assert (file.parent / target).exists(), f"{file.relative_to(ROOT)} links to {target}"
 
 
 def test_documents_name_no_path_of_one_machine() -> None:

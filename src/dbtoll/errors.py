@@ -7,8 +7,32 @@ from __future__ import annotations
 
 from dbtoll.text import printable
 
+NO_OUTPUT = 74
+"""EX_IOERR."""
+NO_PERMISSION = 77
+"""EX_NOPERM."""
 INTERRUPTED = 130
-"""Exit code of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+"""Of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+NOBODY_READS = 141
+"""128 and the number of SIGPIPE."""
+
+EXIT_CODES = {
+    0: "It did what was asked. With --max-overhead: every arm is within the limit.",
+    1: "With --max-overhead: an arm exceeds the limit. `selfbench`: a figure is out of its bounds.",
+    2: "With --max-overhead: it cannot be told.",
+    64: "The command line asks for something that does not exist.",
+    65: "A specification, an SQL directory or an image is faulty.",
+    66: "A run folder is missing, incomplete or damaged, or cannot be written.",
+    69: "This machine lacks what was asked for.",
+    70: "A check voids the run, something could not be removed, or dbtoll has a defect.",
+    71: "A server, a program or an agent failed.",
+    NO_OUTPUT: "A disk is full, or the output cannot be written.",
+    76: "The connection to an agent broke.",
+    NO_PERMISSION: "The user may not do this.",
+    INTERRUPTED: "Its user stopped it. What was measured is kept, and the last line says how to go on.",
+    NOBODY_READS: "Nobody reads the output any more.",
+}
+"""Every exit code of every command, with its meaning. Those from 64 to 78 are those of sysexits.h."""
 
 
 NO_VERDICT_POSSIBLE = 3

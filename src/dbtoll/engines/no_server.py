@@ -1,4 +1,4 @@
-"""No server: for workloads that need none (`interfaces.workload.ProbeWorkload`). Its data directory is an
+"""No server: for workloads that need none. See `interfaces.workload.ProbeWorkload`. Its data directory is an
 empty one, on the arm's own storage.
 """
 

@@ -46,9 +46,16 @@ class Environment:
         **OPTIONS,
         # Seen by trace: Debian's 6.1 takes a flush from its block layer and asks the host for nothing.
         "sync": Option(
-            "flag", True, "every write to a disk waits for the host's: the guest's own flushes do not reach it"
+            "flag",
+            True,
+            "every write to a disk waits for the host's (O_SYNC); with `no`, commits do not reach the device",
         ),
-        "network": Option("text", "none", "how its parent reaches it: not at all, or by a tap", ("none", "tap")),
+        "network": Option(
+            "text",
+            "none",
+            "how its parent reaches it: not at all, or by a tap; `tap` for terminals outside",
+            ("none", "tap"),
+        ),
         "kernel_args": Option("list", (), "further words for the kernel"),
     }
 

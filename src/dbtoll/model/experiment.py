@@ -24,6 +24,18 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors)."""
 
+FACTOR_HELP: dict[str, str] = {
+    "cache": "whether the data is in the caches; `cold` drops the host's, so it needs `exclusive`",
+    "connection": "one for all statements of a start, a new one for each visit, or for each statement",
+    "query_protocol": "of the wire: the statement as text, with its parameters apart, or prepared before",
+    "foreign_keys": "added and dropped before a phase, untimed; `tatp` always has them, as they make some of its insertions fail",
+    "interaction": "a round trip for each statement, for several at once, or for a whole transaction",
+    "isolation": "dbtoll asks the server whether its sessions have it",
+    "durability": "where an acknowledged commit is; settings of the server that control the same are refused",
+    "placement": "where the terminals work: in the arm, at its server's socket; or on the machine around it, over a network",
+}
+"""Factor -> one line about its levels."""
+
 PARAMETER_SETS = 8
 """How many sets of substitution parameters a run draws, unless told otherwise (docs/adr/0008)."""
 

@@ -1,7 +1,8 @@
 """The instrument's calibration certificate: each module measures one property and holds its figures to bounds.
 
 A module of one of the FOLDERS (a ``-`` of the property's name is a ``_`` in the file's) has ``SUMMARY`` (one sentence), ``OPTIONS``
-(name -> Option) and ``measure(options, say)``, which returns a Certificate. `dbtoll selfbench NAME` finds it by its name.
+(name -> Option), ``BOUNDS`` (figure -> Bound, those that hold whatever the options) and ``measure(options, say)``, which returns a
+Certificate. `dbtoll selfbench NAME` finds it by its name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbtoll.errors import UsageError
-from dbtoll.selfbench.support.certificate import Certificate, Say
+from dbtoll.model.options import Option
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.spec.options import option_values
 
 FOLDERS = ("statistics", "costs", "robustness", "explanations")
@@ -22,6 +24,18 @@ FOLDERS = ("statistics", "costs", "robustness", "explanations")
 def listed() -> dict[str, str]:
     """Name -> what it measures."""
     return {name: _module(name).SUMMARY for name in sorted(_folders())}
+
+
+def options(name: str) -> Mapping[str, Option]:
+    """Of one property."""
+    found: Mapping[str, Option] = _module(name).OPTIONS
+    return found
+
+
+def bounds(name: str) -> Mapping[str, Bound]:
+    """Of one property, those that hold whatever the options."""
+    found: Mapping[str, Bound] = getattr(_module(name), "BOUNDS", {})
+    return found
 
 
 def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:

@@ -1,4 +1,5 @@
-"""Micro-probes of the agent: what one event of the kernel, of memory or of the processor costs in an arm (docs/method/probes.md).
+"""Micro-probes of the agent: what one event of the kernel, of memory or of the processor costs in an arm. See
+docs/method/probes.md.
 
 They need no server. Each is a query of this workload; those that an event in the midst of other work is paid by have a second form,
 ``NAME_cold``, in which each event begins with the core's caches full of other things.
@@ -117,7 +118,7 @@ class Workload:
     engines = ("no_server",)
     writes = False
     options: Mapping[str, Option] = {
-        "probes": Option("list", list(FORMS), "which, e.g. system_call+fault_anonymous_cold; default: all"),
+        "probes": Option("list", "all", "which, e.g. system_call+fault_anonymous_cold, or all"),
         "instances": Option("list", ["1"], "how many of each at once, e.g. 1+4+16"),
         "batches": Option("integer", 10, "batches in a visit"),
         "batch": Option("duration", 5_000_000, "about how long a batch takes"),

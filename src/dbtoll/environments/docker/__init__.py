@@ -93,7 +93,9 @@ class Environment:
         ),
         # A driver that works inside the container has no network in its way. `none` gives each arm a loopback of its own:
         # nothing from outside comes in.
-        "network": Option("text", "none", "network of the container", ("none", "host", "bridge")),
+        "network": Option(
+            "text", "none", "network of the container; `bridge` for terminals outside", ("none", "host", "bridge")
+        ),
         "seccomp": Option("text", "default", "`default`, `unconfined`, or a profile's path on the machine"),
         "apparmor": Option("text", "default", "`default`, `unconfined`, or a loaded profile's name"),
         "shm": Option("size", None, "size of /dev/shm; equal to the other arms' if not given"),

@@ -75,16 +75,18 @@ class Environment:
             "hardware help: `auto` tries it with a guest and emulates if none boots",
             ("auto", "kvm", "tcg"),
         ),
-        "machine": Option("text", "q35", "machine type, with its properties if any"),
+        "machine": Option("text", "q35", "machine type with its properties: q35, pc, microvm …"),
         "clock": Option(
             "text",
             "host",
-            "what drives the guest's clocks: the host's, or emulated instructions, which they then count in place of time",
+            "what the guest's clocks count: time, or emulated instructions, one a nanosecond; that arm is compared with nothing",
             ("host", "instructions"),
         ),
         "cpu": Option("text", None, "CPU model; else `host` with hardware help and `max` without"),
         "vcpus": Option("integer", None, "virtual processors; else as many as the arm's"),
-        "kernel": Option("text", None, "a kernel's file on that machine; else Debian's cloud kernel"),
+        "kernel": Option(
+            "text", None, "a kernel's file on that machine, with its drivers built in; else Debian's cloud kernel"
+        ),
         "modules": Option("list", (), "further kernel modules to load, by name"),
         "kernel_args": Option("list", (), "further words for the kernel"),
         "cache": Option("text", "none", "cache mode of the disks", tuple(CACHE_MODES)),
@@ -93,7 +95,7 @@ class Environment:
         "network": Option(
             "text",
             "none",
-            "how its parent reaches it: not at all; by QEMU's own network, with a port of the parent's loopback; or by a tap",
+            "how its parent reaches it: not at all, by QEMU's own network, or by a tap; `user` for terminals outside",
             ("none", "user", "tap"),
         ),
         "hugepages": Option("text", None, "directory of a hugetlbfs on that machine, to take the guest's memory from"),

@@ -36,7 +36,9 @@ OPTIONS: Mapping[str, Option] = {
         "size", 512 << 20, "memory of the arm's control group beyond what the guest sees, for the program that runs it"
     ),
     "read_ahead": Option(
-        "size", None, "how much the guest's kernel reads in advance from its disks; else as much as it wants"
+        "size",
+        None,
+        "how much the guest's kernel reads in advance from its disks, such as `0 KiB`; else its own choice",
     ),
     "boot_timeout": Option("duration", 180_000_000_000, "a guest whose agent has not answered by then has failed"),
 }

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 
 if TYPE_CHECKING:
@@ -161,25 +162,10 @@ def metric_text(metric: str) -> str:
     return names.get(metric, metric.replace("_", " "))
 
 
-_CHECKS = {
-    "same_server": "the same server and settings",
-    "same_resources": "the same processors, memory and kernel",
-    "commit_reaches_device": "a commit reaches the device",
-    "plausible_costs": "costs that can be believed",
-    "consistent": "the data and the mix of transactions are as specified",
-    "path": "outside terminals come by a network",
-    "driver_cpu_share": "the driver's share of the time",
-    "pressure": "waiting for processors, memory and disks",
-    "host_brackets": "the host's clock and the arm's",
-    "clock_rate": "rate of the arm's clock",
-    "others_asleep": "the other arms asleep",
-    "steal": "time stolen by a hypervisor",
-}
-
-
 def check_text(check: str) -> str:
     """A check's name for people."""
-    return _CHECKS.get(check, check.replace("_", " "))
+    described = CATALOG.get(check)
+    return described.title if described else check.replace("_", " ")
 
 
 def transaction_text(name: str) -> str:

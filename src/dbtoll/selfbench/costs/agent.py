@@ -40,6 +40,13 @@ TRANSFERS = 5
 MEBIBYTES = 32
 """Bytes of one transfer: a file of this size is read from the arm's agent (/dev/zero would not end)."""
 
+BOUNDS = {
+    "binary_bytes": Bound(max=8 << 20),
+    "start_ms": Bound(max=5),
+    "round_trip_us": Bound(max=100),
+    "idle_cpu_fraction": Bound(max=0.001),
+}
+
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """All figures in one go, on whatever else the machine does: medians."""
@@ -64,13 +71,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             "idle_cpu_fraction": idle_cpu_fraction,
             "streams": streams,
         }
-        bounds = {
-            "binary_bytes": Bound(max=8 << 20),
-            "start_ms": Bound(max=5),
-            "round_trip_us": Bound(max=100),
-            "idle_cpu_fraction": Bound(max=0.001),
-        }
-        return Certificate("agent", figures, bounds, {"host": facts.host(host), "build": host.hello()["build"]})
+        return Certificate("agent", figures, BOUNDS, {"host": facts.host(host), "build": host.hello()["build"]})
 
 
 def round_trip(machine: AgentMachine) -> float:

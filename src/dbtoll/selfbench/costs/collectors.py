@@ -92,6 +92,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "tracepoints": Known("system_call", lambda told: told["calls"]["getppid"]),
 }
+BOUNDS = {"wrong": Bound(max=0), "collectors": Bound(min=1)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -125,7 +126,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "expected": {name: KNOWN[name].expected(each.cpu_ns) for name, each in counted.items()},
         "missing": reasons,
     }
-    return Certificate("collectors", figures, {"wrong": Bound(max=0), "collectors": Bound(min=1)}, told)
+    return Certificate("collectors", figures, BOUNDS, told)
 
 
 def known_number(machine: Machine, collector: Collector) -> CollectorCount:

@@ -32,6 +32,7 @@ TABLES = ("lineitem", "orders", "partsupp", "part", "customer", "supplier", "nat
 """Largest first, as the loader begins them."""
 
 FILES = f"{DATA}/files"
+BOUNDS = {"ratio_to_floor": Bound(max=1.3)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -63,7 +64,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         for name, seen_times in times.items():
             figures[f"{name}_s"] = statistics.median(seen["whole_ns"] for seen in seen_times) / 1e9
         told = {"host": facts.host(host), "scale": options["scale"], **times}
-        return Certificate("load", figures, {"ratio_to_floor": Bound(max=1.3)}, told)
+        return Certificate("load", figures, BOUNDS, told)
 
 
 class Floor(Workload):

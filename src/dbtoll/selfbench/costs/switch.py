@@ -69,6 +69,12 @@ KINDS = (SWITCHED, BARE, STAYED)
 
 STEP_US_MOST = 1000.0
 """A clock that steps by a millisecond in a visit of 50 ms makes it wrong by 2 %."""
+BOUNDS = {
+    "measurement_time_over_residual": Bound(min=20),
+    "clock_step_us": Bound(max=STEP_US_MOST),
+    "clock_backwards": Bound(max=0),
+    "agree": Bound(min=1),
+}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -91,15 +97,15 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         if options["visits"]:
             seen = switched(prepared, stacks, options["starts"], options["visits"], watch)
             figures |= residual_figures(seen, asked.visit_timing)
-            bounds["measurement_time_over_residual"] = Bound(min=20)
-            bounds["clock_step_us"] = Bound(max=STEP_US_MOST)
-            bounds["clock_backwards"] = Bound(max=0)
+            bounds |= {
+                name: BOUNDS[name] for name in ("measurement_time_over_residual", "clock_step_us", "clock_backwards")
+            }
             told["visits"] = {name: each.as_json() for name, each in seen.items()}
         if options["rounds"]:
             statements = {"connect": "SELECT 1", "customer": SHORT}
             agreed = switch_agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
             figures |= agreed.figures
-            bounds["agree"] = Bound(min=1)
+            bounds["agree"] = BOUNDS["agree"]
             told["agreement"] = agreed.facts
     return Certificate("switch", figures, bounds, told)
 

@@ -63,6 +63,12 @@ PLANTED_COSTS = {
 }
 """What one of each costs there, and in the baseline."""
 
+BOUNDS = {
+    "unexplained_fraction": Bound(max=0.2),
+    "planted_error": Bound(max=0.05),
+    "rounds_least": Bound(min=FEWEST_DRAWS),
+}
+
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """The worst arm's fraction, each arm's own with its interval, and the worst error of a planted item."""
@@ -77,18 +83,13 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "planted_error": max(planted.values()),
         "rounds_least": min((each.rounds for each in ledgers), default=None),
     }
-    bounds = {
-        "unexplained_fraction": Bound(max=0.2),
-        "planted_error": Bound(max=0.05),
-        "rounds_least": Bound(min=FEWEST_DRAWS),
-    }
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),
         "overheads": {f"{each.arm} {each.levels}": relative(each) for each in result.ledgers},
         "planted": planted,
     }
-    return Certificate("ledger", figures, bounds, told)
+    return Certificate("ledger", figures, BOUNDS, told)
 
 
 def explained(options: Mapping[str, Any], say: Say) -> Result:

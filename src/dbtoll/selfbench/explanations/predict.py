@@ -23,6 +23,13 @@ SUMMARY = (
     "median_absolute_error of predicted overheads (logarithm of the factor), and how many of the measured lie inside"
 )
 OPTIONS = ledger.OPTIONS
+BOUNDS = {
+    "median_absolute_error": Bound(max=0.25),
+    "ratio_to_trivial": Bound(max=0.5),
+    "arms": Bound(min=3),
+    "queries": Bound(min=22),
+    "rounds_least": Bound(min=FEWEST_DRAWS),
+}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -49,14 +56,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         },
         "rounds_least": min(each.rounds for each in result.ledgers),
     }
-    bounds = {
-        "median_absolute_error": Bound(max=0.25),
-        "inside": Bound(min=result.confidence),
-        "ratio_to_trivial": Bound(max=0.5),
-        "arms": Bound(min=3),
-        "queries": Bound(min=22),
-        "rounds_least": Bound(min=FEWEST_DRAWS),
-    }
+    bounds = BOUNDS | {"inside": Bound(min=result.confidence)}
     told: Json = {
         "run": result.run,
         "host": result.facts.get("host"),

@@ -60,6 +60,7 @@ class Noise:
 
 
 NOISES = {"quiet": Noise(0.02), "noisy": Noise(0.10), "disturbed": Noise(0.02, often=0.1, longer=0.5)}
+BOUNDS = {"coverage_least": Bound(min=0.93)}
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -79,7 +80,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "bias_most": max(world["found"] - world["truth"] for world in worlds),
     }
     told = {"experiments": options["experiments"], "seed": options["seed"], "queries": QUERIES, "rounds": ROUNDS}
-    return Certificate("unexplained", {**worst, **figures}, {"coverage_least": Bound(min=0.93)}, told)
+    return Certificate("unexplained", {**worst, **figures}, BOUNDS, told)
 
 
 def _world(

@@ -114,6 +114,16 @@ class Case:
         return f"{self.engine}, {self.fault}, durability {self.durability}: {', '.join(told)}"
 
 
+BOUNDS = {
+    "cases": Bound(min=1),
+    "not_survived": Bound(max=0),
+    "conditions_violated": Bound(max=0),
+    "acknowledged": Bound(min=1),
+    "acknowledged_lost": Bound(max=0),
+    "lost_beyond_window": Bound(max=0),
+}
+
+
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Each case on a fresh copy of the same data, one after the other."""
     cases: list[Case] = []
@@ -150,16 +160,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost_beyond_window": sum(max(0, case.lost - case.may_be_lost) for case in cases if case not in durable),
     }
     told["cases"] = [case.as_text() for case in cases]
-    none = Bound(max=0)
-    bounds = {
-        "cases": Bound(min=1),
-        "not_survived": none,
-        "conditions_violated": none,
-        "acknowledged": Bound(min=1),
-        "acknowledged_lost": none,
-        "lost_beyond_window": none,
-    }
-    return Certificate("faults", figures, bounds, told)
+    return Certificate("faults", figures, BOUNDS, told)
 
 
 # --- one case --------------------------------------------------------------------------------------------------------

@@ -99,6 +99,9 @@ class Tally:
     moments_s: list[float] = field(default_factory=list)
 
 
+BOUNDS = {"folders": Bound(min=FOLDERS), "lost_rounds": Bound(max=0), "left_behind": Bound(max=0)}
+
+
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Real runs of real servers. DbtollError if a run does not even get through unharmed."""
     stacks, missing = _stacks(options["environments"])
@@ -123,13 +126,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost_rounds": len(tally.lost),
         "left_behind": len(tally.left),
     }
-    bounds = {
-        "kills": Bound(min=options["kills"]),
-        "folders": Bound(min=FOLDERS),
-        "resumed": Bound(min=tally.kills),
-        "lost_rounds": Bound(max=0),
-        "left_behind": Bound(max=0),
-    }
+    bounds = BOUNDS | {"kills": Bound(min=options["kills"]), "resumed": Bound(min=tally.kills)}
     told = {
         "host": host_facts,
         "stacks": stacks,

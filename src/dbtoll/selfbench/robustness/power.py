@@ -60,6 +60,9 @@ class Tally:
     left: list[str] = field(default_factory=list)
 
 
+BOUNDS = {"lost_rounds": Bound(max=0), "left_behind": Bound(max=0)}
+
+
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Real runs of real servers. Unavailable where no file system can be mounted from a file."""
     with open_local() as host:
@@ -82,12 +85,10 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost_rounds": len(tally.lost),
         "left_behind": len(tally.left),
     }
-    bounds = {
+    bounds = BOUNDS | {
         "cuts": Bound(min=options["cuts"]),
         "cut_files": Bound(min=options["cuts"] // 10),  # else next to nothing was tried
         "resumed": Bound(min=tally.cuts - tally.begun_anew),
-        "lost_rounds": Bound(max=0),
-        "left_behind": Bound(max=0),
     }
     told = {"host": host_facts, "stacks": options["environments"], "lost": tally.lost, "left": tally.left}
     return Certificate("power", figures, bounds, told)

@@ -77,13 +77,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                 say(f"{number + 1} of {options['comparisons']}: {_shown(_over(found[-1]))}")
         effects = [[float(effect) for effect in each] for each in found]
         told = {"host": prepared.facts["host"], "effects": effects, "burnt": burnt}
-    bounds = {
-        "comparisons": Bound(min=COMPARISONS),
-        "false_alarms": Bound(max=most_alarms(max(len(found), COMPARISONS))),
-        "false_alarms_if_independent": Bound(max=most_alarms(max(len(found), COMPARISONS))),
-        "bias_at_most": Bound(max=BIAS_MARGIN),
-        "uniformity_p": Bound(min=0.01),
-    }
+    alarms = Bound(max=most_alarms(max(len(found), COMPARISONS)))
+    bounds = BOUNDS | {"false_alarms": alarms, "false_alarms_if_independent": alarms}
     return Certificate("aa", {**figures(found), "burn": options["burn"]}, bounds, told)
 
 
@@ -121,6 +116,15 @@ def figures(found: Sequence[Floats]) -> dict[str, Any]:
 def most_alarms(comparisons: int) -> int:
     """What an honest instrument exceeds in one certificate of a hundred: 7 for 60 comparisons."""
     return int(distributions.binom.ppf(0.99, comparisons, LEVEL))
+
+
+BOUNDS = {
+    "comparisons": Bound(min=COMPARISONS),
+    "false_alarms": Bound(max=most_alarms(COMPARISONS)),
+    "false_alarms_if_independent": Bound(max=most_alarms(COMPARISONS)),
+    "bias_at_most": Bound(max=BIAS_MARGIN),
+    "uniformity_p": Bound(min=0.01),
+}
 
 
 def uniformity_p(p_values: list[float]) -> float | None:

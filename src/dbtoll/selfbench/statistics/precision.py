@@ -68,6 +68,12 @@ name = "native"
 stack = "native"
 """
 
+BOUNDS = {
+    "coverage_least": Bound(min=0.93),
+    "half_width_ratio_drifting": Bound(max=0.5),
+    "half_width_ratio_stepping": Bound(max=0.5),
+}
+
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """The table of the simulated worlds, and the same of this machine if ``repetitions`` are asked for."""
@@ -82,17 +88,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "half_width_ratio_drifting": table["drifting"][BY_MIDMEAN]["half_width_ratio"],
         "half_width_ratio_stepping": table["stepping"][BY_MIDMEAN]["half_width_ratio"],
     }
-    bounds = {
-        "coverage_least": Bound(min=0.93),
-        "half_width_ratio_drifting": Bound(max=0.5),
-        "half_width_ratio_stepping": Bound(max=0.5),
-    }
     if options["repetitions"]:
         found, about = on_this_machine(options, say)
         table["this machine"] = told(found)
         figures |= {"half_width_ratio_here": table["this machine"][BY_MIDMEAN]["half_width_ratio"]}
         facts |= about
-    return Certificate("precision", figures | {"worlds": table}, bounds, facts)
+    return Certificate("precision", figures | {"worlds": table}, BOUNDS, facts)
 
 
 def told(found: Mapping[str, Sequence[Interval]]) -> dict[str, dict[str, Any]]:

@@ -79,6 +79,17 @@ class Cell:
     rounds: float
 
 
+BOUNDS = {
+    "coverage_least": Bound(min=0.93),
+    "coverage_if_independent_least": Bound(min=0.92),
+    "coverage_if_independent_most": Bound(max=0.98),
+    "false_verdicts_most": Bound(max=0.05),
+    "false_no_difference_most": Bound(max=0.05),
+    "families_wrong_most": Bound(max=0.05),
+    "aa_alarms_most": Bound(max=0.05),
+}
+
+
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """The certificate: every world at every setting, and the worst of those that the method promises something for."""
     cells = run(options["experiments"], options["seed"], say)
@@ -107,15 +118,6 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         },
         "families": families,
     }
-    bounds = {
-        "coverage_least": Bound(min=0.93),
-        "coverage_if_independent_least": Bound(min=0.92),
-        "coverage_if_independent_most": Bound(max=0.98),
-        "false_verdicts_most": Bound(max=0.05),
-        "false_no_difference_most": Bound(max=0.05),
-        "families_wrong_most": Bound(max=0.05),
-        "aa_alarms_most": Bound(max=0.05),
-    }
     facts = {"experiments": options["experiments"], "seed": options["seed"], "blocks": BLOCKS, "queries": len(QUERIES)}
     facts |= {
         "effects": EFFECTS,
@@ -123,7 +125,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "target": PRECISION.target,
         "confidence": PRECISION.confidence,
     }
-    return Certificate("simulation", figures, bounds, facts)
+    return Certificate("simulation", figures, BOUNDS, facts)
 
 
 def _rounded(cell: Cell) -> dict[str, float]:

@@ -24,8 +24,8 @@ class Bound:
         return (self.max is None or figure <= self.max) and (self.min is None or figure >= self.min)
 
     def __str__(self) -> str:
-        parts = [f"at least {self.min:g}"] if self.min is not None else []
-        parts += [f"at most {self.max:g}"] if self.max is not None else []
+        parts = [f"at least {self.min:.9g}"] if self.min is not None else []
+        parts += [f"at most {self.max:.9g}"] if self.max is not None else []
         return " and ".join(parts)
 
 

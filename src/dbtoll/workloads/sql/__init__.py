@@ -1,4 +1,4 @@
-"""The user's own tables and statements, from a directory (directory.py says how it is laid out).
+"""The user's own tables and statements, from a directory. directory.py says how it is laid out.
 
 Answers are compared with the user's, where the directory has them; where not, there is no independent reference.
 """

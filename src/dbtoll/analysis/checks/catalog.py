@@ -1,0 +1,150 @@
+"""Every check with its name for people, what it looks at, when it fails and what follows (docs/method/checks.md shows this table).
+
+``then``: *start void*: the arm's visits of that round do not enter an interval; *visit void*: single visits do not; *label*: they
+do, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dbtoll.analysis.checks.caches import WARM_READ_BYTES
+from dbtoll.analysis.checks.clocks import BRACKET_BOUND_FRACTION, BRACKET_BOUND_NS, CLOCK_RATE_BOUND
+from dbtoll.analysis.checks.noise import DRIVER_BOUND, FOREIGN_BOUND, PRESSURE_BOUNDS, STEAL_BOUND
+from dbtoll.analysis.checks.same_settings import MEMORY_BOUND
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Of one check; see the head of this file."""
+
+    title: str
+    looks_at: str
+    fails_when: str
+    then: str
+
+
+CATALOG: Mapping[str, Description] = {
+    "same_server": Description(
+        "the same server and settings",
+        "version, encoding, collation and all settings that are not built in, as the server reports them after each start",
+        "one differs from the baseline's in the same round (the baseline's own: from its first start)",
+        "start void; label, if the server derives that setting from its machine",
+    ),
+    "same_resources": Description(
+        "the same processors, memory and kernel",
+        "what the agent inside the arm sees and may use",
+        f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), processor model or "
+        "flags, page size, huge pages, swap, open files, clock source, kernel, mitigations",
+        "start void, if the processors or the quota differ and the arm's options did not ask for it; else label, naming each",
+    ),
+    "commit_reaches_device": Description(
+        "a commit reaches the device",
+        "five commits of a file and five of the server (at each level of `durability`), traced",
+        "fewer writes of the arm's processes than commits reached a block device, or fewer flushes reached one that holds writes "
+        "back",
+        "start void, if the workload writes; else label",
+    ),
+    "answers_known": Description(
+        "answers known",
+        "the references of all statements",
+        "a statement has none",
+        "label",
+    ),
+    "consistent": Description(
+        "the data and the mix of transactions are as specified",
+        "of transactions, before the first (the baseline's copy) and after each round: the conditions of the specification "
+        "(TPC-C: the twelve of clause 3.3.2), how rows are distributed, how often each transaction was executed (chi-square, one "
+        "in a million)",
+        "one does not hold",
+        "the arm has no verdict",
+    ),
+    "path": Description(
+        "outside terminals come by a network",
+        "of transactions with placement `outside`: from where the server sees an outside session come",
+        "by no network",
+        "start void",
+    ),
+    "equal_answers": Description(
+        "equal answers",
+        "every answer, after its last time stamp",
+        "an execution answered wrongly",
+        "its query has no estimate, the arm no verdict over all queries",
+    ),
+    "same_plans": Description(
+        "same plans",
+        "the plan's fingerprint of every statement and set of parameters",
+        "it differs from the baseline's",
+        "label, and `geomean_same_plans`",
+    ),
+    "host_brackets": Description(
+        "the host's clock and the arm's",
+        "the arm's time of a visit, and the host's around it",
+        f"minus the arm's usual difference they are more than {BRACKET_BOUND_NS / 1e6:g} ms and {BRACKET_BOUND_FRACTION:.0%} "
+        "apart",
+        "visit void",
+    ),
+    "clock_rate": Description(
+        "rate of the arm's clock",
+        "the slope of host's over arm's time in a round (of windows, which are of one length, the plain ratio; its error is "
+        f"{BRACKET_BOUND_NS / 1e6:g} ms of their length)",
+        f"it is off 1 by more than {CLOCK_RATE_BOUND:.1%} and three errors",
+        "start void",
+    ),
+    "others_asleep": Description(
+        "the other arms asleep",
+        "CPU time of every other arm around a visit",
+        "one has used some",
+        "visit void",
+    ),
+    "cold_reads_disk": Description(
+        "cold reads disk",
+        "bytes read during a cold visit",
+        "there are none",
+        "visit void",
+    ),
+    "warm_stays_warm": Description(
+        "warm stays warm",
+        "bytes read during a warm visit",
+        f"there are more than {WARM_READ_BYTES >> 10} KiB",
+        "label",
+    ),
+    "background_work": Description(
+        "background work",
+        "the server's counts of checkpoints, vacuums, analyzes",
+        "one rises in a warm phase (what dbtoll itself requests before a window is taken off)",
+        "label",
+    ),
+    "driver_cpu_share": Description(
+        "the driver's share of the time",
+        "of statements: CPU time of the agent inside the arm over a phase, against the time of its visits",
+        f"it is more than {DRIVER_BOUND:.0%}",
+        "label",
+    ),
+    "steal": Description(
+        "time stolen by a hypervisor",
+        "the host's stolen CPU time",
+        f"it is more than {STEAL_BOUND:.0%}",
+        "label",
+    ),
+    "pressure": Description(
+        "waiting for processors, memory and disks",
+        "how long some process of the host waited (PSI)",
+        f"processors more than {PRESSURE_BOUNDS['cpu']:.0%} of a phase, memory {PRESSURE_BOUNDS['memory']:.0%}, disks "
+        f"{PRESSURE_BOUNDS['io']:.0%} (not in cold phases)",
+        "label",
+    ),
+    "plausible_costs": Description(
+        "costs that can be believed",
+        "of probes: the cost of an event",
+        "it is outside what is plausible on any machine",
+        "visit void",
+    ),
+    "other_host_load": Description(
+        "other load of the host",
+        "CPU time of the host that went to no arm and not to dbtoll itself",
+        f"it is more than {FOREIGN_BOUND:.0%}",
+        "label",
+    ),
+}
