@@ -1,4 +1,4 @@
-"""When to stop: after whole rounds, at the target or at the end of the budget (DESIGN §5). Pure."""
+"""When to stop: after whole rounds, at the target or at the end of the budget (DESIGN §5; docs/method/stopping.md). Pure."""
 
 from __future__ import annotations
 
@@ -56,11 +56,32 @@ def decide(
     met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
     if met and min(len(values) for values in effects) >= stats.rounds_to_decide(precision):
         return Decision(TARGET_REACHED, all_needed)
+    return Decision(_over(elapsed_s, next_round_s, precision, rounds), all_needed)
+
+
+def _over(elapsed_s: float, next_round_s: float, precision: Precision, rounds: int) -> str | None:
+    """Why no further round is begun, whatever the effects are; None to go on."""
     if rounds >= precision.rounds_max:
-        return Decision(ROUNDS_MAX, all_needed)
-    if elapsed_s + next_round_s > precision.budget_s:
-        return Decision(BUDGET_ENDED, all_needed)
-    return Decision(None, all_needed)
+        return ROUNDS_MAX
+    return BUDGET_ENDED if elapsed_s + next_round_s > precision.budget_s else None
+
+
+def must_look(elapsed_s: float, next_round_s: float, precision: Precision, rounds: int) -> bool:
+    """Whether to look at the effects after so many complete rounds: where `is_due` says so, and at the end. Arguments as of
+    `decide`."""
+    return is_due(rounds) or _over(elapsed_s, next_round_s, precision, rounds) is not None
+
+
+def is_due(rounds: int) -> bool:
+    """Whether a look falls on so many rounds: one follows another after a tenth more rounds, rounded down, at least one.
+
+    So up to 20 after every round, then after 22, 24 … 50, 55 … A look reads all rounds so far; spaced like this, all looks of a run
+    together read at most twelve times as many rounds as there are (docs/adr/0021-looks-are-spaced-geometrically.md).
+    """
+    looked = 0
+    while looked < rounds:
+        looked += max(1, looked // 10)
+    return looked == rounds
 
 
 def deciding(arms: Sequence[Floats], copies: Sequence[Floats]) -> list[Floats]:
@@ -110,6 +131,8 @@ class Look:
 
 def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: float) -> Look:
     """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the gates void.
+
+    It reads all of them, so it is for when `must_look` says so.
 
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
     does not hold the others up; where none has any, the copies of the baseline decide when to stop, and that is the
