@@ -9,6 +9,7 @@ changes its meaning or goes away makes a new one.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -109,7 +110,7 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     plan: str | None = None
 
 
-class Timing(msgspec.Struct, frozen=True, array_like=True):
+class Timing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One execution; times of the arm's own agent."""
 
     start_ns: Count
@@ -121,7 +122,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     outcome: Literal["ok", "timeout", "error", "wrong_answer"]
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events that a probe timed as a whole, of a cold one less what the same took without them: noise may take ``elapsed_ns`` below
     zero. ``cpu_ns`` of the probing process alone."""
 
@@ -134,7 +135,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
     for. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why
-    it is ``missing``."""
+    it is ``missing``. As its readers have it, ``executions`` are packed (`executions.Executions`)."""
 
     round: Place
     arm: str
@@ -148,7 +149,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     host_end_ns: Count | None
     start_ns: Count
     end_ns: Count
-    executions: tuple[Timing, ...] = ()
+    executions: Sequence[Timing] = ()
     window: Json | None = None
     batches: tuple[Batch, ...] | None = None
     counts: Json | None = None

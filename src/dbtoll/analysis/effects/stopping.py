@@ -13,7 +13,6 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, fractions, varied_factors
-from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision
 from dbtoll.store.reader import Run
@@ -140,7 +139,7 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     """
     experiment = run.plan.experiment
     measured = ValidVisits(run)
-    metric = main_metric(measured.visits, experiment)
+    metric = measured.main_metric
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []

@@ -23,7 +23,7 @@ from dbtoll.analysis.result.schema import (
 )
 from dbtoll.analysis.transactions import windows
 from dbtoll.analysis.visits.arrays import nothing
-from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric
+from dbtoll.analysis.visits.metrics import METRICS, QUANTILES
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
@@ -68,7 +68,7 @@ def analyze_run(run: Run) -> Result:
         plans_changed=tuple(series.plans_changed(run)),
         facts=run.facts,
         ledgers=tuple(CostModel(measured).find_all()),
-        main_metric=main_metric(measured.visits, experiment),
+        main_metric=measured.main_metric,
         rounds_to_decide=stats.rounds_to_decide(experiment.precision),
     )
 
@@ -77,7 +77,7 @@ def _comparisons(measured: ValidVisits, levels: Levels, metric: str) -> list[Com
     experiment = measured.run.plan.experiment
     steady = measured.times(levels, metric, False)
     if steady is None:
-        if metric != main_metric(measured.visits, experiment) or levels not in experiment.combinations:
+        if metric != measured.main_metric or levels not in experiment.combinations:
             return []
         # Asked for, and nothing at this level counts: said of every arm, for what is not there cannot be seen to be missing.
         steady = nothing(measured.run.plan.queries, measured.arms)
@@ -89,7 +89,7 @@ def _comparisons(measured: ValidVisits, levels: Levels, metric: str) -> list[Com
     # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what
     # their events cost is one too.
     no_quantities = {RATIO_OF_TOTALS} if metric in QUANTILES or metric == "event_time" else set()
-    if metric == "event_time" and main_metric(measured.visits, experiment) != metric:
+    if metric == "event_time" and measured.main_metric != metric:
         no_quantities |= {GEOMEAN, GEOMEAN_SAME_PLANS}
     return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in no_quantities]
 

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
 from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesPoint
-from dbtoll.analysis.visits.metrics import levels_key, main_value
+from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.store.executions import outcomes
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint
+
+Cell = tuple[tuple[tuple[str, str], ...], str, str]
+"""Levels, arm and query."""
 
 
 def series(measured: ValidVisits) -> list[SeriesPoint]:
@@ -27,11 +31,9 @@ def series(measured: ValidVisits) -> list[SeriesPoint]:
             first_ns[visit.round] = min(visit.host_start_ns, first_ns.get(visit.round, visit.host_start_ns))
     points = []
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for visit in measured.visits:
-        value = None if visit.first_touch else main_value(visit)
-        if (
-            value is not None and 0 < value < math.inf
-        ):  # others have no logarithm: a cost that is lost in noise may be below zero
+    for visit, value in zip(measured.visits, measured.main_values, strict=True):
+        # Others have no logarithm: a cost that is lost in noise may be below zero.
+        if not visit.first_touch and value is not None and 0 < value < math.inf:
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
             cells[key[:-1]].append(value)
@@ -56,32 +58,31 @@ def _since(at_ns: int | None, first_ns: int | None) -> float:
 
 def times(measured: ValidVisits) -> list[QueryTimes]:
     """Over all visits that count, with what failed in them; void visits are not in it."""
+    steady: dict[Cell, list[float]] = defaultdict(list)
+    first: dict[Cell, list[float]] = defaultdict(list)
+    ended: dict[Cell, Counter[str]] = defaultdict(Counter)
+    for visit, value in zip(measured.visits, measured.main_values, strict=True):
+        if visit.window is not None:  # `windows` has those
+            continue
+        key = (levels_key(visit.levels), visit.arm, visit.query)
+        if value is not None and not math.isnan(value):
+            (first if visit.first_touch else steady)[key].append(value)
+        if not visit.first_touch:
+            ended[key].update(outcomes(visit.executions))
     rows = []
     for levels in measured.levels:
-        steady: dict[tuple[str, str], list[float]] = defaultdict(list)
-        first: dict[tuple[str, str], list[float]] = defaultdict(list)
-        outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for visit in measured.of(levels):
-            if visit.window is not None:  # `windows` has those
-                continue
-            key = (visit.arm, visit.query)
-            value = main_value(visit)
-            if value is not None and not math.isnan(value):
-                (first if visit.first_touch else steady)[key].append(value)
-            if not visit.first_touch:
-                outcomes[key].update(timing.outcome for timing in visit.executions)
         for arm in measured.arms:
             for query in measured.run.plan.queries:
-                key = (arm, query)
-                if key in steady or key in first or key in outcomes:
-                    count = outcomes[key]
+                key = (levels_key(levels), arm, query)
+                if key in steady or key in first or key in ended:
+                    count = ended[key]
                     rows.append(
                         QueryTimes(
                             arm=arm,
                             levels=levels,
                             query=query,
                             median_ns=_finite(_median(steady[key])) if steady[key] else None,
-                            executions=sum(count.values()),
+                            executions=count.total(),
                             first_touch_median_ns=_finite(_median(first[key])) if first[key] else None,
                             censored=count["timeout"],
                             failed=count["error"] + count["wrong_answer"],

@@ -1,0 +1,100 @@
+"""The executions of a visit, packed: a long run has millions, and an object each would be most of its memory.
+
+No array library here: the measuring side keeps its history in memory too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Any, overload
+
+from dbtoll.store.schema import Timing
+
+OUTCOMES = ("ok", "timeout", "error", "wrong_answer")
+"""An outcome is packed as its place here."""
+
+WIDTH = len(Timing.__struct_fields__)
+"""Whole numbers of 64 bits in an execution, in the order of `Timing`; UNKNOWN for what is null there."""
+UNKNOWN = -1
+
+_row = Struct(f"{WIDTH}q")
+_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+
+
+class Executions(Sequence[Timing]):
+    """Reads as the sequence that was packed, equals it, and cannot be changed.
+
+    ``data``: WIDTH numbers for each, one after the other. ``outcomes``: how many ended in each way.
+    """
+
+    __slots__ = ("data", "outcomes")
+
+    def __init__(self, executions: Sequence[Timing]) -> None:
+        numbers: list[int] = []
+        all_ok = True
+        for each in executions:
+            connected_ns, first_byte_ns, rows, size = (
+                each.connected_ns,
+                each.first_byte_ns,
+                each.rows,
+                each.result_bytes,
+            )
+            outcome = each.outcome
+            all_ok = all_ok and outcome == "ok"
+            numbers += (
+                each.start_ns,
+                UNKNOWN if connected_ns is None else connected_ns,
+                UNKNOWN if first_byte_ns is None else first_byte_ns,
+                each.end_ns,
+                UNKNOWN if rows is None else rows,
+                UNKNOWN if size is None else size,
+                _CODES[outcome],
+            )
+        self.data: bytes = array("q", numbers).tobytes()
+        self.outcomes: Mapping[str, int] = _ok(len(executions)) if all_ok else outcomes(executions)
+
+    def __len__(self) -> int:
+        return len(self.data) // _row.size
+
+    @overload
+    def __getitem__(self, index: int) -> Timing: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Timing]: ...
+    def __getitem__(self, index: int | slice) -> Timing | Sequence[Timing]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return _timing(_row.unpack_from(self.data, _row.size * range(len(self))[index]))
+
+    def __iter__(self) -> Iterator[Timing]:
+        return map(_timing, _row.iter_unpack(self.data))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Executions):
+            return self.data == other.data
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"Executions({tuple(self)!r})"
+
+
+def outcomes(executions: Sequence[Timing]) -> Mapping[str, int]:
+    """How many ended in each way; of packed ones without looking at each."""
+    return executions.outcomes if isinstance(executions, Executions) else Counter(each.outcome for each in executions)
+
+
+@lru_cache(maxsize=4096)
+def _ok(count: int) -> Mapping[str, int]:
+    """Nearly all visits are like that: they share it."""
+    return {"ok": count} if count else {}
+
+
+def _timing(numbers: tuple[Any, ...]) -> Timing:
+    *times, code = (None if number == UNKNOWN else number for number in numbers)
+    return Timing(*times, OUTCOMES[code])
