@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -219,9 +219,19 @@ AnyRecord = (
 
 def seal(record: Record, previous_chain: str) -> tuple[bytes, str]:
     """The line of a record, with its end, and its chain."""
-    open_line = msgspec.json.encode(record)[:-1]
+    open_line = _encoder.encode(record)[:-1]
     chain = chain_of(open_line, previous_chain)
     return b'%s,"chain":"%s"}\n' % (open_line, chain.encode()), chain
+
+
+def _unpacked(value: Any) -> Any:
+    """Executions that a reader has packed, as they were written."""
+    if isinstance(value, Sequence):
+        return tuple(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_unpacked)
 
 
 def chain_of(open_line: bytes, previous_chain: str) -> str:

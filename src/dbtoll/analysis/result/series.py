@@ -1,24 +1,44 @@
-"""Every visit in the order of the run, times of each query, and plans that changed."""
+"""The visits in the order of the run, times of each query, and plans that changed."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
-from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesPoint
+from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesBin
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.store.executions import outcomes
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint
+from dbtoll.store.schema import Fingerprint, Visit
 
 Cell = tuple[tuple[tuple[str, str], ...], str, str]
 """Levels, arm and query."""
 
 
-def series(measured: ValidVisits) -> list[SeriesPoint]:
+BINS_MAX = 200
+"""Of an arm, at all its levels together."""
+DIGITS = 6
+"""After the point, of a logarithm: a millionth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A steady visit that took ``ns``, ``elapsed_s`` since the run began: log of that over its cell's median."""
+
+    visit: Visit
+    ns: float
+    elapsed_s: float
+    log: float
+
+
+def deviations(measured: ValidVisits) -> Iterator[Deviation]:
     """In the order in which the visits were made. Parameters change a query's time, so each set has its own median.
 
     A set that came up once or twice would be its own median, and its visits show no deviation whatever the machine did:
@@ -39,17 +59,48 @@ def series(measured: ValidVisits) -> list[SeriesPoint]:
             cells[key[:-1]].append(value)
             points.append((visit, key, value))
     medians = {key: math.log(_median(values)) for key, values in cells.items()}
-    return [
-        SeriesPoint(
-            arm=visit.arm,
-            levels=visit.levels,
+    for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order)):
+        yield Deviation(
+            visit=visit,
+            ns=value,
             elapsed_s=begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round)),
-            round=visit.round,
-            query=visit.query,
-            log_deviation=math.log(value) - medians[key if len(cells[key]) >= FEWEST_FOR_A_MEDIAN else key[:-1]],
+            log=math.log(value) - medians[key if len(cells[key]) >= FEWEST_FOR_A_MEDIAN else key[:-1]],
         )
-        for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order))
-    ]
+
+
+def series(measured: ValidVisits) -> list[SeriesBin]:
+    """By arm and levels, within each in the order of the run. Each round is cut into as many bins, or, where rounds are more than
+    bins, each bin holds as many of them."""
+    together: dict[tuple[str, object], dict[int, list[Deviation]]] = defaultdict(lambda: defaultdict(list))
+    for each in deviations(measured):
+        together[each.visit.arm, levels_key(each.visit.levels)][each.visit.round].append(each)
+    levels_of = Counter(arm for arm, _ in together)
+    found: list[SeriesBin] = []
+    for (arm, _), own in together.items():
+        rounds, bins_max = list(own.values()), max(1, BINS_MAX // levels_of[arm])
+        for part in bins.parts(len(rounds), bins_max):
+            made = [each for its in rounds[part] for each in its]
+            found += [_bin(made[few]) for few in bins.parts(len(made), max(1, bins_max // len(rounds)))]
+    return found
+
+
+def _bin(made: Sequence[Deviation]) -> SeriesBin:
+    first, last = made[0], made[-1]
+    quantiles = np.quantile([each.log for each in made], (0, 0.25, 0.5, 0.75, 1))
+    low, q1, median, q3, high = (round(float(value), DIGITS) for value in quantiles)
+    return SeriesBin(
+        arm=first.visit.arm,
+        levels=first.visit.levels,
+        from_s=round(first.elapsed_s, 3),
+        to_s=round(last.elapsed_s, 3),
+        round=first.visit.round,
+        visits=len(made),
+        min=low,
+        q1=q1,
+        median=median,
+        q3=q3,
+        max=high,
+    )
 
 
 def _since(at_ns: int | None, first_ns: int | None) -> float:

@@ -105,14 +105,14 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
     times = time(numbers)
     known = ~np.isnan(times)
     times = np.where(known & (numbers[:, _OUTCOME] == _TIMEOUT), np.inf, times)
-    order = np.lexsort((times, of_visit))  # NaN, which is not known, last of each visit
     asked, told = (np.bincount(of_visit, each, len(visits)).astype(int) for each in (None, known))
-    first = np.cumsum(asked) - asked
     complete = (told == asked) & (asked > 0)
     middles = np.full(len(visits), np.nan)
-    ordered = times[order]
-    low, high = (first[complete] + (asked[complete] - back) // 2 for back in (1, 0))
-    middles[complete] = (ordered[low] + ordered[high]) / 2
+    if complete.any():
+        ordered = times[np.lexsort((times, of_visit))]  # NaN, which is not known, last of each visit
+        first = np.cumsum(asked) - asked
+        low, high = (first[complete] + (asked[complete] - back) // 2 for back in (1, 0))
+        middles[complete] = (ordered[low] + ordered[high]) / 2
     return [
         _value(visit, middle, asked=count, told=known)
         for visit, middle, count, known in zip(visits, middles.tolist(), asked.tolist(), told.tolist(), strict=True)

@@ -81,6 +81,7 @@ class ValidVisits:
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
+        self._times: dict[tuple[tuple[tuple[str, str], ...], str, bool], TimeArray | None] = {}
 
     @cached_property
     def main_metric(self) -> str:
@@ -131,8 +132,13 @@ class ValidVisits:
 
     def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> TimeArray | None:
         """The arrays of one metric, one of `metrics.METRICS` by its name, of steady visits or of first touches."""
+        if isinstance(metric, str):
+            key = (levels_key(levels), metric, first_touch)
+            if key not in self._times:
+                self._times[key] = self.times(levels, METRICS[metric], first_touch)
+            return self._times[key]
         chosen = [visit for visit in self.of(levels) if visit.first_touch is first_touch]
-        return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)
+        return collect(chosen, self.run.plan.queries, self.arms, metric)
 
     @cached_property
     def failed_starts(self) -> dict[str, tuple[str, ...]]:
