@@ -6,7 +6,7 @@ import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -19,14 +19,23 @@ from dbtoll.plan import Plan
 from dbtoll.spec.stack import write_stack
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
+if TYPE_CHECKING:
+    from dbtoll.store.reader import Run
+
 
 def analyze(folder: Path, *, as_json: bool) -> Any:
     """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
+    from dbtoll.store.reader import read_run
+
+    return _analyzed(read_run(folder), as_json=as_json)
+
+
+def _analyzed(run: Run, *, as_json: bool) -> Any:
     from dbtoll.analysis.result import builder as results
     from dbtoll.analysis.result.schema import to_json
     from dbtoll.report import tables
 
-    result = results.analyze(folder)
+    folder, result = run.folder, results.analyze_run(run)
     text = to_json(result)
     if as_json:
         print(text)
@@ -46,9 +55,9 @@ def report(folder: Path, *, as_json: bool) -> Any:
     from dbtoll.report import export, page
     from dbtoll.store.reader import read_run
 
-    result = analyze(folder, as_json=as_json)
-    written = folder / REPORT_FILE
     run = read_run(folder)
+    result = _analyzed(run, as_json=as_json)
+    written = folder / REPORT_FILE
     try:
         write_durably(written, page.render(result, run).encode())
         tables_written = export.write(folder, result, run)

@@ -72,6 +72,15 @@ class Executions(Sequence[Timing]):
     def __iter__(self) -> Iterator[Timing]:
         return map(_timing, _row.iter_unpack(self.data))
 
+    def columns(self) -> dict[str, list[Any]]:
+        """By the names of `Timing`: a value for each execution."""
+        numbers = array("q", self.data)
+        found: dict[str, list[Any]] = {}
+        for place, name in enumerate(Timing.__struct_fields__):
+            column: list[Any] = numbers[place::WIDTH].tolist()
+            found[name] = [None if number == UNKNOWN else number for number in column] if UNKNOWN in column else column
+        return {**found, "outcome": [OUTCOMES[code] for code in found["outcome"]]}
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Executions):
             return self.data == other.data
@@ -82,6 +91,11 @@ class Executions(Sequence[Timing]):
 
     def __repr__(self) -> str:
         return f"Executions({tuple(self)!r})"
+
+
+def packed(executions: Sequence[Timing]) -> Executions:
+    """These, packed if they are not yet."""
+    return executions if isinstance(executions, Executions) else Executions(executions)
 
 
 def outcomes(executions: Sequence[Timing]) -> Mapping[str, int]:

@@ -23,7 +23,7 @@ import msgspec
 from dbtoll.errors import RunFolderError
 from dbtoll.model.json import Json
 from dbtoll.store import contents
-from dbtoll.store.executions import Executions
+from dbtoll.store.executions import packed
 from dbtoll.store.schema import (
     FACTS_FILE,
     FIRST_CHAIN,
@@ -275,7 +275,7 @@ class Sharing:
         """The visit, which nobody else may have yet: it is changed in its place."""
         levels = self._levels.setdefault(tuple(visit.levels.items()), visit.levels)
         for name, value in (
-            ("executions", Executions(visit.executions)),
+            ("executions", packed(visit.executions)),
             ("levels", levels),
             ("arm", self._names.setdefault(visit.arm, visit.arm)),
             ("query", self._names.setdefault(visit.query, visit.query)),

@@ -33,11 +33,11 @@ def by_round(effects: Sequence[tuple[int, float]]) -> tuple[RoundEffect, ...]:
     found = [
         RoundEffect(
             round=effects[group[0]][0],
-            effect=_fraction(float(np.median(values[group]))),
+            effect=fraction(float(np.median(values[group]))),
             far_out=bool(outlying[group].any()),
             rounds=len(group),
-            min=_fraction(float(values[group].min())) if len(group) > 1 else None,
-            max=_fraction(float(values[group].max())) if len(group) > 1 else None,
+            min=fraction(float(values[group].min())) if len(group) > 1 else None,
+            max=fraction(float(values[group].max())) if len(group) > 1 else None,
         )
         for group in groups
     ]
@@ -50,6 +50,6 @@ def _farthest(values: Floats, outlying: Floats) -> list[int]:
     return [int(index) for index in farthest if outlying[index]]
 
 
-def _fraction(value: float) -> float:
+def fraction(value: float) -> float:
     """From the log scale; beyond the range of a float it is the largest one."""
     return math.expm1(min(value, 700.0))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.reply import MAIN_METRICS, TIME_PER_TRANSACTION, ended_well
-from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, Executions, outcomes
+from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
 from dbtoll.store.schema import Timing, Visit
 
 Time = Callable[[NDArray[np.int64]], Floats]
@@ -94,9 +94,9 @@ def by_median(time: Time) -> Value:
 
 
 def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
-    packed = [_packed(visit.executions) for visit in visits]
-    counts = np.array([len(each) for each in packed])
-    numbers = np.frombuffer(b"".join(each.data for each in packed), dtype=np.int64).reshape(-1, WIDTH)
+    executions = [packed(visit.executions) for visit in visits]
+    counts = np.array([len(each) for each in executions])
+    numbers = np.frombuffer(b"".join(each.data for each in executions), dtype=np.int64).reshape(-1, WIDTH)
     alone = np.array([visit.first_touch for visit in visits], dtype=bool)
     of_visit = np.repeat(np.arange(len(visits)), counts)
     in_visit = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -126,10 +126,6 @@ def _value(visit: Visit, middle: float, *, asked: int, told: int) -> float | Non
     if failed(visit):
         return math.nan if told or not asked else None
     return middle if asked and told == asked else None
-
-
-def _packed(executions: Sequence[Timing]) -> Executions:
-    return executions if isinstance(executions, Executions) else Executions(executions)
 
 
 def by_number(number: int) -> Value:
