@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from dbtoll.store.schema import Timing
 
-OUTCOMES = ("ok", "timeout", "error", "wrong_answer")
+OUTCOMES: tuple[Literal["ok", "timeout", "error", "wrong_answer"], ...] = ("ok", "timeout", "error", "wrong_answer")
 """An outcome is packed as its place here."""
 
 WIDTH = len(Timing.__struct_fields__)
@@ -22,7 +22,7 @@ WIDTH = len(Timing.__struct_fields__)
 UNKNOWN = -1
 
 _row = Struct(f"{WIDTH}q")
-_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+_CODES: dict[str, int] = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
 class Executions(Sequence[Timing]):
@@ -109,6 +109,14 @@ def _ok(count: int) -> Mapping[str, int]:
     return {"ok": count} if count else {}
 
 
-def _timing(numbers: tuple[Any, ...]) -> Timing:
-    *times, code = (None if number == UNKNOWN else number for number in numbers)
-    return Timing(*times, OUTCOMES[code])
+def _timing(numbers: Sequence[Any]) -> Timing:
+    start_ns, connected_ns, first_byte_ns, end_ns, rows, size, code = numbers
+    return Timing(
+        start_ns,
+        None if connected_ns == UNKNOWN else connected_ns,
+        None if first_byte_ns == UNKNOWN else first_byte_ns,
+        end_ns,
+        None if rows == UNKNOWN else rows,
+        None if size == UNKNOWN else size,
+        OUTCOMES[code],
+    )

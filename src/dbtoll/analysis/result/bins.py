@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
@@ -44,7 +45,7 @@ def by_round(effects: Sequence[tuple[int, float]]) -> tuple[RoundEffect, ...]:
     return tuple(sorted(found, key=lambda each: each.round))
 
 
-def _farthest(values: Floats, outlying: Floats) -> list[int]:
+def _farthest(values: Floats, outlying: NDArray[np.bool_]) -> list[int]:
     distance = np.abs(values - np.median(values)) * outlying
     farthest = np.argsort(-distance, kind="stable")[:FAR_OUT_MAX]
     return [int(index) for index in farthest if outlying[index]]
