@@ -20,7 +20,7 @@ from dbtoll.selfbench.costs import driver, growth, null_server, switch
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
 from dbtoll.selfbench.support.certificate import Bound, Certificate
-from dbtoll.store.reader import read_run
+from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Timing, Visit
 from tests.support.make_run import make_run
 
@@ -386,11 +386,20 @@ def test_the_exponent_tells_looks_after_every_round_from_looks_that_are_spaced()
     assert growth.exponent(spaced, 30) == pytest.approx(1, abs=0.05)
 
 
-def test_the_rule_costs_nothing_between_two_looks(tmp_path: Path) -> None:
+def test_what_is_timed_looks_where_a_look_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = read_run(make_run(tmp_path / "run", rounds=30, blocks=1, executions=1, interrupted=False))
+    looked = []
+    look = stopping.look
+
+    def noted(so_far: Run, *args: Any, **options: Any) -> stopping.Look:
+        looked.append(len(so_far.counted))
+        return look(so_far, *args, **options)
+
+    monkeypatch.setattr(stopping, "look", noted)
     costs_s = growth.deciding_s(run)
-    looked = [cost for rounds, cost in enumerate(costs_s, 1) if stopping.is_due(rounds)]
-    assert max(cost for rounds, cost in enumerate(costs_s, 1) if not stopping.is_due(rounds)) < min(looked[-3:]) / 5
+    assert looked == [rounds for rounds in range(1, 31) if stopping.is_due(rounds)]
+    assert all(costs_s[rounds - 1] > 0 for rounds in looked)
+    assert len(costs_s) == 30
 
 
 def test_the_first_rounds_of_a_run_are_a_run(tmp_path: Path) -> None:
