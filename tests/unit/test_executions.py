@@ -25,7 +25,7 @@ TIMINGS = st.lists(st.builds(Timing, WHOLE, MAYBE, MAYBE, WHOLE, MAYBE, MAYBE, O
 
 def made(executions: list[Timing], **values: Any) -> Visit:
     about: dict[str, Any] = {"round": 0, "arm": "native", "levels": {}, "block": 0, "query": "Q1", "order": 1}
-    about |= {"first_touch": False, "asleep_ok": None, "host_start_ns": None, "host_end_ns": None}
+    about |= {"first_execution": False, "asleep_ok": None, "host_start_ns": None, "host_end_ns": None}
     return Visit(**{**about, "start_ns": 0, "end_ns": 1, "executions": executions, **values})
 
 
@@ -65,7 +65,7 @@ def by_definition(visit: Visit, time: str) -> float | None:
         else math.inf
         if each.outcome == "timeout"
         else float(end - each.start_ns)
-        for each in visit.executions[: 1 if visit.first_touch else None]
+        for each in visit.executions[: 1 if visit.first_execution else None]
     ]
     known = [each for each in values if each is not None]
     if metrics.failed(visit):
@@ -74,7 +74,9 @@ def by_definition(visit: Visit, time: str) -> float | None:
 
 
 VISITS = st.builds(
-    lambda executions, first, problem, batches: made(executions, first_touch=first, problem=problem, batches=batches),
+    lambda executions, first, problem, batches: made(
+        executions, first_execution=first, problem=problem, batches=batches
+    ),
     TIMINGS,
     st.booleans(),
     st.none() | st.just("it did not work"),

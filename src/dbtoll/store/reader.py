@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ import msgspec
 
 from dbtoll.errors import RunFolderError
 from dbtoll.model.json import Json
-from dbtoll.store import contents
+from dbtoll.store import contents, upgrade
 from dbtoll.store.executions import packed
 from dbtoll.store.schema import (
     FACTS_FILE,
@@ -90,6 +90,7 @@ class Run:
     """
 
     folder: Path
+    schema_version: int
     begin: RunBegin
     spec: str
     plan: PlanFile
@@ -159,8 +160,13 @@ def _read(folder: Path, history: _History) -> Run:
         raise RunFolderError(f"{history.path}:1: the history is empty or has not one whole line", "measure again")
     if not isinstance(begin, RunBegin):
         raise RunFolderError(f"{history.path}:1: it does not begin with the record of the run", _EDITED)
-    plan = _checked_json(folder / PLAN_FILE, begin.plan_sha256, PlanFile)
-    facts = _checked_json(folder / FACTS_FILE, begin.facts_sha256, Json)
+    version = history.version
+    plan = _checked_json(
+        folder / PLAN_FILE, begin.plan_sha256, PlanFile, upgrade.plan if version < SCHEMA_VERSION else None
+    )
+    facts = _checked_json(
+        folder / FACTS_FILE, begin.facts_sha256, Json, upgrade.facts if version < SCHEMA_VERSION else None
+    )
     for path, demand in (
         (PLAN_FILE, partial(contents.demand_plan, plan)),
         (FACTS_FILE, partial(contents.demand_facts, facts)),
@@ -172,6 +178,7 @@ def _read(folder: Path, history: _History) -> Run:
     outside, attempts, end = _grouped(history, contents.Expected(plan))
     return Run(
         folder=folder,
+        schema_version=version,
         begin=begin,
         spec=printable(_check_sum(folder / SPEC_FILE, begin.spec_sha256).decode(errors="replace"), lines=True),
         plan=plan,
@@ -222,12 +229,14 @@ class _History(Iterator[Record]):
     """The records of a history, line by line: no more of the file than a line is held. RunFolderError for a line whose chain or
     form is wrong; what they say is not judged yet.
 
-    Of the lines so far: ``chain`` of the last one, how many ``lines`` and ``verified_bytes``; at the end whether an
+    ``version``: of the schema in which they were written, known from the first line on; what is returned is of today's. Of the
+    lines so far: ``chain`` of the last one, how many ``lines`` and ``verified_bytes``; at the end whether an
     ``unfinished_line`` follows.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
+        self.version = SCHEMA_VERSION
         self.chain = FIRST_CHAIN
         self.lines = self.verified_bytes = 0
         self.unfinished_line = False
@@ -248,19 +257,22 @@ class _History(Iterator[Record]):
                 f"{where}: this line was edited, or lines before it are missing or in another order", _EDITED
             )
         if self.lines == 0:
-            _check_version(where, line)
+            self.version = _checked_version(where, line)
         try:
-            record = record_of(line)
+            record = record_of(line, self.version)
         except UNREADABLE as error:
-            raise RunFolderError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
+            raise RunFolderError(f"{where}: not a record of schema {self.version}: {error}", _EDITED) from None
         self.lines += 1
         self.verified_bytes += len(line)
         return record
 
 
-def record_of(line: bytes) -> Record:
+def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:
     """What a line of a history holds, its text printable. `msgspec.DecodeError` or `UnicodeDecodeError` where it is no record."""
-    record: Record = _decoder.decode(_printable(line))
+    data = _printable(line)
+    if version < SCHEMA_VERSION:
+        data = msgspec.json.encode(upgrade.record(msgspec.json.decode(data, type=Json)))
+    record: Record = _decoder.decode(data)
     return record
 
 
@@ -284,7 +296,7 @@ class Sharing:
         return visit
 
 
-def _check_version(where: str, line: bytes) -> None:
+def _checked_version(where: str, line: bytes) -> int:
     try:
         version = msgspec.json.decode(line, type=_Version).schema_version
     except UNREADABLE as error:
@@ -294,6 +306,7 @@ def _check_version(where: str, line: bytes) -> None:
             f"{where}: written in schema {version}, this dbtoll reads up to {SCHEMA_VERSION}",
             "read it with a newer dbtoll",
         )
+    return version
 
 
 def _grouped(
@@ -345,10 +358,12 @@ def _grouped(
     return tuple(outside), tuple(attempts), run_end
 
 
-def _checked_json(path: Path, sha256: str, kind: type[S]) -> S:
+def _checked_json(path: Path, sha256: str, kind: type[S], upgraded: Callable[[Json], Json] | None) -> S:
     data = _check_sum(path, sha256)
     try:
-        return msgspec.json.decode(_printable(data), type=kind)
+        if upgraded is None:
+            return msgspec.json.decode(_printable(data), type=kind)
+        return msgspec.convert(upgraded(msgspec.json.decode(_printable(data), type=Json)), type=kind, strict=True)
     except UNREADABLE as error:
         line = data[: getattr(error, "position", 0)].count(b"\n") + 1
         raise RunFolderError(f"{path}:{line}: not of schema {SCHEMA_VERSION}: {error}", _EDITED) from None

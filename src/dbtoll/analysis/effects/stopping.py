@@ -129,7 +129,7 @@ class Look:
 
 
 def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: float) -> Look:
-    """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the gates void.
+    """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the checks void.
 
     It reads all of them, so it is for when `must_look` says so.
 

@@ -53,7 +53,7 @@ def deviations(measured: ValidVisits) -> Iterator[Deviation]:
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for visit, value in zip(measured.visits, measured.main_values, strict=True):
         # Others have no logarithm: a cost that is lost in noise may be below zero.
-        if not visit.first_touch and value is not None and 0 < value < math.inf:
+        if not visit.first_execution and value is not None and 0 < value < math.inf:
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
             cells[key[:-1]].append(value)
@@ -117,8 +117,8 @@ def times(measured: ValidVisits) -> list[QueryTimes]:
             continue
         key = (levels_key(visit.levels), visit.arm, visit.query)
         if value is not None and not math.isnan(value):
-            (first if visit.first_touch else steady)[key].append(value)
-        if not visit.first_touch:
+            (first if visit.first_execution else steady)[key].append(value)
+        if not visit.first_execution:
             ended[key].update(outcomes(visit.executions))
     rows = []
     for levels in measured.levels:
@@ -134,7 +134,7 @@ def times(measured: ValidVisits) -> list[QueryTimes]:
                             query=query,
                             median_ns=_finite(_median(steady[key])) if steady[key] else None,
                             executions=count.total(),
-                            first_touch_median_ns=_finite(_median(first[key])) if first[key] else None,
+                            first_execution_median_ns=_finite(_median(first[key])) if first[key] else None,
                             censored=count["timeout"],
                             failed=count["error"] + count["wrong_answer"],
                         )

@@ -79,7 +79,7 @@ def as_cut(visit: Visit) -> Visit:
 
 
 def by_median(time: Time) -> Value:
-    """The median of a visit's executions; of a first touch the first one alone: what the second finds is warm already.
+    """The median of a visit's executions; of a first execution the first one alone: what the second finds is warm already.
 
     A censored execution took longer than every one that ended, so it takes part in the median as infinite.
     """
@@ -97,7 +97,7 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
     executions = [packed(visit.executions) for visit in visits]
     counts = np.array([len(each) for each in executions])
     numbers = np.frombuffer(b"".join(each.data for each in executions), dtype=np.int64).reshape(-1, WIDTH)
-    alone = np.array([visit.first_touch for visit in visits], dtype=bool)
+    alone = np.array([visit.first_execution for visit in visits], dtype=bool)
     of_visit = np.repeat(np.arange(len(visits)), counts)
     in_visit = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
     taken = (in_visit == 0) | ~alone[of_visit]
@@ -132,7 +132,7 @@ def by_number(number: int) -> Value:
     """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
 
     def value(visit: Visit) -> float | None:
-        is_new = visit.levels.get("connection") == "per_visit" and not visit.first_touch
+        is_new = visit.levels.get("connection") == "per_visit" and not visit.first_execution
         if not is_new:
             return None
         if failed(visit):
@@ -156,7 +156,7 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
         return None
     if failed(visit):
         return math.nan
-    counted = window["counted"]
+    counted = window["throughput_transaction"]
     kinds = window["transactions"]
     committed = sum(kind["committed"] for name, kind in kinds.items() if counted in (None, name))
     return window["length_ns"] / committed if committed else math.nan

@@ -110,11 +110,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             "long_analysis_mb": of_long.peak_mb,
         }
         bounds = {
-            "stopping_exponent": Bound(most=1.15),
-            "page_mb": Bound(most=3),
-            "analysis_s": Bound(most=10),
-            "analysis_mb": Bound(most=600),
-            "samples": Bound(least=options["samples"]),
+            "stopping_exponent": Bound(max=1.15),
+            "page_mb": Bound(max=3),
+            "analysis_s": Bound(max=10),
+            "analysis_mb": Bound(max=600),
+            "samples": Bound(min=options["samples"]),
         }
         told = {
             "long_run": {"rounds": rounds, "visits": visits, "samples": samples, "made_s": made_s},
