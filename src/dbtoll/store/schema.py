@@ -228,7 +228,7 @@ def _unpacked(value: Any) -> Any:
     """Executions that a reader has packed, as they were written."""
     if isinstance(value, Sequence):
         return tuple(value)
-    raise NotImplementedError(type(value).__name__)
+    raise TypeError(f"a record holds no {type(value).__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_unpacked)
