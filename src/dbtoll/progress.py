@@ -76,9 +76,12 @@ class Progress:
             self._live.update(line, refresh=True)
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
-        """The interval so far, and whether it is narrow enough (analysis.effects.stopping)."""
-        rounds = len(run.counted)
-        seen = stopping.look(run, self.experiment.precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
+        """The interval so far, and whether it is narrow enough (analysis.effects.stopping); neither between two looks."""
+        rounds, precision = len(run.counted), self.experiment.precision
+        if not stopping.must_look(elapsed_s, next_round_s, precision, rounds):
+            self.say(f"round {rounds} at {elapsed_s:.0f} s")
+            return None
+        seen = stopping.look(run, precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
         self._interval = "  ".join(
             f"{arm} {numbers.EffectText(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()

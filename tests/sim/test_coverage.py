@@ -7,6 +7,7 @@ With 200 experiments for each of three effects the standard error of a coverage 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +121,27 @@ def test_what_is_simulated_is_what_is_analysed(world: str, effect: float) -> Non
         assert decided(rounds)
         assert rounds == precision.rounds_min or not decided(rounds - 1)
     assert measured.seen(None)[3].alarm > 0
+
+
+def test_it_covers_also_where_looks_are_a_tenth_of_the_rounds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is met after 20 to 80 rounds; what stops between two looks goes on to the next one."""
+    monkeypatch.setattr(simulation, "PRECISION", replace(simulation.PRECISION, target=0.006, rounds_max=80))
+    ns = simulation.simulate(300, 0.0, WORLDS["none"], np.random.default_rng(6), rounds=80)
+    measured = simulation.ValidVisits.of(ns, 0.0)
+    spaced = measured.stopped()
+    monkeypatch.setattr(stopping, "is_due", lambda rounds: True)
+    every = measured.stopped()
+    assert np.median(every) > 20
+    assert (spaced >= every).all()
+    assert (spaced > every).any()
+    assert np.mean(spaced) < 1.1 * np.mean(every)
+    means = measured.queries.mean(axis=-1)
+    covered = [
+        found.low <= 0 <= found.high
+        for rounds in np.unique(spaced)
+        for found in simulation.intervals(means[spaced == rounds, :rounds])
+    ]
+    assert np.mean(covered) > 0.95 - 2 * math.sqrt(0.05 * 0.95 / len(covered))
 
 
 def test_without_its_two_guards_the_rule_would_cover_too_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from dbtoll.analysis import side_by_side
 from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_effects, round_totals
 from dbtoll.analysis.result import builder as results
+from dbtoll.analysis.result import series
 from dbtoll.analysis.result.schema import Comparison, Result, from_json, json_schema, to_json
 from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.errors import UsageError
@@ -335,10 +336,15 @@ def test_arms_times_series_and_plans(analysed: Result) -> None:
     assert row.first_execution_median_ns is not None and row.median_ns is not None
     assert row.first_execution_median_ns > 1.3 * row.median_ns
     assert [(p.arm, p.query) for p in analysed.plans_changed] == [(DOCKER, "Q9")]
-    assert len(analysed.series) == 8 * 2 * 4 * 3 * 22
-    elapsed = [point.elapsed_s for point in analysed.series]
-    assert elapsed == sorted(elapsed)
-    assert abs(float(np.median([point.log_deviation for point in analysed.series]))) < 0.01
+    assert sum(each.visits for each in analysed.series) == 8 * 2 * 4 * 3 * 22
+    for arm in analysed.arms:
+        own = [each for each in analysed.series if each.arm == arm.name]
+        assert len(own) <= series.BINS_MAX
+        for levels in [each.levels for each in own]:
+            moments = [at for each in own if each.levels == levels for at in (each.from_s, each.to_s)]
+            assert moments == sorted(moments)
+    assert all(each.min <= each.q1 <= each.median <= each.q3 <= each.max for each in analysed.series)
+    assert abs(float(np.median([each.median for each in analysed.series]))) < 0.01
 
 
 def test_what_the_figures_do_not_say_is_said(analysed: Result) -> None:

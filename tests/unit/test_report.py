@@ -21,7 +21,7 @@ from dbtoll.report import export, page, tables
 from dbtoll.report.figures import axis, forest, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
-from tests.support.make_run import COPY, DOCKER, make_run
+from tests.support.make_run import COPY, DOCKER, NATIVE, make_run
 
 EVIL = "</script><script>alert(1)</script><b onclick='x'>&\"{{ 7*7 }}"
 
@@ -193,7 +193,8 @@ def test_panels_share_an_axis_unless_it_would_squeeze_one() -> None:
 
 
 def test_the_run_order_shows_drift(result: Result) -> None:
-    drifting = [replace(s, log_deviation=0.02 * s.round) for s in result.series]
+    quantiles = ("min", "q1", "median", "q3", "max")
+    drifting = [replace(s, **dict.fromkeys(quantiles, 0.02 * s.round)) for s in result.series]
     order = run_order.run_order(drifting, [arm.name for arm in result.arms])
     assert order is not None and len(order.panels) == 3 and len(order.rounds) == 6
     for panel in order.panels:
@@ -201,17 +202,18 @@ def test_the_run_order_shows_drift(result: Result) -> None:
         assert len(heights) == 6
         assert heights[0] == 500 and heights == sorted(heights, reverse=True)  # upwards: later rounds took longer
         assert len(set(heights)) == 6
-        assert panel.path.count("h0") == panel.visits
+        assert panel.path.count("h0") == panel.dots > 100
+        assert panel.visits == sum(s.visits for s in result.series if s.arm == panel.arm)
     assert run_order.run_order([], ["native"]) is None
 
 
 def test_one_stalled_visit_does_not_hide_the_others(result: Result) -> None:
     calm = run_order.run_order(result.series, [DOCKER])
-    stalled = [replace(s, log_deviation=5.0) if i < 20 else s for i, s in enumerate(result.series)]
+    stalled = [replace(s, max=5.0) if i < 5 else s for i, s in enumerate(result.series)]
     order = run_order.run_order(stalled, [arm.name for arm in result.arms])
     assert calm is not None and order is not None
     assert order.limit < 3 * calm.limit
-    assert sum(panel.pinned for panel in order.panels) >= 20
+    assert sum(panel.pinned for panel in order.panels) >= 5
 
 
 # --- terminal and Markdown -------------------------------------------------------------------------------------------
@@ -258,7 +260,8 @@ def written(folder: Path, result: Result, run: Run) -> list[Path]:
 
 
 def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> None:
-    assert [path.name for path in written] == ["samples.csv", "samples.parquet", "results.csv", "results.parquet"]
+    names = ["samples", "results", "rounds", "visits"]
+    assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("csv", "parquet")]
     visits = list(run.all_visits())
     expected = sum(len(visit.executions) for visit, _, _ in visits)
     for path in written[:2]:
@@ -295,7 +298,7 @@ def test_what_does_not_count_is_marked_and_what_is_missing_is_null(written: list
 
 
 def test_every_comparison_is_in_the_results(written: list[Path], result: Result) -> None:
-    for path in written[2:]:
+    for path in written[2:4]:
         rows = duckdb.sql(
             f"SELECT arm, cache, metric, estimand, estimate, low, high, p_holm, is_aa, rounds FROM '{path}'"
         ).fetchall()
@@ -316,6 +319,33 @@ def test_every_comparison_is_in_the_results(written: list[Path], result: Result)
         ]
 
 
+def test_every_round_is_in_the_table_of_rounds(written: list[Path], result: Result) -> None:
+    for path in written[4:6]:
+        rows = duckdb.sql(f"SELECT arm, cache, metric, estimand, round, effect, far_out FROM '{path}'").fetchall()
+        expected = [
+            (c.arm, c.levels["cache"], c.metric, c.estimand, each.round, each.effect, each.far_out)
+            for c in result.comparisons
+            for each in c.by_round
+        ]
+        assert rows == expected
+        assert len(rows) > 6 * 40
+
+
+def test_every_visit_has_the_deviation_that_is_in_the_bins(written: list[Path], result: Result, run: Run) -> None:
+    for path in written[6:]:
+        counts = duckdb.sql(f"SELECT count(*), sum(executions), count(log_deviation) FROM '{path}'").fetchall()[0]
+        visits = [visit for visit, *_ in run.all_visits()]
+        executions = sum(len(visit.executions) for visit in visits)
+        assert counts == (len(visits), executions, sum(each.visits for each in result.series))
+        for arm in (NATIVE, DOCKER):
+            low, high = duckdb.sql(
+                f"SELECT min(log_deviation), max(log_deviation) FROM '{path}' WHERE arm = '{arm}'"
+            ).fetchall()[0]
+            own = [each for each in result.series if each.arm == arm]
+            assert low == pytest.approx(min(each.min for each in own), abs=1e-6)
+            assert high == pytest.approx(max(each.max for each in own), abs=1e-6)
+
+
 def test_exports_of_a_run_without_figures_are_empty_tables(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", rounds=0)
     paths = export.write(folder, results.analyze(folder), read_run(folder))
@@ -327,7 +357,7 @@ def test_exports_of_a_run_without_figures_are_empty_tables(tmp_path: Path) -> No
 def test_commas_quotes_and_line_ends_survive(tmp_path: Path, result: Result, run: Run) -> None:
     text = "a \"b\", c\nd; 'e' \N{MINUS SIGN}"
     changed = replace(result, comparisons=tuple(replace(c, arm=text) for c in result.comparisons if c.arm == COPY))
-    for path in export.write(tmp_path, changed, run)[2:]:
+    for path in export.write(tmp_path, changed, run)[2:4]:
         assert set(duckdb.sql(f"SELECT arm FROM '{path}'").fetchall()) == {(text,)}
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import socket
+import subprocess
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dbtoll.analysis.effects import stopping
 from dbtoll.errors import DbtollError
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
-from dbtoll.selfbench.costs import driver, null_server, switch
+from dbtoll.selfbench.costs import driver, growth, null_server, switch
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
 from dbtoll.selfbench.support.certificate import Bound, Certificate
+from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Timing, Visit
+from tests.support.make_run import make_run
 
 CERTIFICATE = Certificate(
     "ledger",
@@ -368,3 +373,54 @@ def test_a_round_trip_is_a_turn_of_the_client_however_many_pieces_it_has() -> No
             server.join(10)
             assert not server.is_alive()  # the relay has passed the end on
         assert counted.count == 3
+
+
+# --- growth ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_exponent_tells_looks_after_every_round_from_looks_that_are_spaced() -> None:
+    """A look costs as much as there are rounds."""
+    every = [1.0 * rounds for rounds in range(1, 301)]
+    spaced = [rounds * stopping.is_due(rounds) for rounds in range(1, 301)]
+    assert growth.exponent(every, 30) == pytest.approx(2, abs=0.03)
+    assert growth.exponent(spaced, 30) == pytest.approx(1, abs=0.05)
+
+
+def test_what_is_timed_looks_where_a_look_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = read_run(make_run(tmp_path / "run", rounds=30, blocks=1, executions=1, interrupted=False))
+    looked = []
+    look = stopping.look
+
+    def noted(so_far: Run, *args: Any, **options: Any) -> stopping.Look:
+        looked.append(len(so_far.counted))
+        return look(so_far, *args, **options)
+
+    monkeypatch.setattr(stopping, "look", noted)
+    costs_s = growth.deciding_s(run)
+    assert looked == [rounds for rounds in range(1, 31) if stopping.is_due(rounds)]
+    assert all(costs_s[rounds - 1] > 0 for rounds in looked)
+    assert len(costs_s) == 30
+
+
+def test_the_first_rounds_of_a_run_are_a_run(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path / "run", rounds=6, blocks=1))
+    _, samples = growth._size(run)
+    of_round = growth._executions(run.attempts[0].records)
+    first = read_run(growth.first_rounds(run, of_round + 1, tmp_path / "first"))
+    assert first.complete_rounds == (0, 1)
+    assert growth._size(first)[1] == 2 * of_round
+    assert first.attempts == run.attempts[:2]
+    every = read_run(growth.first_rounds(run, 10**9, tmp_path / "all"))
+    assert every.complete_rounds == run.complete_rounds
+    assert growth._size(every)[1] == samples
+
+
+def test_a_child_that_fails_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        growth.child("raise SystemExit(3)", tmp_path)
+    small = growth.child("folder.joinpath('seen').touch()", tmp_path)
+    assert (tmp_path / "seen").exists()
+    of_parent = b"x" * 300_000_000
+    assert growth.child("pass", tmp_path).peak_mb < len(of_parent) / 1e6 / 3  # not what its parent holds
+    large = growth.child("held = b'x' * 200_000_000", tmp_path)
+    assert large.peak_mb - small.peak_mb == pytest.approx(200, rel=0.1)

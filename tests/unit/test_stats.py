@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -238,6 +239,23 @@ def test_the_rule_stops_for_the_right_reason() -> None:
     assert reason([]) is None  # nothing to judge by: the budget decides
     assert stopping.decide([quiet], 10, 10, precision, 5, thinned=[loud]).reason == "target reached"
     assert stopping.decide([quiet], 10, 10, precision, 5, thinned=[loud[:4]]).reason is None
+
+
+def test_looks_follow_each_other_after_a_tenth_more_rounds() -> None:
+    looks = [rounds for rounds in range(1, 2000) if stopping.is_due(rounds)]
+    assert looks[:27] == [*range(1, 21), 22, 24, 26, 28, 30, 33, 36]
+    assert all(later <= 1.1 * earlier for earlier, later in pairwise(looks[19:]))
+    for rounds in looks:  # what all looks so far have read, over the rounds
+        assert sum(looks[: looks.index(rounds) + 1]) <= 12 * rounds
+
+
+def test_at_its_end_a_run_looks_whatever_ended_it() -> None:
+    precision = Precision(budget_s=100, target=0.01, rounds_min=5, rounds_max=29)
+    assert not stopping.is_due(23)
+    assert not stopping.must_look(90, 10, precision, 23)
+    assert stopping.must_look(90, 10, precision, 24)
+    assert stopping.must_look(91, 10, precision, 23)
+    assert stopping.must_look(10, 10, precision, 29)
 
 
 def test_the_target_is_met_when_it_was_said_to_be() -> None:

@@ -123,6 +123,11 @@ def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: P
     assert over_all(once).reason == "Q3: 1 visit of docker failed or answered wrongly"
 
 
+def value(metric: str, visit: Visit) -> float | None:
+    (found,) = VALUES[metric]([visit])
+    return found
+
+
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
@@ -144,7 +149,7 @@ def test_the_value_of_a_visit(outcomes: tuple[str, ...], expected: float) -> Non
         asleep_ok=True, host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=1000,
         executions=tuple(Timing(n * 100, None, None, n * 100 + 100, 1, 1, what) for n, what in enumerate(outcomes)),  # type: ignore[arg-type]
     )  # fmt: skip
-    assert VALUES["run_time"](visit) == pytest.approx(expected, nan_ok=True)
+    assert value("run_time", visit) == pytest.approx(expected, nan_ok=True)
 
 
 def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:

@@ -377,7 +377,7 @@ def test_figure_5_has_published_and_measured_differences(result: Result) -> None
 def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: Run) -> None:
     written = export.write(folder, result, run)
     assert [path.name for path in written if path.suffix == ".csv"] == [
-        "results.csv", "windows.csv", "outcomes.csv", "throughput.csv", "response_times.csv"
+        "results.csv", "rounds.csv", "visits.csv", "windows.csv", "outcomes.csv", "throughput.csv", "response_times.csv"
     ]  # fmt: skip
     with duckdb.connect(":memory:") as database:
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -19,39 +21,72 @@ from dbtoll.plan import Plan
 from dbtoll.spec.stack import write_stack
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
+if TYPE_CHECKING:
+    from dbtoll.analysis.result.schema import Result
+    from dbtoll.store.reader import Run
+
 
 def analyze(folder: Path, *, as_json: bool) -> Any:
     """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
+    _, result, text = _analyzed(folder)
+    _print(result, text, as_json=as_json)
+    _keep(folder, text)
+    return result
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Reading and analysing make an object for each visit and hardly a cycle: to look for some would take a quarter of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _analyzed(folder: Path) -> tuple[Run, Result, str]:
+    """The run, what is said of it, and that as JSON."""
     from dbtoll.analysis.result import builder as results
     from dbtoll.analysis.result.schema import to_json
+    from dbtoll.store.reader import read_run
+
+    with _without_collection():
+        run = read_run(folder)
+        result = results.analyze_run(run)
+    return run, result, to_json(result)
+
+
+def _print(result: Result, text: str, *, as_json: bool) -> None:
     from dbtoll.report import tables
 
-    result = results.analyze(folder)
-    text = to_json(result)
     if as_json:
         print(text)
     else:
         Console(highlight=False).print(tables.terminal(result))
+
+
+def _keep(folder: Path, text: str) -> None:
     try:
         write_durably(folder / RESULT_FILE, f"{text}\n".encode())
     except OSError as error:
         require_no_link(error)
         said = f"{folder}/result.json was not written: {error.strerror}"
         Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
-    return result
 
 
 def report(folder: Path, *, as_json: bool) -> Any:
     """Analyse, print, and write the page and the tables into the run folder."""
-    from dbtoll.report import export, page
-    from dbtoll.store.reader import read_run
+    from dbtoll.report import export
 
-    result = analyze(folder, as_json=as_json)
-    written = folder / REPORT_FILE
-    run = read_run(folder)
+    run, result, text = _analyzed(folder)
+    _print(result, text, as_json=as_json)
+    _keep(folder, text)
     try:
-        write_durably(written, page.render(result, run).encode())
-        tables_written = export.write(folder, result, run)
+        written = _write_page(run, result)
+        with _without_collection():
+            tables_written = export.write(folder, result, run)
     except OSError as error:
         require_no_link(error)
         raise RunFolderError(
@@ -61,6 +96,21 @@ def report(folder: Path, *, as_json: bool) -> Any:
     console.print(f"report: {written}", markup=False)
     console.print(f"tables: {tables_written[0].parent}", markup=False)
     return result
+
+
+def write_page(folder: Path) -> Path:
+    """Of a report the result and the page alone, without the tables. Returns the page's path."""
+    run, result, text = _analyzed(folder)
+    _keep(folder, text)
+    return _write_page(run, result)
+
+
+def _write_page(run: Run, result: Result) -> Path:
+    from dbtoll.report import page
+
+    written = run.folder / REPORT_FILE
+    write_durably(written, page.render(result, run).encode())
+    return written
 
 
 def require_no_link(error: OSError) -> None:

@@ -294,6 +294,8 @@ class Expected:
         self._queries = {*plan.queries, *plan.experiment.explain}
         self._round: int | None = None
         self._orders: set[int] = set()
+        self._levels: list[dict[str, str]] = []
+        """Those that were seen and are of the plan: few, and each stands in thousands of records."""
         self._transactions = set(plan.transactions)
         """Empty where the plan does not tell: then the first window does."""
 
@@ -331,27 +333,22 @@ class Expected:
                 self._demand_visit(record)
 
     def _demand_levels(self, levels: dict[str, str]) -> None:
+        if levels in self._levels:
+            return
         factors = self._plan.factors
         # Probes are made once in a round, at no level.
         if levels and (levels.keys() != factors.keys() or any(levels[name] not in factors[name] for name in levels)):
             raise ValueError(f"the plan has no levels {levels}")
+        self._levels.append(levels)
 
     def _demand_visit(self, visit: Visit) -> None:
         if visit.order in self._orders:
             raise ValueError(f"a second visit is number {visit.order} of its round")
         self._orders.add(visit.order)
-        spans = [(visit.start_ns, visit.end_ns), (visit.host_start_ns, visit.host_end_ns)]
-        spans += [
-            (timing.start_ns, at_ns)
-            for timing in visit.executions
-            for at_ns in (timing.connected_ns, timing.first_byte_ns, timing.end_ns)
-        ]
-        if any(end_ns < start_ns for start_ns, end_ns in spans if start_ns is not None and end_ns is not None):
-            raise ValueError("something ends before it begins")
-        if any(timing.end_ns == timing.start_ns for timing in visit.executions):
-            raise ValueError("an execution takes no time at all")
-        for name in ("cpu", "counts", "window", "samples"):
-            _demand_tree(getattr(visit, name))
+        _demand_times(visit)
+        for open_part in (visit.cpu, visit.counts, visit.window, visit.samples):
+            if open_part is not None:
+                _demand_tree(open_part)
         if visit.samples is not None:
             _demand(visit.samples, _Samples, "samples")
         for name, told in (visit.counts or {}).items():
@@ -377,10 +374,39 @@ class Expected:
         self._transactions = set(names)
 
 
+def _demand_times(visit: Visit) -> None:
+    backwards = visit.end_ns < visit.start_ns
+    if visit.host_start_ns is not None and visit.host_end_ns is not None:
+        backwards = backwards or visit.host_end_ns < visit.host_start_ns
+    at_once = False
+    for timing in visit.executions:  # millions of them: plain comparisons
+        start_ns, connected_ns, first_byte_ns = timing.start_ns, timing.connected_ns, timing.first_byte_ns
+        if timing.end_ns <= start_ns:
+            backwards = backwards or timing.end_ns < start_ns
+            at_once = True
+        if connected_ns is not None and connected_ns < start_ns:
+            backwards = True
+        if first_byte_ns is not None and first_byte_ns < start_ns:
+            backwards = True
+    if backwards:
+        raise ValueError("something ends before it begins")
+    if at_once:
+        raise ValueError("an execution takes no time at all")
+
+
 def _demand_short(record: Record) -> None:
     """What an arm says of itself stands in tables and sentences."""
-    for name in ("reason", "finding", "problem"):
-        if len(getattr(record, name, None) or "") > TEXT_MAX:
+    match record:
+        case Visit():
+            told = {"problem": record.problem}
+        case Start():
+            told = {"reason": record.reason}
+        case CheckRecord():
+            told = {"finding": record.finding}
+        case _:
+            return
+    for name, text in told.items():
+        if text is not None and len(text) > TEXT_MAX:
             raise ValueError(f"its {name} is too long")
 
 

@@ -12,16 +12,18 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from dbtoll.errors import RunFolderError
 from dbtoll.model.json import Json
 from dbtoll.store import contents, upgrade
+from dbtoll.store.executions import packed
 from dbtoll.store.schema import (
     FACTS_FILE,
     FIRST_CHAIN,
@@ -148,14 +150,17 @@ def read_run(folder: Path) -> Run:
     history = folder / HISTORY_FILE
     if not folder.is_dir():
         raise RunFolderError(f"{folder}: there is no such run folder", "see `dbtoll run --runs-dir` for where runs lie")
-    data = read_file(history, HISTORY_BYTES_MAX)
-    verified = data.rfind(b"\n") + 1
-    if verified == 0:
-        raise RunFolderError(f"{history}:1: the history is empty or has not one whole line", "measure again")
-    version, records, chain = _verified_records(history, data[:verified])
-    begin = records[0]
+    with _opened(history, HISTORY_BYTES_MAX) as file:
+        return _read(folder, _History(history, file))
+
+
+def _read(folder: Path, history: _History) -> Run:
+    begin = next(history, None)
+    if begin is None:
+        raise RunFolderError(f"{history.path}:1: the history is empty or has not one whole line", "measure again")
     if not isinstance(begin, RunBegin):
-        raise RunFolderError(f"{history}:1: it does not begin with the record of the run", _EDITED)
+        raise RunFolderError(f"{history.path}:1: it does not begin with the record of the run", _EDITED)
+    version = history.version
     plan = _checked_json(
         folder / PLAN_FILE, begin.plan_sha256, PlanFile, upgrade.plan if version < SCHEMA_VERSION else None
     )
@@ -170,7 +175,7 @@ def read_run(folder: Path) -> Run:
             demand()
         except ValueError as error:
             raise RunFolderError(f"{folder / path}:1: no run of dbtoll has this: {error}", _EDITED) from None
-    outside, attempts, end = _grouped(history, records[1:], contents.Expected(plan))
+    outside, attempts, end = _grouped(history, contents.Expected(plan))
     return Run(
         folder=folder,
         schema_version=version,
@@ -181,15 +186,22 @@ def read_run(folder: Path) -> Run:
         outside=outside,
         attempts=attempts,
         end=end,
-        chain=chain,
-        verified_bytes=verified,
-        unfinished_line=verified < len(data),
-        lines=len(records),
+        chain=history.chain,
+        verified_bytes=history.verified_bytes,
+        unfinished_line=history.unfinished_line,
+        lines=history.lines,
     )
 
 
 def read_file(path: Path, most_bytes: int = FILE_BYTES_MAX) -> bytes:
-    """What a file of a run folder holds. RunFolderError for what cannot be read, is no file (a link or a pipe, which would lead or
+    """What a file of a run folder holds. RunFolderError as of `_opened`."""
+    with _opened(path, most_bytes) as file:
+        return file.read(most_bytes)
+
+
+@contextmanager
+def _opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
+    """A file of a run folder, to be read. RunFolderError for what cannot be read, is no file (a link or a pipe, which would lead or
     hold the reader elsewhere), or is larger than any that dbtoll writes."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -199,7 +211,7 @@ def read_file(path: Path, most_bytes: int = FILE_BYTES_MAX) -> bytes:
                 raise RunFolderError(f"{path}: it is no file", _RECEIVED)
             if about.st_size > most_bytes:
                 raise RunFolderError(f"{path}: it is too large: {about.st_size} bytes", _RECEIVED)
-            return file.read(most_bytes)
+            yield file
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RunFolderError(f"{path}: it is a link, and a run folder holds none", _RECEIVED) from None
@@ -213,26 +225,46 @@ class _Version(msgspec.Struct):
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
-def _verified_records(history: Path, data: bytes) -> tuple[int, list[Record], str]:
-    version, records = SCHEMA_VERSION, list[Record]()
-    chain = FIRST_CHAIN
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        where = f"{history}:{number}"
-        tail = line[-_CHAIN_BYTES:]
+class _History(Iterator[Record]):
+    """The records of a history, line by line: no more of the file than a line is held. RunFolderError for a line whose chain or
+    form is wrong; what they say is not judged yet.
+
+    ``version``: of the schema in which they were written, known from the first line on; what is returned is of today's. Of the
+    lines so far: ``chain`` of the last one, how many ``lines`` and ``verified_bytes``; at the end whether an
+    ``unfinished_line`` follows.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self.version = SCHEMA_VERSION
+        self.chain = FIRST_CHAIN
+        self.lines = self.verified_bytes = 0
+        self.unfinished_line = False
+        self._file = file
+
+    def __next__(self) -> Record:
+        line = self._file.readline(HISTORY_BYTES_MAX - self.verified_bytes)
+        if not line.endswith(b"\n"):
+            self.unfinished_line = bool(line)
+            raise StopIteration
+        where = f"{self.path}:{self.lines + 1}"
+        open_line, tail = line[: -_CHAIN_BYTES - 1], line[-_CHAIN_BYTES - 1 : -1]
         if not (tail.startswith(_CHAIN_BEGIN) and tail.endswith(_CHAIN_END)):
             raise RunFolderError(f"{where}: the line is damaged: it does not end with its chain", _EDITED)
-        chain = chain_of(line[:-_CHAIN_BYTES], chain)
-        if tail[len(_CHAIN_BEGIN) : -len(_CHAIN_END)] != chain.encode():
+        self.chain = chain_of(open_line, self.chain)
+        if tail[len(_CHAIN_BEGIN) : -len(_CHAIN_END)] != self.chain.encode():
             raise RunFolderError(
                 f"{where}: this line was edited, or lines before it are missing or in another order", _EDITED
             )
-        if number == 1:
-            version = _checked_version(where, line)
+        if self.lines == 0:
+            self.version = _checked_version(where, line)
         try:
-            records.append(record_of(line, version))
+            record = record_of(line, self.version)
         except UNREADABLE as error:
-            raise RunFolderError(f"{where}: not a record of schema {version}: {error}", _EDITED) from None
-    return version, records, chain
+            raise RunFolderError(f"{where}: not a record of schema {self.version}: {error}", _EDITED) from None
+        self.lines += 1
+        self.verified_bytes += len(line)
+        return record
 
 
 def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:
@@ -242,6 +274,26 @@ def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:
         data = msgspec.json.encode(upgrade.record(msgspec.json.decode(data, type=Json)))
     record: Record = _decoder.decode(data)
     return record
+
+
+class Sharing:
+    """Makes the visits of one run small: executions are packed, and what many visits say alike they share."""
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        self._names: dict[str, str] = {}
+
+    def packed(self, visit: Visit) -> Visit:
+        """The visit, which nobody else may have yet: it is changed in its place."""
+        levels = self._levels.setdefault(tuple(visit.levels.items()), visit.levels)
+        for name, value in (
+            ("executions", packed(visit.executions)),
+            ("levels", levels),
+            ("arm", self._names.setdefault(visit.arm, visit.arm)),
+            ("query", self._names.setdefault(visit.query, visit.query)),
+        ):
+            msgspec.structs.force_setattr(visit, name, value)
+        return visit
 
 
 def _checked_version(where: str, line: bytes) -> int:
@@ -258,10 +310,9 @@ def _checked_version(where: str, line: bytes) -> int:
 
 
 def _grouped(
-    history: Path, records: list[Record], expected: contents.Expected
+    history: _History, expected: contents.Expected
 ) -> tuple[tuple[Record, ...], tuple[Attempt, ...], RunEnd | None]:
-    """The records by attempt, and the end of the run, which is none if another round began after it. Line numbers are those of the
-    history, whose first line is the run's own."""
+    """The records by attempt, and the end of the run, which is none if another round began after it."""
     outside: list[Record] = []
     attempts: list[Attempt] = []
     run_end: RunEnd | None = None
@@ -275,19 +326,24 @@ def _grouped(
         begin = None
         inside.clear()
 
-    for number, record in enumerate(records, 2):
-        where = f"{history}:{number}"
+    sharing = Sharing()
+    for record in history:
         try:
             expected.demand(record)
         except ValueError as error:
+            where = f"{history.path}:{history.lines}"
             raise RunFolderError(f"{where}: no run of this plan has this: {error}", _EDITED) from None
         match record:
+            case Visit():
+                (outside if begin is None else inside).append(sharing.packed(record))
             case RoundBegin():
                 close(None)
                 begin, run_end = record, None
             case RoundEnd():
                 if begin is None or (record.round, record.attempt) != (begin.round, begin.attempt):
-                    raise RunFolderError(f"{where}: round {record.round} ends that did not begin", _EDITED)
+                    raise RunFolderError(
+                        f"{history.path}:{history.lines}: round {record.round} ends that did not begin", _EDITED
+                    )
                 close(record)
             case Interrupted():
                 close(None)
@@ -295,7 +351,7 @@ def _grouped(
                 close(None)
                 run_end = record
             case RunBegin():
-                raise RunFolderError(f"{where}: a second run begins here", _EDITED)
+                raise RunFolderError(f"{history.path}:{history.lines}: a second run begins here", _EDITED)
             case _:
                 (outside if begin is None else inside).append(record)
     close(None)
@@ -321,7 +377,9 @@ def _check_sum(path: Path, sha256: str) -> bytes:
 
 
 def _printable(data: bytes) -> bytes:
-    """JSON with all its text printable. That is so as a rule, and costs one look."""
+    """JSON with all its text printable. That is so as a rule, and costs a glance."""
+    if data.isascii() and b"\\" not in data and b"\x7f" not in data:
+        return data
     if _UNPRINTABLE.search(data) is None:
         return data
     return msgspec.json.encode(_each_printable(msgspec.json.decode(data)))

@@ -9,7 +9,8 @@ changes its meaning or goes away makes a new one.
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -109,7 +110,7 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     plan: str | None = None
 
 
-class Timing(msgspec.Struct, frozen=True, array_like=True):
+class Timing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One execution; times of the arm's own agent."""
 
     start_ns: Count
@@ -121,7 +122,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     outcome: Literal["ok", "timeout", "error", "wrong_answer"]
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events that a probe timed as a whole, of a cold one less what the same took without them: noise may take ``elapsed_ns`` below
     zero. ``cpu_ns`` of the probing process alone."""
 
@@ -134,7 +135,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
     for. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why
-    it is ``missing``."""
+    it is ``missing``. As its readers have it, ``executions`` are packed (`executions.Executions`)."""
 
     round: Place
     arm: str
@@ -148,7 +149,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     host_end_ns: Count | None
     start_ns: Count
     end_ns: Count
-    executions: tuple[Timing, ...] = ()
+    executions: Sequence[Timing] = ()
     window: Json | None = None
     batches: tuple[Batch, ...] | None = None
     counts: Json | None = None
@@ -218,9 +219,19 @@ AnyRecord = (
 
 def seal(record: Record, previous_chain: str) -> tuple[bytes, str]:
     """The line of a record, with its end, and its chain."""
-    open_line = msgspec.json.encode(record)[:-1]
+    open_line = _encoder.encode(record)[:-1]
     chain = chain_of(open_line, previous_chain)
     return b'%s,"chain":"%s"}\n' % (open_line, chain.encode()), chain
+
+
+def _unpacked(value: Any) -> Any:
+    """Executions that a reader has packed, as they were written."""
+    if isinstance(value, Sequence):
+        return tuple(value)
+    raise TypeError(f"a record holds no {type(value).__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_unpacked)
 
 
 def chain_of(open_line: bytes, previous_chain: str) -> str:

@@ -29,6 +29,7 @@ from dbtoll.store.schema import (
     RoundBegin,
     RoundEnd,
     RunBegin,
+    Visit,
     seal,
 )
 
@@ -44,6 +45,7 @@ class RunWriter:
         self._file = history.open("ab", buffering=0)
         self._chain = FIRST_CHAIN
         self._expected: contents.Expected | None = None
+        self._sharing = reader.Sharing()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -130,7 +132,7 @@ class RunWriter:
         self._chain = chain
         if isinstance(record, RoundEnd):
             self.sync()
-        return read
+        return self._sharing.packed(read) if isinstance(read, Visit) else read
 
     def sync(self) -> None:
         """Wait until all records are on the disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtoll.analysis.attribution.items import (
@@ -24,10 +24,11 @@ from dbtoll.model.json import Json
 from dbtoll.store.schema import Visit
 
 
-def ended_time(visit: Visit) -> Iterator[tuple[str, float]]:
-    """As `samples.METRICS` are."""
-    if visit.window is not None and (value := time_per_ended_ns(visit)) is not None:
-        yield visit.query, value
+def ended_time(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+    """As `metrics.METRICS` are."""
+    for visit in visits:
+        if (value := time_per_ended_ns(visit)) is not None:
+            yield visit, visit.query, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbtoll.analysis.checks.evidence import Evidence, Finding, label, of_statements, void_visits
+from dbtoll.analysis.checks.evidence import Evidence, Finding, label, void_visits
 from dbtoll.model.machine import Check
 
 WARM_READ_BYTES = 128 << 10
@@ -13,7 +13,7 @@ def warm_stays_warm(evidence: Evidence) -> Finding | None:
     """A label: a warm statement that read the disk was not quite warm."""
     if not evidence.asks_statements:
         return None
-    warm = [v for v in of_statements(evidence) if v.levels.get("cache", "warm") == "warm" and not v.first_execution]
+    warm = [v for v in evidence.of_statements if v.levels.get("cache", "warm") == "warm" and not v.first_execution]
     if not warm:
         return None
     known = [v for v in warm if v.disk_read_bytes is not None]

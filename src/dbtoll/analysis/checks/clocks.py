@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from dbtoll.analysis.checks.evidence import Evidence, Finding, in_windows, void_visits
+from dbtoll.analysis.checks.evidence import Evidence, Finding, void_visits
 from dbtoll.model.machine import Check
 from dbtoll.store.schema import Visit
 
@@ -66,7 +66,7 @@ def clock_rate(evidence: Evidence) -> Finding:
     rates: dict[int, float] = {}
     failed = []
     for number, pairs in by_round.items():
-        slope, error = _ratio(pairs) if in_windows(evidence) else _slope(pairs)
+        slope, error = _ratio(pairs) if evidence.in_windows else _slope(pairs)
         if error < CLOCK_RATE_BOUND:
             rates[number] = 1 / slope
             if abs(slope - 1) - 3 * error > CLOCK_RATE_BOUND:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from dbtoll.model.json import Json
@@ -29,7 +30,7 @@ class Finding:
     void_visits: frozenset[VisitKey] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """What the checks look at: the counted records of one arm, and what the baseline's are.
 
@@ -51,15 +52,15 @@ class Evidence:
     probes: Mapping[str, Json] = field(default_factory=dict)
     asks_statements: bool = True
 
+    @cached_property
+    def in_windows(self) -> bool:
+        """Whether the visits are measurement windows of transactions."""
+        return any(visit.window is not None for visit in self.visits)
 
-def in_windows(evidence: Evidence) -> bool:
-    """Whether the visits are measurement windows of transactions."""
-    return any(visit.window is not None for visit in evidence.visits)
-
-
-def of_statements(evidence: Evidence) -> list[Visit]:
-    """The visits that time statements: neither windows of transactions nor probes nor passes that only count."""
-    return [v for v in evidence.visits if v.window is None and v.batches is None and v.counts is None]
+    @cached_property
+    def of_statements(self) -> list[Visit]:
+        """The visits that time statements: neither windows of transactions nor probes nor passes that only count."""
+        return [v for v in self.visits if v.window is None and v.batches is None and v.counts is None]
 
 
 def worst_share(

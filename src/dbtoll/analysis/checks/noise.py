@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dbtoll.analysis.checks.evidence import (
     Evidence,
     Finding,
-    in_windows,
     label,
-    of_statements,
     phases,
     rise_of,
     worst_share,
@@ -64,7 +62,7 @@ def background_work(evidence: Evidence) -> Finding:
             continue
         known = True
         for key in end.background:
-            if in_windows(evidence) and not key.endswith("_count"):
+            if evidence.in_windows and not key.endswith("_count"):
                 continue  # transactions make pages dirty, and who writes them is a part of the work
             if (rise := rise_of(begin.background, end.background, key)) and not key.startswith("temporary_"):
                 done[key] += rise
@@ -101,12 +99,13 @@ def driver_cpu_share(evidence: Evidence) -> Finding | None:
     if not evidence.asks_statements:
         return None
 
+    visited: dict[tuple[int, frozenset[tuple[str, str]]], int] = defaultdict(int)
+    for visit in evidence.of_statements:
+        if not visit.first_execution:
+            visited[visit.round, frozenset(visit.levels.items())] += visit.end_ns - visit.start_ns
+
     def share(begin: Counters, end: Counters) -> float | None:
-        visited_ns = sum(
-            visit.end_ns - visit.start_ns
-            for visit in of_statements(evidence)
-            if visit.round == begin.round and visit.levels == begin.levels and not visit.first_execution
-        )
+        visited_ns = visited[begin.round, frozenset(begin.levels.items())]
         if begin.driver_cpu_ns is None or end.driver_cpu_ns is None or visited_ns < DRIVER_TIME_NS:
             return None
         return (end.driver_cpu_ns - begin.driver_cpu_ns) / visited_ns

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dbtoll.analysis.checks import same_settings
-from dbtoll.analysis.checks.evidence import Evidence, Finding, label, of_statements
+from dbtoll.analysis.checks.evidence import Evidence, Finding, label
 from dbtoll.analysis.checks.same_settings import Difference
 from dbtoll.model.machine import Check
+from dbtoll.store.executions import outcomes
 
 
 def same_server(evidence: Evidence) -> Finding:
@@ -61,13 +62,13 @@ def equal_answers(evidence: Evidence) -> Finding | None:
     """
     if not evidence.asks_statements:
         return None
-    visits = of_statements(evidence)
+    visits = evidence.of_statements
     wrong: dict[str, int] = defaultdict(int)
     rounds = set()
     executions = 0
     for visit in visits:
         executions += len(visit.executions)
-        if bad := sum(timing.outcome == "wrong_answer" for timing in visit.executions):
+        if bad := outcomes(visit.executions).get("wrong_answer", 0):
             wrong[visit.query] += bad
             rounds.add(visit.round)
     if not executions:

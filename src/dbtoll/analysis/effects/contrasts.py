@@ -10,7 +10,6 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, pairs, reach
 from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
 from dbtoll.analysis.visits.arrays import nothing
-from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
 
 
@@ -20,7 +19,7 @@ def find_all(measured: ValidVisits, comparisons: Sequence[Comparison]) -> Iterat
     ``comparisons``: of the same run; what stands in the way of their verdicts stands in the way of these too.
     """
     experiment = measured.run.plan.experiment
-    metric = main_metric(measured.visits, experiment)
+    metric = measured.main_metric
     of_main = [c for c in comparisons if c.metric == metric and c.estimand == GEOMEAN]
     for factor, levels_of_factor in experiment.factors.items():
         against = levels_of_factor[0]

@@ -1,4 +1,4 @@
-"""When to stop: after whole rounds, at the target or at the end of the budget (DESIGN §5). Pure."""
+"""When to stop: after whole rounds, at the target or at the end of the budget (DESIGN §5; docs/method/stopping.md). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, Result, fractions, varied_factors
-from dbtoll.analysis.visits.metrics import main_metric
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.plan import thinned_arms
@@ -64,12 +63,33 @@ def decide(
     met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
     if met and min(len(values) for values in (*effects, *thinned)) >= precision.rounds_to_decide:
         return Decision(TARGET_REACHED, all_needed)
+    return Decision(_over(elapsed_s, next_round_s, precision, rounds), all_needed)
+
+
+def _over(elapsed_s: float, next_round_s: float, precision: Precision, rounds: int) -> str | None:
+    """Why no further round is begun, whatever the effects are; None to go on."""
     if rounds >= precision.rounds_max:
-        return Decision(ROUNDS_MAX, all_needed)
+        return ROUNDS_MAX
     lacks_one = rounds == precision.rounds_to_decide - 1 and elapsed_s <= precision.budget_s
-    if elapsed_s + next_round_s > precision.budget_s and not lacks_one:
-        return Decision(BUDGET_ENDED, all_needed)
-    return Decision(None, all_needed)
+    return BUDGET_ENDED if elapsed_s + next_round_s > precision.budget_s and not lacks_one else None
+
+
+def must_look(elapsed_s: float, next_round_s: float, precision: Precision, rounds: int) -> bool:
+    """Whether to look at the effects after so many complete rounds: where `is_due` says so, and at the end. Arguments as of
+    `decide`."""
+    return is_due(rounds) or _over(elapsed_s, next_round_s, precision, rounds) is not None
+
+
+def is_due(rounds: int) -> bool:
+    """Whether a look falls on so many rounds: one follows another after a tenth more rounds, rounded down, at least one.
+
+    So up to 20 after every round, then after 22, 24 … 50, 55 … A look reads all rounds so far; spaced like this, all looks of a run
+    together read at most twelve times as many rounds as there are (docs/adr/0021-looks-are-spaced-geometrically.md).
+    """
+    looked = 0
+    while looked < rounds:
+        looked += max(1, looked // 10)
+    return looked == rounds
 
 
 def deciding(arms: Sequence[Floats], copies: Sequence[Floats]) -> list[Floats]:
@@ -171,13 +191,15 @@ class Look:
 def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: float) -> Look:
     """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the checks void.
 
+    It reads all of them, so it is for when `must_look` says so.
+
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
     does not hold the others up; where none has any, the copies of the baseline decide when to stop, and that is the
     reason. ``precision``: the run's own, or the one it was resumed with.
     """
     experiment = run.plan.experiment
     measured = ValidVisits(run)
-    metric = main_metric(measured.visits, experiment)
+    metric = measured.main_metric
     varied = varied_factors(measured.levels)
     found: list[tuple[str, Floats]] = []
     must: list[Floats] = []

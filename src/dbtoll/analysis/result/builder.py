@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from dbtoll.analysis.attribution.cost_model import CostModel
 from dbtoll.analysis.effects import contrasts, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
-from dbtoll.analysis.result import arm_results, run_warnings, series
+from dbtoll.analysis.result import arm_results, bins, run_warnings, series
 from dbtoll.analysis.result.schema import (
     Bounds,
     Comparison,
     ComponentsResult,
     Levels,
     Result,
-    RoundEffect,
     drop,
     fractions,
 )
 from dbtoll.analysis.transactions import windows
 from dbtoll.analysis.visits.arrays import nothing
-from dbtoll.analysis.visits.metrics import METRICS, QUANTILES, main_metric
+from dbtoll.analysis.visits.metrics import METRICS, QUANTILES
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Run, read_run
@@ -38,12 +36,7 @@ def analyze(folder: Path) -> Result:
 def analyze_run(run: Run) -> Result:
     """All that may be said about a run that was read."""
     measured = ValidVisits(run)
-    comparisons = [
-        comparison
-        for levels in measured.levels
-        for metric in METRICS
-        for comparison in _comparisons(measured, levels, metric)
-    ]
+    comparisons = [_comparison(measured, effect, levels, metric) for levels, metric, effect in all_effects(measured)]
     experiment = run.plan.experiment
     arms = tuple(arm_results.arm(measured, arm) for arm in experiment.arms)
     summaries = tuple(windows.find_all(measured))
@@ -68,16 +61,24 @@ def analyze_run(run: Run) -> Result:
         plans_changed=tuple(series.plans_changed(run)),
         facts=run.facts,
         ledgers=tuple(CostModel(measured).find_all()),
-        main_metric=main_metric(measured.visits, experiment),
+        main_metric=measured.main_metric,
         rounds_to_decide=experiment.precision.rounds_to_decide,
     )
 
 
-def _comparisons(measured: ValidVisits, levels: Levels, metric: str) -> list[Comparison]:
+def all_effects(measured: ValidVisits) -> Iterator[tuple[Levels, str, Effect]]:
+    """Every effect that a result has a comparison of, with its levels and its metric."""
+    for levels in measured.levels:
+        for metric in METRICS:
+            for effect in _effects(measured, levels, metric):
+                yield levels, metric, effect
+
+
+def _effects(measured: ValidVisits, levels: Levels, metric: str) -> list[Effect]:
     experiment = measured.run.plan.experiment
     steady = measured.times(levels, metric, False)
     if steady is None:
-        if metric != main_metric(measured.visits, experiment) or levels not in experiment.combinations:
+        if metric != measured.main_metric or levels not in experiment.combinations:
             return []
         # Asked for, and nothing at this level counts: said of every arm, for what is not there cannot be seen to be missing.
         steady = nothing(measured.run.plan.queries, measured.arms)
@@ -89,9 +90,9 @@ def _comparisons(measured: ValidVisits, levels: Levels, metric: str) -> list[Com
     # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what
     # their events cost is one too.
     no_quantities = {RATIO_OF_TOTALS} if metric in QUANTILES or metric == "event_time" else set()
-    if metric == "event_time" and main_metric(measured.visits, experiment) != metric:
+    if metric == "event_time" and measured.main_metric != metric:
         no_quantities |= {GEOMEAN, GEOMEAN_SAME_PLANS}
-    return [_comparison(measured, effect, levels, metric) for effect in effects if effect.estimand not in no_quantities]
+    return [effect for effect in effects if effect.estimand not in no_quantities]
 
 
 def _comparison(measured: ValidVisits, effect: Effect, levels: Levels, metric: str) -> Comparison:
@@ -123,16 +124,8 @@ def _comparison(measured: ValidVisits, effect: Effect, levels: Levels, metric: s
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),
         widened_by=math.expm1(effect.widened_by),
-        by_round=_by_round(effect),
+        by_round=bins.by_round(effect.by_round),
         lengthened=effect.decisive.lengthened if effect.decisive else None,
         dependence=effect.dependence,
         throughput_drop=drop(effect.shown) if metric == TIME_PER_TRANSACTION else None,
-    )
-
-
-def _by_round(effect: Effect) -> tuple[RoundEffect, ...]:
-    outlying = stats.far_out(np.array([value for _, value in effect.by_round]))
-    return tuple(
-        RoundEffect(number, math.expm1(min(value, 700.0)), bool(far))
-        for (number, value), far in zip(effect.by_round, outlying, strict=True)
     )

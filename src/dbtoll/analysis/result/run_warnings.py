@@ -6,12 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN
-from dbtoll.analysis.result.schema import ArmResult, Comparison, EffectResult, Levels, NoiseFloor, WindowsResult
+from dbtoll.analysis.result.schema import (
+    ArmResult,
+    Comparison,
+    EffectResult,
+    Levels,
+    NoiseFloor,
+    RoundEffect,
+    WindowsResult,
+)
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import FEWEST_DRAWS
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
+
+INCOMPLETE_MAX = 20
+"""Rounds that are named where they were begun and not completed."""
 
 LEAST_COST = 1e-12
 """Of the baseline's: an overhead of -100 % in floats is infinitely much more."""
@@ -32,7 +43,9 @@ def _of_run(run: Run) -> Iterator[str]:
         yield f"history.ndjson:{run.lines + 1}: an unfinished last line is left out (its writer was killed)"
     incomplete = [attempt for attempt in run.attempts if not attempt.complete]
     if incomplete:
-        rounds = ", ".join(f"{a.round} ({_plain_reason(a)})" for a in incomplete)
+        rounds = ", ".join(f"{a.round} ({_plain_reason(a)})" for a in incomplete[:INCOMPLETE_MAX])
+        more = len(incomplete) - INCOMPLETE_MAX
+        rounds += f", and {more} more" if more > 0 else ""
         yield f"rounds that were begun but not completed do not count: {rounds}"
     if not run.counted:
         yield "there is no complete round: nothing can be said"
@@ -66,18 +79,25 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
 def _of_starts(comparison: Comparison) -> Iterator[str]:
     metric = comparison.metric
     where = f"{comparison.arm} ({_plain(comparison.levels)}, {_metric(metric)})"
-    usual = [_change(metric, each.effect) for each in comparison.by_round if not each.far_out]
+    usual = [_change(metric, end) for each in comparison.by_round if not each.far_out for end in each.ends]
     if outlying := [each for each in comparison.by_round if each.far_out]:
-        rounds = ", ".join(f"round {each.round}: {_change(metric, each.effect):+.1%}" for each in outlying)
+        rounds = ", ".join(_far_out(metric, each) for each in outlying)
+        others = f"; all others between {min(usual):+.1%} and {max(usual):+.1%}" if usual else ""
         yield (
-            f"{where}: starts that lie far out, {rounds}; all others between {min(usual):+.1%} and {max(usual):+.1%}. "
-            "They are in the interval: a start that is slow is a start"
+            f"{where}: starts that lie far out, {rounds}{others}. They are in the interval: a start that is slow is a start"
         )
     if comparison.dependence:
         yield (
             f"{where}: starts depend on the ones before them, or drift (autocorrelation about {comparison.dependence:.1f}); "
             f"its verdict rests on an interval that is {comparison.lengthened:.1f} times as long for it"
         )
+
+
+def _far_out(metric: str, each: RoundEffect) -> str:
+    low, *high = sorted(_change(metric, end) for end in each.ends)
+    if not high:
+        return f"round {each.round}: {low:+.1%}"
+    return f"some of {each.rounds} rounds from round {each.round} on: {low:+.1%} … {high[0]:+.1%}"
 
 
 def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[str]:

@@ -94,12 +94,23 @@ class ComponentsResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundEffect:
-    """A comparison's effect in one round. ``far_out``: it lies far from those of the other rounds, and is in the interval all
-    the same."""
+    """A comparison's effect in one round, or the median of ``rounds`` successive ones from ``round`` on, with the ``min`` and
+    ``max`` of them. ``far_out``: it (or one of them) lies far from those of the other rounds, and is in the interval all the same.
+
+    Rounds with an entry of their own between these are not among them.
+    """
 
     round: int
     effect: Fraction
     far_out: bool = False
+    rounds: int = 1
+    min: Fraction | None = None
+    max: Fraction | None = None
+
+    @property
+    def ends(self) -> tuple[Fraction, ...]:
+        """The smallest and the largest effect; of one round its own."""
+        return (self.effect,) if self.min is None or self.max is None else (self.min, self.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,10 @@ class Comparison:
         ),
     ] = None
     by_round: Annotated[
-        tuple[RoundEffect, ...], Meta(description="what the interval is formed from; empty of a bound")
+        tuple[RoundEffect, ...],
+        Meta(
+            description="what the interval is formed from, successive rounds together where they are many; empty of a bound"
+        ),
     ] = ()
     lengthened: Annotated[
         float | None,
@@ -199,18 +213,25 @@ class NoiseFloor:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesPoint:
-    """One steady visit for the run-order plot: log of its time over the arm's median for that query and parameters.
+class SeriesBin:
+    """Successive steady visits of one arm at one combination of levels, for the run-order plot: quantiles of the deviations, each
+    the log of a visit's time over the arm's median for that query and parameters.
 
     Over the median of the query alone where these parameters came up fewer than three times: a visit is its own median.
+    ``from_s`` … ``to_s``: when the first and the last of these visits began; ``round``: of the first.
     """
 
     arm: str
     levels: Levels
-    elapsed_s: float
+    from_s: float
+    to_s: float
     round: int
-    query: str
-    log_deviation: float
+    visits: int
+    min: float
+    q1: float
+    median: float
+    q3: float
+    max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +463,7 @@ class Result:
     contrasts: tuple[Contrast, ...]
     noise_floor: tuple[NoiseFloor, ...]
     not_inside_the_interval: tuple[str, ...]
-    series: tuple[SeriesPoint, ...]
+    series: tuple[SeriesBin, ...]
     times: tuple[QueryTimes, ...]
     windows: Annotated[tuple[WindowsResult, ...], Meta(description="of transaction workloads; else empty")]
     plans_changed: tuple[PlanChange, ...]

@@ -1,20 +1,44 @@
-"""Every visit in the order of the run, times of each query, and plans that changed."""
+"""The visits in the order of the run, times of each query, and plans that changed."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
-from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesPoint
-from dbtoll.analysis.visits.metrics import levels_key, main_value
+from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesBin
+from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.store.executions import outcomes
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint
+from dbtoll.store.schema import Fingerprint, Visit
+
+Cell = tuple[tuple[tuple[str, str], ...], str, str]
+"""Levels, arm and query."""
 
 
-def series(measured: ValidVisits) -> list[SeriesPoint]:
+BINS_MAX = 200
+"""Of an arm, at all its levels together."""
+DIGITS = 6
+"""After the point, of a logarithm: a millionth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A steady visit that took ``ns``, ``elapsed_s`` since the run began: log of that over its cell's median."""
+
+    visit: Visit
+    ns: float
+    elapsed_s: float
+    log: float
+
+
+def deviations(measured: ValidVisits) -> Iterator[Deviation]:
     """In the order in which the visits were made. Parameters change a query's time, so each set has its own median.
 
     A set that came up once or twice would be its own median, and its visits show no deviation whatever the machine did:
@@ -27,27 +51,56 @@ def series(measured: ValidVisits) -> list[SeriesPoint]:
             first_ns[visit.round] = min(visit.host_start_ns, first_ns.get(visit.round, visit.host_start_ns))
     points = []
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for visit in measured.visits:
-        value = None if visit.first_execution else main_value(visit)
-        if (
-            value is not None and 0 < value < math.inf
-        ):  # others have no logarithm: a cost that is lost in noise may be below zero
+    for visit, value in zip(measured.visits, measured.main_values, strict=True):
+        # Others have no logarithm: a cost that is lost in noise may be below zero.
+        if not visit.first_execution and value is not None and 0 < value < math.inf:
             key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
             cells[key].append(value)
             cells[key[:-1]].append(value)
             points.append((visit, key, value))
     medians = {key: math.log(_median(values)) for key, values in cells.items()}
-    return [
-        SeriesPoint(
-            arm=visit.arm,
-            levels=visit.levels,
+    for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order)):
+        yield Deviation(
+            visit=visit,
+            ns=value,
             elapsed_s=begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round)),
-            round=visit.round,
-            query=visit.query,
-            log_deviation=math.log(value) - medians[key if len(cells[key]) >= FEWEST_FOR_A_MEDIAN else key[:-1]],
+            log=math.log(value) - medians[key if len(cells[key]) >= FEWEST_FOR_A_MEDIAN else key[:-1]],
         )
-        for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order))
-    ]
+
+
+def series(measured: ValidVisits) -> list[SeriesBin]:
+    """By arm and levels, within each in the order of the run. Each round is cut into as many bins, or, where rounds are more than
+    bins, each bin holds as many of them."""
+    together: dict[tuple[str, object], dict[int, list[Deviation]]] = defaultdict(lambda: defaultdict(list))
+    for each in deviations(measured):
+        together[each.visit.arm, levels_key(each.visit.levels)][each.visit.round].append(each)
+    levels_of = Counter(arm for arm, _ in together)
+    found: list[SeriesBin] = []
+    for (arm, _), own in together.items():
+        rounds, bins_max = list(own.values()), max(1, BINS_MAX // levels_of[arm])
+        for part in bins.parts(len(rounds), bins_max):
+            made = [each for its in rounds[part] for each in its]
+            found += [_bin(made[few]) for few in bins.parts(len(made), max(1, bins_max // len(rounds)))]
+    return found
+
+
+def _bin(made: Sequence[Deviation]) -> SeriesBin:
+    first, last = made[0], made[-1]
+    quantiles = np.quantile([each.log for each in made], (0, 0.25, 0.5, 0.75, 1))
+    low, q1, median, q3, high = (round(float(value), DIGITS) for value in quantiles)
+    return SeriesBin(
+        arm=first.visit.arm,
+        levels=first.visit.levels,
+        from_s=round(first.elapsed_s, 3),
+        to_s=round(last.elapsed_s, 3),
+        round=first.visit.round,
+        visits=len(made),
+        min=low,
+        q1=q1,
+        median=median,
+        q3=q3,
+        max=high,
+    )
 
 
 def _since(at_ns: int | None, first_ns: int | None) -> float:
@@ -56,32 +109,31 @@ def _since(at_ns: int | None, first_ns: int | None) -> float:
 
 def times(measured: ValidVisits) -> list[QueryTimes]:
     """Over all visits that count, with what failed in them; void visits are not in it."""
+    steady: dict[Cell, list[float]] = defaultdict(list)
+    first: dict[Cell, list[float]] = defaultdict(list)
+    ended: dict[Cell, Counter[str]] = defaultdict(Counter)
+    for visit, value in zip(measured.visits, measured.main_values, strict=True):
+        if visit.window is not None:  # `windows` has those
+            continue
+        key = (levels_key(visit.levels), visit.arm, visit.query)
+        if value is not None and not math.isnan(value):
+            (first if visit.first_execution else steady)[key].append(value)
+        if not visit.first_execution:
+            ended[key].update(outcomes(visit.executions))
     rows = []
     for levels in measured.levels:
-        steady: dict[tuple[str, str], list[float]] = defaultdict(list)
-        first: dict[tuple[str, str], list[float]] = defaultdict(list)
-        outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for visit in measured.of(levels):
-            if visit.window is not None:  # `windows` has those
-                continue
-            key = (visit.arm, visit.query)
-            value = main_value(visit)
-            if value is not None and not math.isnan(value):
-                (first if visit.first_execution else steady)[key].append(value)
-            if not visit.first_execution:
-                outcomes[key].update(timing.outcome for timing in visit.executions)
         for arm in measured.arms:
             for query in measured.run.plan.queries:
-                key = (arm, query)
-                if key in steady or key in first or key in outcomes:
-                    count = outcomes[key]
+                key = (levels_key(levels), arm, query)
+                if key in steady or key in first or key in ended:
+                    count = ended[key]
                     rows.append(
                         QueryTimes(
                             arm=arm,
                             levels=levels,
                             query=query,
                             median_ns=_finite(_median(steady[key])) if steady[key] else None,
-                            executions=sum(count.values()),
+                            executions=count.total(),
                             first_execution_median_ns=_finite(_median(first[key])) if first[key] else None,
                             censored=count["timeout"],
                             failed=count["error"] + count["wrong_answer"],

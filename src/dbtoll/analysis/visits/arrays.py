@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,10 +35,10 @@ class TimeArray:
         return self.arms.index(name)
 
 
-def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
+def collect(visits: Sequence[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
     """Arrays from visits of one combination of levels, all steady or all first executions; None without any value."""
     arm_index = {name: index for index, name in enumerate(arms)}
-    found = [(visit, query, value) for visit in visits for query, value in metric(visit)]
+    found = list(metric(visits))
     if not found:
         return None
     if not {query for _, query, _ in found} <= set(queries):
@@ -56,7 +56,7 @@ def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str]
         ns[cell] = value
         did_fail[cell[2:]] += math.isnan(value)
         if math.isinf(value):
-            cut[cell] = dict(metric(as_cut(visit)))[query]
+            cut[cell] = next(least for _, name, least in metric([as_cut(visit)]) if name == query)
     cut_ns = None
     if cut:
         cut_ns = ns.copy()

@@ -7,20 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.reply import MAIN_METRICS, TIME_PER_TRANSACTION, ended_well
+from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
 from dbtoll.store.schema import Timing, Visit
 
-Time = Callable[[Timing], "int | None"]
+Time = Callable[[NDArray[np.int64]], Floats]
+"""From the numbers of executions [execution, WIDTH] to their times, ns; NaN where an execution has no such time."""
 
 
-Value = Callable[[Visit], "float | None"]
-"""A visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
+Value = Callable[[Sequence[Visit]], "list[float | None]"]
+"""Each visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
 
 
-Metric = Callable[[Visit], "Iterable[tuple[str, float]]"]
-"""The values that a visit has, each with its query or transaction; as `Value`, none where it has no such metric."""
+Metric = Callable[[Sequence[Visit]], "Iterable[tuple[Visit, str, float]]"]
+"""The values that visits have, each with its visit and its query or transaction; as `Value`, without those that are None."""
 
 QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
 
@@ -28,14 +32,23 @@ REUSES = 5
 """Executions on a connection that is made for one visit (level ``per_visit``) that are looked at one by one."""
 
 
-def run_time_ns(timing: Timing) -> int | None:
+_START, _CONNECTED, _END, _OUTCOME = (
+    Timing.__struct_fields__.index(name) for name in ("start_ns", "connected_ns", "end_ns", "outcome")
+)
+_TIMEOUT = OUTCOMES.index("timeout")
+_AT_ONCE = 20_000
+"""Visits whose executions are columns at the same time: some ten MB."""
+
+
+def run_time_ns(numbers: NDArray[np.int64]) -> Floats:
     """From before the first byte is sent to the last byte read; with a connection per statement, connecting too."""
-    return timing.end_ns - timing.start_ns
+    return np.asarray(numbers[:, _END] - numbers[:, _START], dtype=float)
 
 
-def connect_time_ns(timing: Timing) -> int | None:
+def connect_time_ns(numbers: NDArray[np.int64]) -> Floats:
     """Only where a statement has a connection of its own."""
-    return None if timing.connected_ns is None else timing.connected_ns - timing.start_ns
+    connected = numbers[:, _CONNECTED]
+    return np.asarray(np.where(connected == UNKNOWN, np.nan, connected - numbers[:, _START]))
 
 
 def failed(visit: Visit) -> bool:
@@ -44,7 +57,8 @@ def failed(visit: Visit) -> bool:
     The agent ends a visit at the first execution that is not ``ok`` (agent/src/driver/serial.rs): that one is its last, however
     many have worked before it.
     """
-    if any(timing.outcome in {"error", "wrong_answer"} for timing in visit.executions):
+    ended = outcomes(visit.executions)
+    if "error" in ended or "wrong_answer" in ended:
         return True
     # A probe that an arm does not have has a problem and no batches: it did not fail.
     return bool(visit.problem) and visit.batches is None and not visit.executions
@@ -52,7 +66,7 @@ def failed(visit: Visit) -> bool:
 
 def timed_out(visit: Visit) -> bool:
     """Whether an execution of it was ended by the statement timeout."""
-    return any(timing.outcome == "timeout" for timing in visit.executions)
+    return "timeout" in outcomes(visit.executions)
 
 
 def as_cut(visit: Visit) -> Visit:
@@ -65,25 +79,53 @@ def as_cut(visit: Visit) -> Visit:
 
 
 def by_median(time: Time) -> Value:
-    """The median of a visit's executions.
+    """The median of a visit's executions; of a first execution the first one alone: what the second finds is warm already.
 
     A censored execution took longer than every one that ended, so it takes part in the median as infinite.
     """
 
-    def value(visit: Visit) -> float | None:
-        if visit.window is not None or visit.batches is not None:
-            return None
-        # What the second execution after a start finds is warm already.
-        values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_execution else None]]
-        known = sorted(each for each in values if each is not None)
-        if failed(visit):
-            return math.nan if known or not values else None
-        if not known or len(known) < len(values):
-            return None
-        middle = len(known) // 2
-        return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    def values(visits: Sequence[Visit]) -> list[float | None]:
+        found: list[float | None] = []
+        for begin in range(0, len(visits), _AT_ONCE):
+            found += _medians(visits[begin : begin + _AT_ONCE], time)
+        return found
 
-    return value
+    return values
+
+
+def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
+    executions = [packed(visit.executions) for visit in visits]
+    counts = np.array([len(each) for each in executions])
+    numbers = np.frombuffer(b"".join(each.data for each in executions), dtype=np.int64).reshape(-1, WIDTH)
+    alone = np.array([visit.first_execution for visit in visits], dtype=bool)
+    of_visit = np.repeat(np.arange(len(visits)), counts)
+    in_visit = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = (in_visit == 0) | ~alone[of_visit]
+    numbers, of_visit = numbers[taken], of_visit[taken]
+    times = time(numbers)
+    known = ~np.isnan(times)
+    times = np.where(known & (numbers[:, _OUTCOME] == _TIMEOUT), np.inf, times)
+    asked, told = (np.bincount(of_visit, each, len(visits)).astype(int) for each in (None, known))
+    complete = (told == asked) & (asked > 0)
+    middles = np.full(len(visits), np.nan)
+    if complete.any():
+        ordered = times[np.lexsort((times, of_visit))]  # NaN, which is not known, last of each visit
+        first = np.cumsum(asked) - asked
+        low, high = (first[complete] + (asked[complete] - back) // 2 for back in (1, 0))
+        middles[complete] = (ordered[low] + ordered[high]) / 2
+    return [
+        _value(visit, middle, asked=count, told=known)
+        for visit, middle, count, known in zip(visits, middles.tolist(), asked.tolist(), told.tolist(), strict=True)
+    ]
+
+
+def _value(visit: Visit, middle: float, *, asked: int, told: int) -> float | None:
+    """``asked``, ``told``: of so many executions, so many have such a time."""
+    if visit.window is not None or visit.batches is not None:
+        return None
+    if failed(visit):
+        return math.nan if told or not asked else None
+    return middle if asked and told == asked else None
 
 
 def by_number(number: int) -> Value:
@@ -95,14 +137,16 @@ def by_number(number: int) -> Value:
             return None
         if failed(visit):
             return math.nan
-        return _of(visit.executions[number - 1], run_time_ns) if len(visit.executions) >= number else None
+        if len(visit.executions) < number:
+            return None
+        timing = visit.executions[number - 1]
+        return math.inf if timing.outcome == "timeout" else float(timing.end_ns - timing.start_ns)
 
-    return value
+    return _of_each(value)
 
 
-def _of(timing: Timing, time: Time) -> float | None:
-    value = time(timing)
-    return None if value is None else math.inf if timing.outcome == "timeout" else float(value)
+def _of_each(value: Callable[[Visit], float | None]) -> Value:
+    return lambda visits: [value(visit) for visit in visits]
 
 
 def time_per_transaction_ns(visit: Visit) -> float | None:
@@ -137,12 +181,13 @@ def event_time_ns(visit: Visit) -> float | None:
 def response_quantile(fraction: float) -> Metric:
     """Of each kind of transaction, from the scheduled start."""
 
-    def values(visit: Visit) -> Iterator[tuple[str, float]]:
-        for name, kind in (visit.window or {"transactions": {}})["transactions"].items():
-            if failed(visit):
-                yield name, math.nan
-            elif (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
-                yield name, float(found)
+    def values(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+        for visit in visits:
+            for name, kind in (visit.window["transactions"] if visit.window is not None else {}).items():
+                if failed(visit):
+                    yield visit, name, math.nan
+                elif (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
+                    yield visit, name, float(found)
 
     return values
 
@@ -159,9 +204,10 @@ def quantile(buckets: Sequence[Sequence[int]], fraction: float) -> int | None:
 
 
 def _of_query(value: Value) -> Metric:
-    def values(visit: Visit) -> Iterator[tuple[str, float]]:
-        if (found := value(visit)) is not None:
-            yield visit.query, found
+    def values(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+        for visit, found in zip(visits, value(visits), strict=True):
+            if found is not None:
+                yield visit, visit.query, found
 
     return values
 
@@ -170,8 +216,8 @@ VALUES: dict[str, Value] = {
     "run_time": by_median(run_time_ns),
     "connect_time": by_median(connect_time_ns),
     **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
-    TIME_PER_TRANSACTION: time_per_transaction_ns,
-    "event_time": event_time_ns,
+    TIME_PER_TRANSACTION: _of_each(time_per_transaction_ns),
+    "event_time": _of_each(event_time_ns),
 }
 
 METRICS: dict[str, Metric] = {
@@ -195,10 +241,14 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
     return "response_p50" if experiment.workload.options.get("rate") else TIME_PER_TRANSACTION
 
 
-def main_value(visit: Visit) -> float | None:
-    """What the visit was made for."""
-    values = (VALUES[name](visit) for name in MAIN_METRICS)
-    return next((value for value in values if value is not None), None)
+def main_values(visits: Sequence[Visit]) -> list[float | None]:
+    """What each visit was made for."""
+    found: list[float | None] = [None] * len(visits)
+    for name in MAIN_METRICS:
+        found = [
+            of_metric if known is None else known for known, of_metric in zip(found, VALUES[name](visits), strict=True)
+        ]
+    return found
 
 
 def levels_key(levels: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,16 @@ from dbtoll.analysis.checks import findings
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.visits.arrays import TimeArray, collect
-from dbtoll.analysis.visits.metrics import METRICS, Metric, failed, levels_key, time_per_transaction_ns, timed_out
+from dbtoll.analysis.visits.metrics import (
+    METRICS,
+    Metric,
+    failed,
+    levels_key,
+    main_metric,
+    main_values,
+    time_per_transaction_ns,
+    timed_out,
+)
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import ended_well
 from dbtoll.store.reader import Run
@@ -72,6 +81,17 @@ class ValidVisits:
         self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
+        self._times: dict[tuple[tuple[tuple[str, str], ...], str, bool], TimeArray | None] = {}
+
+    @cached_property
+    def main_metric(self) -> str:
+        """What headlines, contrasts and the stopping rule are about."""
+        return main_metric(self.visits, self.run.plan.experiment)
+
+    @cached_property
+    def main_values(self) -> Sequence[float | None]:
+        """What each of the ``visits`` was made for."""
+        return main_values(self.visits)
 
     @cached_property
     def emulated(self) -> frozenset[str]:
@@ -111,9 +131,14 @@ class ValidVisits:
         return [baseline, *(() if arm in self.copies else self.copies)]
 
     def times(self, levels: Levels, metric: str | Metric, first_execution: bool) -> TimeArray | None:
-        """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first executions."""
-        chosen = (visit for visit in self.of(levels) if visit.first_execution is first_execution)
-        return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)
+        """The arrays of one metric, one of `metrics.METRICS` by its name, of steady visits or of first executions."""
+        if isinstance(metric, str):
+            key = (levels_key(levels), metric, first_execution)
+            if key not in self._times:
+                self._times[key] = self.times(levels, METRICS[metric], first_execution)
+            return self._times[key]
+        chosen = [visit for visit in self.of(levels) if visit.first_execution is first_execution]
+        return collect(chosen, self.run.plan.queries, self.arms, metric)
 
     @cached_property
     def failed_starts(self) -> dict[str, tuple[str, ...]]:

@@ -9,11 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.durable import make_directory
 from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, VISIT_COLUMNS, write_table
 from dbtoll.report.export.probes import COUNT_COLUMNS, PROBE_COLUMNS, count_rows, probe_rows
-from dbtoll.report.export.results import COMPARISON_COLUMNS, LEDGER_COLUMNS, ledger_rows, result_rows
-from dbtoll.report.export.samples import EXECUTION_COLUMNS, sample_rows
+from dbtoll.report.export.results import (
+    COMPARISON_COLUMNS,
+    LEDGER_COLUMNS,
+    ROUND_COLUMNS,
+    ledger_rows,
+    result_rows,
+    round_rows,
+)
+from dbtoll.report.export.samples import DEVIATION_COLUMNS, EXECUTION_COLUMNS, sample_rows, visit_value_rows
 from dbtoll.report.export.transactions import (
     BUCKET_COLUMNS,
     INTERVAL_COLUMNS,
@@ -34,11 +42,12 @@ if TYPE_CHECKING:
 
 
 def write(folder: Path, result: Result, run: Run) -> list[Path]:
-    """``samples`` and ``results``, each as .csv and .parquet, in ``folder``/tables; returns their paths.
+    """``samples``, ``results``, ``rounds`` and ``visits``, each as .csv and .parquet, in ``folder``/tables; returns their paths.
 
     Samples: a row per execution, also of attempts that do not count (``complete`` is false) and of visits that a check
-    took out (``void``); a visit without any execution has one row, its ``problem`` says why. Results: a row per
-    comparison, effects as fractions. A run of transactions has no samples but four tables of its windows (docs/SCHEMA.md).
+    took out (``void``); a visit without any execution has one row, its ``problem`` says why. Visits: a row for each. Results: a row
+    per comparison, effects as fractions; rounds: a row per comparison and round. A run of transactions has no samples but four
+    tables of its windows (docs/SCHEMA.md).
     """
     target = make_directory(folder / TABLES_FOLDER)
     factors = list(run.plan.experiment.factors)
@@ -52,22 +61,28 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
         **levels,
         **COMPARISON_COLUMNS,
     }
+    visits = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **DEVIATION_COLUMNS}
+    rounds = {"run": "VARCHAR", **ARM_COLUMNS, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **ROUND_COLUMNS}
+    measured = ValidVisits(run)
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
     written = write_table(target, "results", results, result_rows(result, factors))
     if any(visit.batches is not None for visit, *_ in run.all_visits()):
         probes = {**RUN_COLUMNS, **ARM_COLUMNS, **PROBE_COLUMNS}
-        written += write_table(target, "probes", probes, probe_rows(run, factors, emulated))
+        written += write_table(target, "probes", probes, probe_rows(measured, factors, emulated))
     if any(visit.counts is not None for visit, *_ in run.all_visits()):
         counts = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **COUNT_COLUMNS}
-        written += write_table(target, "counts", counts, count_rows(run, factors, emulated))
+        written += write_table(target, "counts", counts, count_rows(measured, factors, emulated))
     if result.ledgers:
         ledgers = {"run": "VARCHAR", **ARM_COLUMNS, "baseline": "VARCHAR", **levels, **LEDGER_COLUMNS}
         written += write_table(target, "ledger", ledgers, ledger_rows(result, factors))
+    written += write_table(target, "rounds", rounds, round_rows(measured, factors, emulated))
+    written += write_table(target, "visits", visits, visit_value_rows(measured, factors, emulated))
     if all(visit.window is None for visit, *_ in run.all_visits()):
-        return [*write_table(target, "samples", samples, sample_rows(run, factors, emulated)), *written]
+        rows = sample_rows(measured, factors, emulated)
+        return [*write_table(target, "samples", samples, rows, in_lists=EXECUTION_COLUMNS), *written]
     window = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **WINDOW_COLUMNS}
     times = {"run": "VARCHAR", "round": "BIGINT", **ARM_COLUMNS, **levels, **BUCKET_COLUMNS}
-    found = list(window_rows(run, factors, emulated))
+    found = list(window_rows(measured, factors, emulated))
     return [
         *written,
         *write_table(
@@ -85,5 +100,5 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
             {**window, **INTERVAL_COLUMNS},
             (at | row for at, counts in found for row in interval_rows(counts)),
         ),
-        *write_table(target, "response_times", times, response_time_rows(run, factors, emulated)),
+        *write_table(target, "response_times", times, response_time_rows(measured, factors, emulated)),
     ]

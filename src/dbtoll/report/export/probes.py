@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dbtoll.report.export.columns import visit_rows
 
 if TYPE_CHECKING:
+    from dbtoll.analysis.visits.valid import ValidVisits
     from dbtoll.model.json import Json
-    from dbtoll.store.reader import Run
 
 PROBE_COLUMNS = {
     "probe": "VARCHAR",
@@ -32,17 +32,17 @@ COUNT_COLUMNS = {
 }
 
 
-def probe_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+def probe_rows(measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
     """A row for each batch of each probe."""
-    for visit, at in visit_rows(run, factors, emulated):
+    for visit, at in visit_rows(measured, factors, emulated):
         for index, batch in enumerate(visit.batches or ()):
             counts = {name: getattr(batch, name) for name in batch.__struct_fields__}
             yield {**at, "probe": visit.query, "batch": index, **counts}
 
 
-def count_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+def count_rows(measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
     """A row per counter, or one that says why a collector has none."""
-    for visit, at in visit_rows(run, factors, emulated):
+    for visit, at in visit_rows(measured, factors, emulated):
         for collector, told in (visit.counts or {}).items():
             of_collector = {**at, "collector": collector, "executions": told.get("executions")}
             if "missing" in told:

@@ -1,14 +1,21 @@
-"""Tables of comparisons and ledgers."""
+"""Tables of comparisons, their rounds and ledgers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.result import bins
+from dbtoll.analysis.result.builder import all_effects
+from dbtoll.report.export.columns import arm_cells
 from dbtoll.report.text import names
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Amount, Comparison, Result
+    from dbtoll.analysis.visits.valid import ValidVisits
 
 
 COMPARISON_COLUMNS = {
@@ -36,6 +43,14 @@ COMPARISON_COLUMNS = {
     "throughput_drop_estimate": "DOUBLE",
     "throughput_drop_low": "DOUBLE",
     "throughput_drop_high": "DOUBLE",
+}
+
+ROUND_COLUMNS = {
+    "metric": "VARCHAR",
+    "estimand": "VARCHAR",
+    "round": "BIGINT",
+    "effect": "DOUBLE",
+    "far_out": "BOOLEAN",
 }
 
 LEDGER_COLUMNS = {
@@ -79,6 +94,25 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
         "throughput_drop_low": drop.low if drop else None,
         "throughput_drop_high": drop.high if drop else None,
     }
+
+
+def round_rows(measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    """A row for each round of each comparison, of those whose interval is formed from rounds."""
+    for levels, metric, effect in all_effects(measured):
+        outlying = stats.far_out(np.array([value for _, value in effect.by_round]))
+        for (number, value), far_out in zip(effect.by_round, outlying.tolist(), strict=True):
+            yield {
+                "run": measured.run.begin.run,
+                **arm_cells(effect.arm, emulated=effect.arm in emulated),
+                "baseline": effect.baseline,
+                "is_aa": effect.is_aa,
+                **{factor: levels.get(factor) for factor in factors},
+                "metric": metric,
+                "estimand": effect.estimand,
+                "round": number,
+                "effect": bins.fraction(value),
+                "far_out": far_out,
+            }
 
 
 def ledger_rows(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbtoll.analysis.transactions.windows import merged
-from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.report.export.columns import arm_cells
 
 if TYPE_CHECKING:
+    from dbtoll.analysis.visits.valid import ValidVisits
     from dbtoll.model.json import Json
-    from dbtoll.store.reader import Run
 
 WINDOW_COLUMNS = {
     "block": "BIGINT",
@@ -40,9 +39,12 @@ INTERVAL_COLUMNS = {"from_ns": "BIGINT", "interval_ns": "BIGINT", "transactions"
 BUCKET_COLUMNS = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BIGINT", "count": "BIGINT"}
 
 
-def window_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[tuple[dict[str, Any], Json]]:
+def window_rows(
+    measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
+) -> Iterator[tuple[dict[str, Any], Json]]:
     """What tells a window from all others, and what was counted in it."""
-    kept = {id(visit) for visit in ValidVisits(run).visits}
+    run = measured.run
+    kept = {id(visit) for visit in measured.visits}
     for visit, attempt, complete in run.all_visits():
         yield (
             {
@@ -81,16 +83,18 @@ def interval_rows(window: Json) -> Iterator[dict[str, Any]]:
         yield {"from_ns": index * window["interval_ns"], "interval_ns": window["interval_ns"], "transactions": count}
 
 
-def response_time_rows(run: Run, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+def response_time_rows(
+    measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
+) -> Iterator[dict[str, Any]]:
     """Of the windows that count, merged in each round."""
     together: dict[tuple[int, str, tuple[str | None, ...]], list[Json]] = {}
-    for visit in ValidVisits(run).visits:
+    for visit in measured.visits:
         if visit.window is not None and not visit.first_execution:
             key = (visit.round, visit.arm, tuple(visit.levels.get(factor) for factor in factors))
             together.setdefault(key, []).append(visit.window["transactions"])
     for (number, arm, levels), windows in together.items():
         at = {
-            "run": run.begin.run,
+            "run": measured.run.begin.run,
             "round": number,
             **arm_cells(arm, emulated=arm in emulated),
             **dict(zip(factors, levels, strict=True)),

@@ -11,7 +11,7 @@ from dbtoll.report.figures.axis import Axis, axis_for
 from dbtoll.report.text import numbers, sentences
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.schema import Comparison, Result
+    from dbtoll.analysis.result.schema import Comparison, Result, RoundEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class IntervalMark:
 
 @dataclass(frozen=True, slots=True)
 class ForestRow:
-    """One comparison: its interval (thick), what its verdict rests on (thin), A/A's behind both, and each round's effect (dots)."""
+    """One comparison: its interval (thick), what its verdict rests on (thin), A/A's behind both, and the rounds' effects (dots)."""
 
     label: str
     group: str
@@ -54,6 +54,8 @@ class Forest:
     rows: list[ForestRow]
     has_decisive: bool
     has_noise: bool
+    rounds_together: int
+    """Of how many rounds three dots are at most: their median and the two that lie farthest apart. 1: each round has one."""
 
     @property
     def label_characters(self) -> int:
@@ -79,7 +81,8 @@ def changes_of(entries: Iterable[ForestEntry]) -> list[float]:
     for *_, c in entries:
         change = numbers.effect(c).change
         found += [v for v in (change.estimate, change.low, change.high) if v is not None]
-        found += [v for each in c.by_round if not each.far_out and (v := _change(c, each.effect)) is not None]
+        usual = (each for each in c.by_round if not each.far_out)
+        found += [v for each in usual for end in each.ends if (v := _change(c, end)) is not None]
     return found
 
 
@@ -104,7 +107,7 @@ def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axi
                 span=_span(axis, effect),
                 decisive=_span(axis, numbers.decisive(c)),
                 noise=_span(axis, numbers.effect(aa)) if aa else None,
-                rounds=[axis.place(v) for each in c.by_round if (v := _change(c, each.effect)) is not None],
+                rounds=[axis.place(v) for each in c.by_round for v in _marks(c, each)],
             )
         )
     return Forest(
@@ -115,7 +118,14 @@ def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axi
         rows=rows,
         has_decisive=any(r.decisive for r in rows),
         has_noise=any(r.noise for r in rows),
+        rounds_together=max((each.rounds for *_, c in entries for each in c.by_round), default=1),
     )
+
+
+def _marks(comparison: Comparison, each: RoundEffect) -> list[float]:
+    """Of one round its effect; of several their median and the two that lie farthest apart."""
+    values = {each.effect, *each.ends}
+    return [v for value in sorted(values) if (v := _change(comparison, value)) is not None]
 
 
 def _change(comparison: Comparison, effect: float) -> float | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.model.experiment import Precision, Verdict
@@ -380,12 +380,12 @@ class ValidVisits:
         return [found[index] for index in range(len(ended))]
 
     def stopped(self) -> NDArray[np.intp]:
-        """[experiment]: after how many rounds `stopping.decide` ends it."""
+        """[experiment]: after how many rounds `stopping.decide` ends it, asked at each `stopping.is_due`."""
         # What `stopping.deciding` does to the copy of one original.
         effects = np.stack([self.queries.mean(axis=-1), self.copies.mean(axis=-1) * math.sqrt((1 + 1 / 2) / 2)])
         ended = np.full(len(self.queries), PRECISION.rounds_max)
         going = np.ones(len(self.queries), dtype=bool)
-        for rounds in range(PRECISION.rounds_min, PRECISION.rounds_max):
+        for rounds in filter(stopping.is_due, range(PRECISION.rounds_min, PRECISION.rounds_max)):
             reach = stats.t_quantile(1 - ALPHA / 2, rounds - 1) * _standard_errors(effects[..., :rounds])
             met = (reach <= math.log1p(PRECISION.target)).all(axis=0)
             ended[going & met] = rounds
