@@ -6,12 +6,13 @@ import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec
+from dbtoll.commands.summaries import NO_SUMMARIES, Summaries
 from dbtoll.durable import write_durably
 from dbtoll.errors import RunFolderError, Unavailable
 from dbtoll.model.experiment import Arm, Experiment
@@ -19,14 +20,33 @@ from dbtoll.plan import Plan
 from dbtoll.spec.stack import write_stack
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
+if TYPE_CHECKING:
+    from dbtoll.analysis.result.schema import Result
+    from dbtoll.store.reader import Run
 
-def analyze(folder: Path, *, as_json: bool) -> Any:
-    """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
+
+def analyze(
+    folder: Path, *, as_json: bool, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
+) -> Any:
+    """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same.
+
+    ``max_overhead``: the gate's limit, a fraction, instead of the run's own.
+    """
+    from dbtoll.store.reader import read_run
+
+    run = read_run(folder)
+    summaries.require(run.plan.experiment.max_overhead if max_overhead is None else max_overhead)
+    result = _analyzed(folder, run, as_json=as_json, max_overhead=max_overhead)
+    summaries.write(result, run)
+    return result
+
+
+def _analyzed(folder: Path, run: Run, *, as_json: bool, max_overhead: float | None) -> Result:
     from dbtoll.analysis.result import builder as results
     from dbtoll.analysis.result.schema import to_json
     from dbtoll.report import tables
 
-    result = results.analyze(folder)
+    result = results.analyze_run(run, max_overhead)
     text = to_json(result)
     if as_json:
         print(text)
@@ -41,14 +61,16 @@ def analyze(folder: Path, *, as_json: bool) -> Any:
     return result
 
 
-def report(folder: Path, *, as_json: bool) -> Any:
-    """Analyse, print, and write the page and the tables into the run folder."""
+def report(
+    folder: Path, *, as_json: bool, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
+) -> Any:
+    """As `analyze`, and write the page and the tables into the run folder."""
     from dbtoll.report import export, page
     from dbtoll.store.reader import read_run
 
-    result = analyze(folder, as_json=as_json)
-    written = folder / REPORT_FILE
     run = read_run(folder)
+    result = _analyzed(folder, run, as_json=as_json, max_overhead=max_overhead)
+    written = folder / REPORT_FILE
     try:
         write_durably(written, page.render(result, run).encode())
         tables_written = export.write(folder, result, run)
@@ -60,6 +82,7 @@ def report(folder: Path, *, as_json: bool) -> Any:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"report: {written}", markup=False)
     console.print(f"tables: {tables_written[0].parent}", markup=False)
+    summaries.write(result, run)
     return result
 
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.result import provenance
 from dbtoll.durable import make_directory
 from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, VISIT_COLUMNS, write_table
 from dbtoll.report.export.probes import COUNT_COLUMNS, PROBE_COLUMNS, count_rows, probe_rows
-from dbtoll.report.export.results import COMPARISON_COLUMNS, LEDGER_COLUMNS, ledger_rows, result_rows
+from dbtoll.report.export.results import (
+    COMPARISON_COLUMNS,
+    LEDGER_COLUMNS,
+    PROVENANCE_COLUMNS,
+    ledger_rows,
+    result_rows,
+)
 from dbtoll.report.export.samples import EXECUTION_COLUMNS, sample_rows
 from dbtoll.report.export.transactions import (
     BUCKET_COLUMNS,
@@ -45,7 +52,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     levels = dict.fromkeys(factors, "VARCHAR")
     samples = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **EXECUTION_COLUMNS}
     results = {
-        "run": "VARCHAR",
+        **PROVENANCE_COLUMNS,
         **ARM_COLUMNS,
         "baseline": "VARCHAR",
         "is_aa": "BOOLEAN",
@@ -53,7 +60,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
         **COMPARISON_COLUMNS,
     }
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
-    written = write_table(target, "results", results, result_rows(result, factors))
+    written = write_table(target, "results", results, result_rows(result, factors, provenance.of(run)))
     if any(visit.batches is not None for visit, *_ in run.all_visits()):
         probes = {**RUN_COLUMNS, **ARM_COLUMNS, **PROBE_COLUMNS}
         written += write_table(target, "probes", probes, probe_rows(run, factors, emulated))
