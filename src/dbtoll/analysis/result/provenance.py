@@ -20,8 +20,9 @@ from dbtoll.store.schema import Start
 class Provenance:
     """What tells one run from another. None: the run folder does not tell.
 
-    ``date``: when it began, UTC, ISO 8601. ``workload_options``: JSON. ``engine_version``: of the baseline's server. ``machine``:
-    a description of the host; machines of one kind have the same. ``dbtoll``: the version that measured.
+    ``date``: when it began, UTC, ISO 8601 without an offset, which all tools read alike. ``workload_options``: JSON.
+    ``engine_version``: of the baseline's server. ``machine``: a description of the host; machines of one kind have the same.
+    ``dbtoll``: the version that measured.
     """
 
     run: str
@@ -86,7 +87,7 @@ def _version(facts: Json) -> str | None:
 
 def _date(started_at: str) -> str | None:
     try:
-        return datetime.fromisoformat(started_at).astimezone(UTC).isoformat(timespec="seconds")
+        return datetime.fromisoformat(started_at).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
     except (ValueError, OverflowError):
         return None
 
