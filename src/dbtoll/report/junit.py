@@ -79,15 +79,17 @@ def _case(
     case = _element("testcase", name=name, classname=_class(provenance), time=f"{took_s:.3f}")
     said = gate.cell_text(cell, decided)
     if cell.decision == GateDecision.EXCEEDED:
-        _add(case, "failure", f"more than {gate.limit_text(decided)}: {said}", cell.decision)
+        _end(case, "failure", f"more than {gate.limit_text(decided)}: {said}", type=cell.decision)
+    elif cell.decision == GateDecision.UNDECIDED and broken:
+        _end(case, "error", said, type=cell.decision)
     elif cell.decision == GateDecision.UNDECIDED:
-        _add(case, "error" if broken else "skipped", said, cell.decision)
+        _end(case, "skipped", said)
     return case
 
 
 def _nothing(decided: OverheadGate, provenance: Provenance) -> ElementTree.Element:
     case = _element("testcase", name="gate", classname=_class(provenance), time="0.000")
-    _add(case, "error", decided.reason or "nothing was compared", decided.decision)
+    _end(case, "error", decided.reason or "nothing was compared", type=decided.decision)
     return case
 
 
@@ -108,10 +110,13 @@ def _element(tag: str, **attributes: str) -> ElementTree.Element:
     return ElementTree.Element(tag, {name: printable(value) for name, value in attributes.items()})
 
 
-def _add(parent: ElementTree.Element, tag: str, text: str, kind: str | None = None) -> None:
-    """``kind``: of what is no success, which has its text as ``message`` too."""
-    child = ElementTree.SubElement(parent, tag)
+def _add(parent: ElementTree.Element, tag: str, text: str) -> ElementTree.Element:
+    child = _element(tag)
     child.text = printable(text, lines=True)
-    if kind is not None:
-        child.set("message", printable(text.replace("\n", " ")))
-        child.set("type", kind)
+    parent.append(child)
+    return child
+
+
+def _end(case: ElementTree.Element, tag: str, text: str, **attributes: str) -> None:
+    """What is no success: with its text as ``message``, too, of which some systems show one and some the other."""
+    _add(case, tag, text).attrib.update({"message": printable(text.replace("\n", " ")), **attributes})
