@@ -202,8 +202,12 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
     spec.write_text(FAKE.format(budget="60s", rounds=60))
     program = Path(sys.executable).parent / "dbtoll"
     runs = tmp_path / "runs"
-    words = [program, "run", spec, "--runs-dir", runs, "--max-overhead", "5%"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [program, "run", spec, "--runs-dir", runs, "--max-overhead", "5%"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
     until = time.monotonic() + 60
     while time.monotonic() < until and not any(b'"round":6' in p.read_bytes() for p in runs.glob("*/history.ndjson")):
         time.sleep(0.02)

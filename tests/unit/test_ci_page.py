@@ -109,7 +109,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def jq_lines() -> list[str]:
-    return [line.replace("\\|", "|") for line in re.findall(r"`(jq [^`]*)`", CI.read_text(encoding="utf-8"))]
+    return blocks(CI, "sh")
 
 
 def test_jq_finds_what_the_page_says(runs: Path) -> None:
