@@ -270,6 +270,8 @@ def test_arms_that_count_instructions_may_fail_too(plain: Path, tmp_path: Path, 
                         writer.append(copy)
             assert attempt.end is not None
             writer.append(RoundEnd(round=attempt.round, attempt=0, complete=True, elapsed_s=attempt.end.elapsed_s))
+        assert run.end is not None
+        writer.append(run.end)
     result = results.analyze(folder)
     wanted = Outcome.OK if outcome == "ok" else Outcome.FAILED
     assert [arm.outcome for arm in result.arms if arm.name in names] == [wanted, wanted]
