@@ -35,7 +35,7 @@ from tests.unit.test_words import arm, comparison, result, said
 
 WITHIN, EXCEEDED, UNDECIDED = GateDecision.WITHIN, GateDecision.EXCEEDED, GateDecision.UNDECIDED
 LIMIT = 0.05
-OTHER_LEVEL = {"temperature": "cold"}
+OTHER_LEVEL = {"cache": "cold"}
 
 
 def of(low: float | None, high: float | None, name: str = "docker", **changes: object) -> object:
@@ -222,7 +222,7 @@ def gated(folder: Path) -> Result:
 def test_a_result_has_a_gate_where_there_is_a_limit(folder: Path, gated: Result) -> None:
     assert results.analyze(folder).gate is None
     assert gated.gate is not None and gated.gate.decision is EXCEEDED
-    assert [(cell.arm, cell.levels["temperature"]) for cell in gated.gate.cells] == [(DOCKER, "warm"), (DOCKER, "cold")]
+    assert [(cell.arm, cell.levels["cache"]) for cell in gated.gate.cells] == [(DOCKER, "warm"), (DOCKER, "cold")]
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
     Draft202012Validator(schema).validate(gated.to_json())
     assert from_json(to_json(gated)) == gated
@@ -231,7 +231,7 @@ def test_a_result_has_a_gate_where_there_is_a_limit(folder: Path, gated: Result)
 def test_copies_that_differ_widen_the_gates_interval_too(folder: Path, tmp_path: Path) -> None:
     """Docker takes 20 % longer, which 15 % is below; where two copies differ by 10 % that is no longer known."""
     assert results.analyze_run(read_run(folder), 0.15).gate.decision is EXCEEDED  # type: ignore[union-attr]
-    apart = read_run(changed_run(folder, tmp_path / "run", slower({COPY: 1.1}, "one")))
+    apart = read_run(changed_run(folder, tmp_path / "run", slower({COPY: 1.1}, "persistent")))
     gate = results.analyze_run(apart, 0.15).gate
     assert gate is not None and gate.decision is UNDECIDED
     assert all(cell.low is not None and cell.low < 0.15 < (cell.high or 0) for cell in gate.cells)
@@ -442,7 +442,7 @@ def test_the_summary_has_headlines_absolute_times_and_the_gate(gated: Result, fo
     ]
     assert [row[0].strip("| ") for row in rows] == [NATIVE, COPY, DOCKER] * 2
     seconds = [float(row[4].split()[0]) for row in rows]
-    by_hand = sum(t.median_ns for t in gated.times if t.arm == DOCKER and t.levels["temperature"] == "warm")  # type: ignore[misc]
+    by_hand = sum(t.median_ns for t in gated.times if t.arm == DOCKER and t.levels["cache"] == "warm")  # type: ignore[misc]
     assert seconds[2] == pytest.approx(by_hand / 1e9, abs=0.006)
     assert seconds[2] / seconds[0] == pytest.approx(1.2, abs=0.02)
     assert rows[2][5].startswith("exceeded (") and rows[0][3] == "baseline"
