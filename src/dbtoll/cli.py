@@ -43,8 +43,10 @@ Exclusive = Annotated[
 ]
 MaxOverhead = Annotated[
     str | None,
-    typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 cannot tell."),
+    typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 undecided."),
 ]
+Junit = Annotated[Path | None, typer.Option("--junit", help="Write the gate's decisions as JUnit XML, too.")]
+Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary in Markdown, for a CI job, too.")]
 Engine = Annotated[str, typer.Option(help="Database engine.")]
 Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
 Indexes = Annotated[str | None, typer.Option(help="Index profile of TPC-H.")]
@@ -111,10 +113,13 @@ def run(
     exclusive: Exclusive = False,
     budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
     max_overhead: MaxOverhead = None,
+    junit: Junit = None,
+    markdown: Markdown = None,
 ) -> None:
     """Measure what a specification asks for. It runs code, as root for most arms, as does a run folder that is resumed: take both
     from people whom you trust (SECURITY.md). A folder that is only analysed is data."""
     from dbtoll.commands import measure
+    from dbtoll.commands.summaries import Summaries
 
     code = measure.run(
         spec,
@@ -124,6 +129,7 @@ def run(
         exclusive=exclusive,
         budget=budget,
         max_overhead=max_overhead,
+        summaries=Summaries(junit, markdown),
     )
     raise typer.Exit(code)
 
@@ -157,10 +163,13 @@ def compare(
     as_json: AsJson = False,
     exclusive: Exclusive = False,
     max_overhead: MaxOverhead = None,
+    junit: Junit = None,
+    markdown: Markdown = None,
     yes: Yes = False,
 ) -> None:
     """Compare environments: native and its second copy (A/A) come by themselves."""
     from dbtoll.commands import measure
+    from dbtoll.commands.summaries import Summaries
 
     text = measure.comparison_text(
         stacks,
@@ -177,7 +186,8 @@ def compare(
         },
         top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead, "explain": explain or None},
     )
-    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json))
+    summaries = Summaries(junit, markdown)
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, summaries=summaries))
 
 
 @app.command()
@@ -341,11 +351,20 @@ def plan(
 
 
 @app.command()
-def analyze(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
+def analyze(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: AsJson = False,
+    max_overhead: MaxOverhead = None,
+    junit: Junit = None,
+    markdown: Markdown = None,
+) -> None:
     """Intervals and verdicts of a run, from its folder alone, which may come from anybody: nothing in it is run."""
-    from dbtoll.commands import inspect
+    from dbtoll.commands import inspect, measure
+    from dbtoll.commands.summaries import Summaries, conclude_gate
 
-    inspect.analyze(run, as_json=as_json)
+    limit = None if max_overhead is None else measure.limit(max_overhead)
+    result = inspect.analyze(run, as_json=as_json, max_overhead=limit, summaries=Summaries(junit, markdown))
+    raise typer.Exit(conclude_gate(result))
 
 
 @app.command()

@@ -40,6 +40,19 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
         os.close(directory)
 
 
+def require_writable(path: Path) -> None:
+    """OSError where `write_durably` could not write ``path`` now: tried with a file beside it, which is removed again.
+
+    What is there and no file (a device, a pipe) is refused, too: the file would take its place.
+    """
+    _demand_file(path)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    beside.unlink()
+
+
 def move_durably(made: Path, path: Path) -> None:
     """Put a file that was made elsewhere on the same file system in the place of ``path``, by the same rules."""
     handle = os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

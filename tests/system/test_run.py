@@ -124,10 +124,20 @@ def test_a_run_waits_for_processors_that_another_measures_on_and_can_be_stopped(
 def test_a_planted_effect_is_found_and_the_gate_says_so(tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(FAKE.format(budget="20s", rounds=8))
-    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--max-overhead", "5%", "--json")
+    files = ["--junit", str(tmp_path / "junit.xml"), "--markdown", str(tmp_path / "summary.md")]
+    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--max-overhead", "5%", "--json", *files)
     assert done.returncode == 1, done.stderr
     result = json.loads(done.stdout)
-    assert result == result_of(only_run(tmp_path / "runs"))
+    folder = only_run(tmp_path / "runs")
+    assert result == result_of(folder)
+    assert (result["gate"]["limit"], result["gate"]["decision"]) == (0.05, "exceeded")
+    assert [(cell["arm"], cell["decision"]) for cell in result["gate"]["cells"]] == [("slow", "exceeded")]
+    assert "gate: exceeded: slow takes more than 5 % longer" in done.stderr
+    assert '<failure message="more than 5 % longer: ' in (tmp_path / "junit.xml").read_text(encoding="utf-8")
+    assert "**Gate exceeded: slow" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert dbtoll("analyze", str(folder)).returncode == 1  # the run's own limit
+    assert dbtoll("analyze", str(folder), "--max-overhead", "60%").returncode == 0
+    assert result_of(folder)["gate"]["decision"] == "within"  # type: ignore[index]
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text())
     Draft202012Validator(schema).validate(result)
     slow = effect(result, "slow")
@@ -193,10 +203,13 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
     program = Path(sys.executable).parent / "dbtoll"
     runs = tmp_path / "runs"
     process = subprocess.Popen(
-        [program, "run", spec, "--runs-dir", runs], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [program, "run", spec, "--runs-dir", runs, "--max-overhead", "5%"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     until = time.monotonic() + 60
-    while time.monotonic() < until and not any(b'"round":2' in p.read_bytes() for p in runs.glob("*/history.ndjson")):
+    while time.monotonic() < until and not any(b'"round":6' in p.read_bytes() for p in runs.glob("*/history.ndjson")):
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -204,6 +217,11 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
     folder = only_run(runs)
     assert '"reason":"stopped by the user"' in (folder / "history.ndjson").read_text()
     assert (folder / "report.html").exists()
+    assert process.returncode == 130
+    gate = result_of(folder)["gate"]
+    assert isinstance(gate, dict)
+    assert (gate["decision"], gate["reason"]) == ("undecided", "its user stopped the run")  # six rounds would decide
+    assert dbtoll("analyze", str(folder)).returncode == 2
 
 
 # --- on real servers ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from dbtoll.analysis.attribution import prediction
 from dbtoll.analysis.effects import overhead_gate, stopping
-from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
 from dbtoll.analysis.reproduction.parts import Part, Parts
 from dbtoll.analysis.reproduction.verdicts import CLAIMS
 from dbtoll.analysis.result import builder as results
@@ -30,7 +29,7 @@ from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run
 from tests.support.make_windows import make_windows
 from tests.unit.test_report import Page
 from tests.unit.test_reproduction_rules import PUBLISHED_COLD, counted
-from tests.unit.test_what_fails import LIMIT, ending, over_all, slower, two_levels
+from tests.unit.test_what_fails import EXCEEDED, LIMIT, UNDECIDED, WITHIN, ending, gated, over_all, slower, two_levels
 
 QUIET: dict[str, Any] = {"start_sd": 0.001, "visit_sd": 0.004, "interrupted": False, "executions": 3}
 ARMS = (NATIVE, COPY, DOCKER)
@@ -98,14 +97,14 @@ def verdicts(result: Result, arm: str = DOCKER) -> dict[str, Verdict]:
 
 
 def test_an_arm_of_which_queries_are_left_out_is_not_within_a_limit(plain: Path, tmp_path: Path) -> None:
-    assert overhead_gate.judge(results.analyze(plain), LIMIT)[0] == WITHIN
+    assert overhead_gate.judge(results.analyze(plain), LIMIT).decision is WITHIN
     hit = visits_changed(
         lambda v: revised(v, asleep_ok=False), lambda v: v.arm == DOCKER and v.query != "Q1" and steady(v)
     )
     result = results.analyze(changed_run(plain, tmp_path / "run", hit))
     assert over_all(result).verdict is Verdict.CANNOT_TELL
-    code, sentence = overhead_gate.judge(result, LIMIT)
-    assert code == CANNOT_TELL and "without Q2" in sentence
+    code, sentence = gated(result)
+    assert code is UNDECIDED and "without Q2" in sentence
 
 
 def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> Non
     said = [headline.sentence for headline in sentences.headlines(result)]
     assert "Docker (cold): no figure: no visit of docker counts" in said
     assert any(sentence.startswith("Docker (warm): no difference") for sentence in said)
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
     assert {(c.arm, c.verdict) for c in result.contrasts} == {(arm, Verdict.CANNOT_TELL) for arm in (COPY, DOCKER)}
     assert "no visit of docker counts" in Page(page.render(result, read_run(folder))).text
 
@@ -128,7 +127,7 @@ def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> Non
 
 def test_a_baseline_whose_data_are_wrong_lets_no_limit_be_exceeded(tmp_path: Path) -> None:
     source = make_run(tmp_path / "source", docker_effect=0.5, q9_effect=0.5, **QUIET)
-    assert overhead_gate.judge(results.analyze(source), LIMIT)[0] == EXCEEDED
+    assert overhead_gate.judge(results.analyze(source), LIMIT).decision is EXCEEDED
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, CheckRecord) and (record.arm, record.check, record.round) == (NATIVE, "answers_known", 3):
@@ -137,7 +136,7 @@ def test_a_baseline_whose_data_are_wrong_lets_no_limit_be_exceeded(tmp_path: Pat
         return [record]
 
     result = results.analyze(changed_run(source, tmp_path / "run", change))
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
     assert set(verdicts(result).values()) == {Verdict.CANNOT_TELL}, (
         "single queries too: the data are not what they were"
     )
@@ -154,7 +153,7 @@ def test_where_the_baseline_times_out_nothing_is_decided(plain: Path, tmp_path: 
     assert (found["geomean"], found["query:Q1"]) == (Verdict.CANNOT_TELL, Verdict.CANNOT_TELL)
     assert found["query:Q3"] is verdicts(results.analyze(plain))["query:Q3"], "of others nothing failed"
     assert (over_all(result).low_decisive, over_all(result).high_decisive) == (None, None)
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
 
 
 def test_a_baseline_that_times_out_bars_a_contrast(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_a_baseline_that_times_out_bars_a_contrast(tmp_path: Path) -> None:
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
     assert {c.verdict for c in result.contrasts if c.arm == DOCKER} == {Verdict.CANNOT_TELL}
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
 
 
 def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_path: Path) -> None:
@@ -184,7 +183,7 @@ def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_pa
     folder = changed_run(source, tmp_path / "run", visits_changed(half, lambda visit: visit.arm != DOCKER))
     result = results.analyze(folder)
     assert {c.verdict for c in result.comparisons if c.arm == DOCKER} == {Verdict.CANNOT_TELL}
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
     assert "transactions failed" in next(h.sentence for h in sentences.headlines(result) if h.arm == DOCKER)
 
 
@@ -244,13 +243,13 @@ def test_arrivals_that_were_never_served_count_against_the_arm(tmp_path: Path) -
         tmp_path / "source", workload="tatp", options={"rate": 1000.0}, docker_effect=0.0, noise=0.002
     )
     before = results.analyze(source)
-    assert overhead_gate.judge(before, LIMIT)[0] == WITHIN
+    assert overhead_gate.judge(before, LIMIT).decision is WITHIN
     folder = changed_run(source, tmp_path / "run", windows_changed((DOCKER,), backlog_at_end=3000))
     result = results.analyze(folder)
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
     assert docker.outcome is Outcome.FAILED and "arrivals were not served" in (docker.reason or "")
     assert not {c.verdict for c in result.comparisons if c.arm == DOCKER} & {Verdict.NO_DIFFERENCE, Verdict.GAINS}
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
 
 
 @pytest.mark.parametrize("outcome", ["error", "no start", "ok"])
@@ -271,10 +270,12 @@ def test_arms_that_count_instructions_may_fail_too(plain: Path, tmp_path: Path, 
                         writer.append(copy)
             assert attempt.end is not None
             writer.append(RoundEnd(round=attempt.round, attempt=0, complete=True, elapsed_s=attempt.end.elapsed_s))
+        assert run.end is not None
+        writer.append(run.end)
     result = results.analyze(folder)
     wanted = Outcome.OK if outcome == "ok" else Outcome.FAILED
     assert [arm.outcome for arm in result.arms if arm.name in names] == [wanted, wanted]
-    assert overhead_gate.judge(result, LIMIT)[0] == (WITHIN if outcome == "ok" else CANNOT_TELL)
+    assert overhead_gate.judge(result, LIMIT).decision is (WITHIN if outcome == "ok" else UNDECIDED)
 
 
 def revised_plan(plan: Any, asked: Any) -> Any:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from dbtoll.analysis.effects import overhead_gate, stopping
-from dbtoll.analysis.effects.overhead_gate import CANNOT_TELL, EXCEEDED, WITHIN
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Contrast, Result
 from dbtoll.analysis.visits.metrics import VALUES
-from dbtoll.model.experiment import Outcome, Verdict
+from dbtoll.model.experiment import GateDecision, Outcome, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import page, tables
+from dbtoll.report.text import gate as gate_text
 from dbtoll.report.text import sentences
+from dbtoll.report.text.numbers import MINUS, THIN
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import CheckRecord, Record, Start, Timing, Visit
 from tests.support.changed import changed_run, revised
@@ -27,6 +29,7 @@ from tests.support.make_windows import make_windows
 from tests.unit.test_report import Page
 
 LIMIT = 0.05
+WITHIN, EXCEEDED, UNDECIDED = GateDecision.WITHIN, GateDecision.EXCEEDED, GateDecision.UNDECIDED
 GOOD = (Verdict.NO_DIFFERENCE, Verdict.GAINS)
 
 
@@ -63,6 +66,16 @@ def over_all(result: Result, arm: str = DOCKER, estimand: str = "geomean") -> Co
     return next(c for c in result.comparisons if (c.arm, c.estimand, c.metric) == (arm, estimand, "run_time"))
 
 
+def gated(result: Result, limit: float = LIMIT) -> tuple[GateDecision, str]:
+    """What the gate decides, and its sentence."""
+    found = overhead_gate.judge(result, limit)
+    return found.decision, plain_spaces(gate_text.sentence(replace(result, gate=found)))
+
+
+def plain_spaces(text: str) -> str:
+    return text.replace(THIN, " ").replace(MINUS, "-")
+
+
 def said(result: Result, folder: Path) -> str:
     """The terminal and the page."""
     console = Console(width=200, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: PTH123, SIM115
@@ -73,7 +86,7 @@ def said(result: Result, folder: Path) -> str:
 def test_what_works_passes(plain: Path) -> None:
     result = results.analyze(plain)
     assert over_all(result).verdict is Verdict.NO_DIFFERENCE
-    assert overhead_gate.judge(result, LIMIT) == (WITHIN, "gate: every arm takes at most 5 % longer")
+    assert gated(result) == (WITHIN, "within: every arm takes at most 5 % longer")
 
 
 @pytest.mark.parametrize("outcome", ["error", "timeout"])
@@ -86,8 +99,8 @@ def test_an_arm_of_which_one_query_in_22_works_never_passes(plain: Path, tmp_pat
     for estimand in ("geomean", "ratio_of_totals"):
         assert over_all(result, estimand=estimand).verdict not in GOOD
         assert over_all(result, estimand=estimand).high is None
-    code, sentence = overhead_gate.judge(result, LIMIT)
-    assert code == CANNOT_TELL and DOCKER in sentence
+    code, sentence = gated(result)
+    assert code is UNDECIDED and DOCKER in sentence
     first = next(h for h in sentences.headlines(result) if h.arm == DOCKER)
     assert first.kind == Outcome.FAILED and first.phrase.lead == "failed"
     assert "no difference" not in "".join(h.sentence for h in sentences.headlines(result))
@@ -114,7 +127,7 @@ def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: P
     assert result.arms[2].outcome is Outcome.FAILED
     assert over_all(result).estimate is None and over_all(result).verdict is Verdict.CANNOT_TELL
     assert all(c.estimate is None for c in result.comparisons if c.arm == DOCKER and c.metric == "run_time")
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
     # One such visit of one query in one round is seen as well.
     once = broken(
         plain, tmp_path / "once", lambda v: (v.arm, v.query, v.round, v.block) == (DOCKER, "Q3", 2, 1), after=after
@@ -175,9 +188,10 @@ def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:
     headlines = [h.sentence for h in sentences.headlines(result) if h.arm == DOCKER]
     assert headlines[0].startswith("Docker: failed: Q9 ran into the statement timeout")
     assert "at least" in headlines[1]
-    code, sentence = overhead_gate.judge(result, LIMIT)
-    assert (code, sentence) == (EXCEEDED, "gate: exceeded: docker takes more than 5 % longer")
-    assert overhead_gate.judge(result, 0.5)[0] == CANNOT_TELL
+    code, sentence = gated(result)
+    assert code is EXCEEDED
+    assert sentence == "exceeded: docker takes more than 5 % longer; docker: at least 22.9 % longer, 8 rounds"
+    assert overhead_gate.judge(result, 0.5).decision is UNDECIDED
     assert "at least" in said(result, tmp_path / "run")
 
 
@@ -193,7 +207,7 @@ def test_a_start_that_failed_bars_a_clean_verdict(plain: Path, tmp_path: Path) -
     assert found.verdict is Verdict.CANNOT_TELL
     assert found.reason == "1 of 8 starts failed: the server ended"
     assert over_all(result, estimand="query:Q1").verdict is Verdict.CANNOT_TELL
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
 
 
 def test_a_gate_does_not_hide_what_failed(plain: Path, tmp_path: Path) -> None:
@@ -218,15 +232,17 @@ def test_the_gate_decides_nothing_by_few_rounds(tmp_path: Path, rounds: int) -> 
     result = results.analyze(folder)
     found = over_all(result)
     assert found.low is not None and found.low > LIMIT
-    code, sentence = overhead_gate.judge(result, LIMIT)
-    assert code == CANNOT_TELL and f"there are {rounds}" in sentence
+    code, sentence = gated(result)
+    assert code is UNDECIDED and f"there are {rounds}" in sentence
 
 
 def test_the_gate_on_transactions_speaks_of_what_is_done(tmp_path: Path) -> None:
     """Its limit is of the time per transaction: 25 % longer is 20 % less."""
     result = results.analyze(make_windows(tmp_path / "run", docker_effect=0.5))
-    assert overhead_gate.judge(result, 0.25) == (EXCEEDED, "gate: exceeded: docker does more than 20 % less")
-    assert overhead_gate.judge(result, 1.0) == (WITHIN, "gate: every arm does at most 50 % less")
+    code, sentence = gated(result, 0.25)
+    assert code is EXCEEDED
+    assert sentence.startswith("exceeded: docker does more than 20 % less; docker: -32.5 %")
+    assert gated(result, 1.0) == (WITHIN, "within: every arm does at most 50 % less")
 
 
 def test_transactions_that_fail_are_no_work_done(tmp_path: Path) -> None:
@@ -237,7 +253,7 @@ def test_transactions_that_fail_are_no_work_done(tmp_path: Path) -> None:
     assert "transactions failed" in (result.arms[2].reason or "")
     found = next(c for c in result.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION))
     assert found.verdict is Verdict.CANNOT_TELL
-    assert overhead_gate.judge(result, LIMIT)[0] == CANNOT_TELL
+    assert overhead_gate.judge(result, LIMIT).decision is UNDECIDED
     refused = results.analyze(tmp_path_with_refusals(tmp_path))
     assert next(c for c in refused.comparisons if (c.arm, c.metric) == (DOCKER, TIME_PER_TRANSACTION)).estimate is None
 
@@ -264,8 +280,9 @@ def test_what_decides_is_longer_than_what_is_shown(tmp_path: Path) -> None:
     assert found.verdict is Verdict.CANNOT_TELL
     sentence = next(h.sentence for h in sentences.headlines(result) if h.arm == DOCKER)
     assert "if starts depend on each other; more rounds would be needed" in sentence
-    assert overhead_gate.judge(result, 0.001)[0] == CANNOT_TELL
-    assert "starts that depend on each other allowed for" in overhead_gate.judge(result, 0.001)[1]
+    (cell,) = overhead_gate.judge(result, 0.001).cells
+    assert (cell.decision, cell.low, cell.high) == (UNDECIDED, found.low_decisive, found.high_decisive)
+    assert cell.reason == "the limit lies inside the interval"
 
 
 # --- one rule for all that decides ------------------------------------------------------------------------------------

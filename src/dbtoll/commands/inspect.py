@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec
+from dbtoll.commands.summaries import NO_SUMMARIES, Summaries
 from dbtoll.durable import write_durably
 from dbtoll.errors import RunFolderError, Unavailable
 from dbtoll.model.experiment import Arm, Experiment
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
     from dbtoll.store.reader import Run
 
 
-def analyze(folder: Path, *, as_json: bool) -> Any:
-    """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same."""
-    _, result, text = _analyzed(folder)
+def analyze(
+    folder: Path, *, as_json: bool, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
+) -> Any:
+    """Print the result, or its tables, and keep it as result.json; a folder that may only be read is analysed all the same.
+
+    ``max_overhead``: the gate's limit, a fraction, instead of the run's own.
+    """
+    run, result, text = _analyzed(folder, max_overhead, summaries)
     _print(result, text, as_json=as_json)
     _keep(folder, text)
+    summaries.write(result, run)
     return result
 
 
@@ -46,7 +53,9 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _analyzed(folder: Path) -> tuple[Run, Result, str]:
+def _analyzed(
+    folder: Path, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
+) -> tuple[Run, Result, str]:
     """The run, what is said of it, and that as JSON."""
     from dbtoll.analysis.result import builder as results
     from dbtoll.analysis.result.schema import to_json
@@ -54,7 +63,8 @@ def _analyzed(folder: Path) -> tuple[Run, Result, str]:
 
     with _without_collection():
         run = read_run(folder)
-        result = results.analyze_run(run)
+        summaries.require(run.plan.experiment.max_overhead if max_overhead is None else max_overhead)
+        result = results.analyze_run(run, max_overhead)
     return run, result, to_json(result)
 
 
@@ -76,11 +86,13 @@ def _keep(folder: Path, text: str) -> None:
         Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
 
 
-def report(folder: Path, *, as_json: bool) -> Any:
-    """Analyse, print, and write the page and the tables into the run folder."""
+def report(
+    folder: Path, *, as_json: bool, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
+) -> Any:
+    """As `analyze`, and write the page and the tables into the run folder."""
     from dbtoll.report import export
 
-    run, result, text = _analyzed(folder)
+    run, result, text = _analyzed(folder, max_overhead, summaries)
     _print(result, text, as_json=as_json)
     _keep(folder, text)
     try:
@@ -95,6 +107,7 @@ def report(folder: Path, *, as_json: bool) -> Any:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"report: {written}", markup=False)
     console.print(f"tables: {tables_written[0].parent}", markup=False)
+    summaries.write(result, run)
     return result
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from dbtoll import spec, units
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.inspect import is_compared, report
+from dbtoll.commands.summaries import NO_SUMMARIES, Summaries, conclude_gate
 from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
@@ -61,9 +62,10 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
 
 
-def compare(text: str, *, runs_dir: Path, as_json: bool) -> int:
+def compare(text: str, *, runs_dir: Path, as_json: bool, summaries: Summaries = NO_SUMMARIES) -> int:
     """Measure the specification that the command line was made into."""
-    return _measure(spec.parse(text, command_line.COMMAND_LINE), text, runs_dir, as_json=as_json)
+    experiment = spec.parse(text, command_line.COMMAND_LINE)
+    return _measure(experiment, text, runs_dir, as_json=as_json, summaries=summaries)
 
 
 def comparison_text(
@@ -115,19 +117,22 @@ def run(
     exclusive: bool,
     budget: str | None,
     max_overhead: str | None,
+    summaries: Summaries = NO_SUMMARIES,
 ) -> int:
     """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
     if not resume:
         experiment, text = spec.read(path, exclusive=exclusive)
-        return _measure(asked_otherwise(experiment, budget, max_overhead), text, runs_dir, as_json=as_json)
+        experiment = asked_otherwise(experiment, budget, max_overhead)
+        return _measure(experiment, text, runs_dir, as_json=as_json, summaries=summaries)
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     experiment = asked_otherwise(runs.experiment_of(path), budget, max_overhead)
+    summaries.require(experiment.max_overhead)
     with Progress(experiment, quiet=as_json) as progress:
         progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
-    return _conclude(path, experiment, as_json=as_json)
+    return _conclude(path, experiment, as_json=as_json, summaries=summaries)
 
 
 def asked_otherwise(experiment: Experiment, budget: str | None, max_overhead: str | None) -> Experiment:
@@ -136,8 +141,13 @@ def asked_otherwise(experiment: Experiment, budget: str | None, max_overhead: st
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
     if max_overhead is not None:
-        experiment = replace(experiment, max_overhead=_unit("--max-overhead", max_overhead, units.fraction))
+        experiment = replace(experiment, max_overhead=limit(max_overhead))
     return experiment
+
+
+def limit(max_overhead: str) -> float:
+    """What `--max-overhead` says, as a fraction."""
+    return float(_unit("--max-overhead", max_overhead, units.fraction))
 
 
 def _unit(option: str, text: str, convert: Any) -> Any:
@@ -147,30 +157,30 @@ def _unit(option: str, text: str, convert: Any) -> Any:
         raise UsageError(f"{option}: {error}", "see --help") from None
 
 
-def _measure(experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool) -> int:
+def _measure(
+    experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool, summaries: Summaries = NO_SUMMARIES
+) -> int:
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
+    summaries.require(experiment.max_overhead)
     with Progress(experiment, quiet=as_json) as progress:
         folder = runs.begin(experiment, text, runs_dir, progress)
-    return _conclude(folder, experiment, as_json=as_json)
+    return _conclude(folder, experiment, as_json=as_json, summaries=summaries)
 
 
-def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
+def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, summaries: Summaries) -> int:
     """Analysis and report of a run that has just ended, and the gate's exit code. What its user stopped decides nothing."""
-    from dbtoll.analysis.effects import overhead_gate
     from dbtoll.runner.cleanup.journal import resuming
-    from dbtoll.runner.run import STOPPED
+    from dbtoll.store.schema import STOPPED
 
-    result = report(folder, as_json=as_json)
-    code, sentence = 0, None
+    result = report(folder, as_json=as_json, max_overhead=experiment.max_overhead, summaries=summaries)
+    code = conclude_gate(result)
+    said = going_on(result, folder)
     if result.stopped == STOPPED:
-        code, sentence = INTERRUPTED, f"stopped: {resuming(folder)}"
-    elif experiment.max_overhead is not None:
-        code, sentence = overhead_gate.judge(result, experiment.max_overhead)
-    said = [line for line in (sentence, going_on(result, folder)) if line is not None]
-    for line in said:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+        code, said = INTERRUPTED, f"stopped: {resuming(folder)}"
+    if said is not None:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
     return code
 
 
@@ -178,8 +188,8 @@ def going_on(result: Result, folder: Path) -> str | None:
     """How much longer what could not be decided would take, and the command; None where all was decided, or its user stopped it."""
     from dbtoll.analysis.effects import stopping
     from dbtoll.report.text import numbers
-    from dbtoll.runner.run import STOPPED
     from dbtoll.store.reader import read_run
+    from dbtoll.store.schema import STOPPED
 
     run = read_run(folder)
     lacking = stopping.undecided(result, run)

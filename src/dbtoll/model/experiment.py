@@ -58,6 +58,14 @@ class Verdict(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
+class GateDecision(StrEnum):
+    """What the CI gate says: whether an arm keeps the limit, or all arms do."""
+
+    WITHIN = "within"
+    EXCEEDED = "exceeded"
+    UNDECIDED = "undecided"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One environment of a stack with the options that were given: ``docker:runsc,network=bridge``."""

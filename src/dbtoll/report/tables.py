@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -88,6 +90,21 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     if report is not None:
         parts.append(_text(f"report:  {report}"))
     return Group(*parts)
+
+
+def plain(result: Result, width: int = 100) -> str:
+    """The headlines and the tables of the arms as text without colour, for a log."""
+    result = names.with_arm_labels(result)
+    groups = transactions.groups(result)
+    parts = [
+        *map(_headline, sentences.headlines(result)),
+        Text(),
+        *(_transactions(groups) if groups else _arms_tables(result)),
+    ]
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(Group(*parts))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
 
 
 def _headline(headline: sentences.Headline) -> RenderableType:
@@ -216,12 +233,18 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right:
     """A Markdown table; columns in ``right`` are set to the right. Cells are escaped."""
     to_the_right = set(right)
     rule = ["---:" if i in to_the_right else "---" for i in range(len(head))]
-    lines = [[_cell(h) for h in head], rule, *([_cell(c) for c in row] for row in rows)]
+    lines = [[markdown_text(h) for h in head], rule, *([markdown_text(c) for c in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cell(text: str) -> str:
-    return printable(text.replace("\n", " ")).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+_MARKDOWN = re.compile(r"[\\|*`\[\]~#]|(?<!\w)_|_(?!\w)")
+"""What means something in a line of Markdown; an underline inside a word does not (CommonMark 6.2)."""
+
+
+def markdown_text(text: str) -> str:
+    """Text of a specification, a server or a host as one line of Markdown that shows it as it is."""
+    line = printable(text.replace("\n", " ")).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", line)
 
 
 def markdown_arms(result: Result) -> str:
@@ -347,4 +370,4 @@ def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
             ]
         )
     title = f"Table {number} of minhas2008 ({layout.title}); ours: {arm} against {baseline}, run {result.run}"
-    return f"{_cell(title)}\n\n{markdown_table(head, rows, right=range(1, 7))}"
+    return f"{markdown_text(title)}\n\n{markdown_table(head, rows, right=range(1, 7))}"

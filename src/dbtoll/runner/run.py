@@ -31,10 +31,9 @@ from dbtoll.runner.preparation import baseline_answers, inputs, requirements
 from dbtoll.runner.rounds import Cut, RoundRun, Watch
 from dbtoll.store import schema
 from dbtoll.store.reader import Attempt, Run, read_file, read_run
+from dbtoll.store.schema import STOPPED
 from dbtoll.store.writer import RunWriter
 from dbtoll.text import noun
-
-STOPPED = "stopped by the user"
 
 FAILURES_MAX = 2
 """Rounds in a row in which an arm may fail before it is given up: its starts cost the others their budget."""

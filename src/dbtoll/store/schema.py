@@ -35,6 +35,9 @@ TABLES_FOLDER = "tables"
 
 FIRST_CHAIN = "00000000"
 
+STOPPED = "stopped by the user"
+"""The reason of a `RunEnd` that its user asked for."""
+
 Whole = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 """So that sums and differences of some of them are still whole numbers of 64 bits, wherever they are read."""
 Count = Annotated[int, Meta(ge=0, le=2**62)]

@@ -1,57 +1,78 @@
-"""Whether every arm's overhead is within a limit: exit code and sentence of `--max-overhead`."""
+"""The CI gate: whether every arm's overhead is within a limit. The rule of `--max-overhead` (docs/CI.md); pure."""
 
 from __future__ import annotations
 
 from dbtoll.analysis.effects.comparisons import GEOMEAN, missing
-from dbtoll.analysis.result.schema import ArmResult, Comparison, Result
-from dbtoll.model.experiment import Outcome
-from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.analysis.result.schema import (
+    NOT_FINISHED,
+    ArmResult,
+    Comparison,
+    GateCell,
+    OverheadGate,
+    Result,
+)
+from dbtoll.model.experiment import GateDecision, Outcome
+from dbtoll.store.schema import STOPPED
 
-WITHIN, EXCEEDED, CANNOT_TELL = 0, 1, 2
-"""Exit codes."""
+NOT_ENDED = {STOPPED: "its user stopped the run", NOT_FINISHED: "the run has not ended"}
+"""Why a run is not over. Who stops it may have looked at the interval first, so it decides nothing until it goes on."""
 
 
-def judge(result: Result, limit: float) -> tuple[int, str]:
-    """By the decisive intervals over all statements, at all levels: exceeded where a lower bound lies above ``limit`` (a
-    fraction), within where all upper bounds lie below.
+def judge(result: Result, limit: float) -> OverheadGate:
+    """The decision on every arm and combination of levels, and on all of them. ``limit``: a fraction of the main metric.
 
-    Nothing is decided by fewer rounds than a verdict needs, nor where the baseline did not work; an arm of which anything failed,
-    or of which a statement is left out, is never within.
+    A cell is exceeded where the lower bound of its decisive interval over all statements lies above the limit; within where the
+    upper bound does not, nothing of the arm failed and no statement is left out; undecided otherwise. Fewer rounds than a verdict
+    needs decide nothing, nor does a run that is not over. The gate is exceeded where any cell is, within where all cells are.
     """
+    reason = NOT_ENDED.get(result.stopped)
     arms = {arm.name: arm for arm in result.arms}
     rows = [c for c in result.comparisons if c.estimand == GEOMEAN and c.metric == result.main_metric and not c.is_aa]
-    over, unclear = [], {}
-    for c in rows:
-        decided = _decided(c, arms[c.arm], result)
-        if decided and c.low_decisive is not None and c.low_decisive > limit:
-            over.append(c.arm)
-        elif not decided or c.high_decisive is None or c.high_decisive > limit or missing(c.left_out):
-            unclear[c.arm] = c.reason or _interval(c)
-    unclear |= {arm.name: arm.reason for arm in result.arms if arm.outcome != Outcome.OK}
-    names = sorted(set(over))
-    if names:
-        sentence = f"exceeded: {' and '.join(names)} {_bounded(result.main_metric, limit, 'more than', len(names))}"
-        return EXCEEDED, f"gate: {sentence}"
-    if unclear or not rows:
-        why = "; ".join(f"{name}{f' ({reason})' if reason else ''}" for name, reason in sorted(unclear.items()))
-        all_arms = _bounded(result.main_metric, limit, "at most", 2)
-        return CANNOT_TELL, f"gate: cannot tell whether all {all_arms}: {why or 'there is no arm'}"
-    return WITHIN, f"gate: every arm {_bounded(result.main_metric, limit, 'at most', 1)}"
+    cells = [_cell(c, arms[c.arm], result, limit, reason) for c in rows]
+    gated = {cell.arm for cell in cells}
+    cells += [_failed(arm) for arm in result.arms if arm.outcome != Outcome.OK and arm.name not in gated]
+    if not cells:
+        reason = reason or "no arm is compared with the baseline"
+    return OverheadGate(limit, _of_all(cells), result.main_metric, GEOMEAN, reason, tuple(cells))
 
 
-def _bounded(metric: str, limit: float, how: str, arms: int) -> str:
-    """``takes more than 5 % longer``; of throughput, whose limit is of the time per transaction, ``does more than 4.76 % less``."""
-    if metric == TIME_PER_TRANSACTION:
-        return f"{'does' if arms == 1 else 'do'} {how} {limit / (1 + limit) * 100:.3g} % less"
-    return f"{'takes' if arms == 1 else 'take'} {how} {limit * 100:g} % longer"
+def _of_all(cells: list[GateCell]) -> GateDecision:
+    decisions = {cell.decision for cell in cells}
+    if GateDecision.EXCEEDED in decisions:
+        return GateDecision.EXCEEDED
+    return GateDecision.WITHIN if decisions == {GateDecision.WITHIN} else GateDecision.UNDECIDED
 
 
-def _interval(c: Comparison) -> str | None:
-    """Of the metric, as the limit is."""
-    bounds = [f"{bound * 100:+.3g}" for bound in (c.low_decisive, c.high_decisive) if bound is not None]
-    return f"{' … '.join(bounds)} %, starts that depend on each other allowed for" if bounds else None
+def _cell(c: Comparison, arm: ArmResult, result: Result, limit: float, not_ended: str | None) -> GateCell:
+    decision, reason = GateDecision.UNDECIDED, None
+    may = not not_ended and arm.outcome in (Outcome.OK, Outcome.FAILED) and c.rounds >= result.rounds_to_decide
+    # A part that works and loses too much is enough to exceed.
+    if may and c.low_decisive is not None and c.low_decisive > limit:
+        decision = GateDecision.EXCEEDED
+    elif may and arm.outcome == Outcome.OK and not missing(c.left_out) and _at_most(c.high_decisive, limit):
+        decision = GateDecision.WITHIN
+    else:
+        reason = not_ended or _why(c, arm, result)
+    return GateCell(c.arm, c.levels, decision, c.estimate, c.low_decisive, c.high_decisive, c.rounds, reason)
 
 
-def _decided(comparison: Comparison, arm: ArmResult, result: Result) -> bool:
-    """Whether its interval may decide anything. A part that works and loses too much is enough to exceed."""
-    return comparison.rounds >= result.rounds_to_decide and arm.outcome in (Outcome.OK, Outcome.FAILED)
+def _at_most(bound: float | None, limit: float) -> bool:
+    return bound is not None and bound <= limit
+
+
+def _why(c: Comparison, arm: ArmResult, result: Result) -> str:
+    """Why a cell of a run that is over is undecided."""
+    if arm.outcome != Outcome.OK:
+        return arm.reason or arm.outcome
+    if c.reason:
+        return c.reason
+    if c.rounds < result.rounds_to_decide:
+        return f"a decision needs {result.rounds_to_decide} rounds"
+    if lacking := missing(c.left_out):
+        return f"without {'; '.join(lacking)}"
+    return "it has no upper bound" if c.high_decisive is None else "the limit lies inside the interval"
+
+
+def _failed(arm: ArmResult) -> GateCell:
+    """Of an arm that has no comparison of its own: without a sound baseline, or its copy, no arm is within."""
+    return GateCell(arm.name, {}, GateDecision.UNDECIDED, None, None, None, arm.rounds, arm.reason or arm.outcome)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dbtoll.analysis.attribution.cost_model import CostModel
-from dbtoll.analysis.effects import contrasts, stats
+from dbtoll.analysis.effects import contrasts, overhead_gate, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
-from dbtoll.analysis.result import arm_results, bins, run_warnings, series
+from dbtoll.analysis.result import arm_results, bins, provenance, run_warnings, series
 from dbtoll.analysis.result.schema import (
+    NOT_FINISHED,
     Bounds,
     Comparison,
     ComponentsResult,
@@ -33,8 +35,14 @@ def analyze(folder: Path) -> Result:
     return analyze_run(read_run(folder))
 
 
-def analyze_run(run: Run) -> Result:
-    """All that may be said about a run that was read."""
+def analyze_run(run: Run, max_overhead: float | None = None) -> Result:
+    """All that may be said about a run that was read. ``max_overhead``: the gate's limit, instead of the run's own."""
+    result = _ungated(run)
+    limit = run.plan.experiment.max_overhead if max_overhead is None else max_overhead
+    return result if limit is None else replace(result, gate=overhead_gate.judge(result, limit))
+
+
+def _ungated(run: Run) -> Result:
     measured = ValidVisits(run)
     comparisons = [_comparison(measured, effect, levels, metric) for levels, metric, effect in all_effects(measured)]
     experiment = run.plan.experiment
@@ -48,7 +56,7 @@ def analyze_run(run: Run) -> Result:
         target=experiment.precision.target,
         question=experiment.question,
         expected=experiment.expected,
-        stopped=run.end.reason if run.end else "not finished",
+        stopped=run.end.reason if run.end else NOT_FINISHED,
         warnings=tuple(run_warnings.warnings(run, arms, comparisons, summaries)),
         arms=arms,
         comparisons=tuple(comparisons),
@@ -59,7 +67,7 @@ def analyze_run(run: Run) -> Result:
         times=tuple(series.times(measured)),
         windows=summaries,
         plans_changed=tuple(series.plans_changed(run)),
-        facts=run.facts,
+        facts={**run.facts, "engine": provenance.engine(run)},
         ledgers=tuple(CostModel(measured).find_all()),
         main_metric=measured.main_metric,
         rounds_to_decide=experiment.precision.rounds_to_decide,

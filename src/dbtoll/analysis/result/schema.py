@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from dbtoll.analysis.effects.stats import Interval
-from dbtoll.model.experiment import FEWEST_DRAWS, Outcome, Verdict
+from dbtoll.model.experiment import FEWEST_DRAWS, GateDecision, Outcome, Verdict
 from dbtoll.model.json import Json
 
 Levels = dict[str, str]
@@ -446,6 +446,42 @@ class PlanChange:
 
 
 @dataclass(frozen=True, slots=True)
+class GateCell:
+    """What the CI gate says of an arm at one combination of levels.
+
+    ``low`` and ``high``: the decisive interval, which the decision rests on. Of an arm that is not compared itself (the baseline,
+    its copy) there is a cell only where something of it failed; it has no levels and no figures.
+    """
+
+    arm: str
+    levels: Levels
+    decision: GateDecision
+    estimate: Fraction | None
+    low: Fraction | None
+    high: Fraction | None
+    rounds: int
+    reason: Annotated[str | None, Meta(description="why it is undecided, else null")]
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadGate:
+    """The CI gate: whether every arm keeps the limit (docs/CI.md). ``reason``: why no cell can be decided, else null."""
+
+    limit: Annotated[
+        Fraction, Meta(description="of the metric, which is a cost: 0.05 is 5 % more than in the baseline")
+    ]
+    decision: GateDecision
+    metric: str
+    estimand: str
+    reason: str | None
+    cells: tuple[GateCell, ...]
+
+
+NOT_FINISHED = "not finished"
+"""Why no further round was begun, of a run that goes on or was killed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """All that is said about a run."""
 
@@ -471,6 +507,7 @@ class Result:
     ledgers: Annotated[tuple[LedgerResult, ...], Meta(description="of experiments that explain; else empty")] = ()
     main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
     rounds_to_decide: Annotated[int, Meta(description="on fewer rounds nothing is decided")] = FEWEST_DRAWS
+    gate: Annotated[OverheadGate | None, Meta(description="null where no limit was asked for")] = None
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dbtoll.analysis.result import provenance
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.durable import make_directory
 from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, VISIT_COLUMNS, write_table
@@ -16,6 +17,7 @@ from dbtoll.report.export.probes import COUNT_COLUMNS, PROBE_COLUMNS, count_rows
 from dbtoll.report.export.results import (
     COMPARISON_COLUMNS,
     LEDGER_COLUMNS,
+    PROVENANCE_COLUMNS,
     ROUND_COLUMNS,
     ledger_rows,
     result_rows,
@@ -54,7 +56,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     levels = dict.fromkeys(factors, "VARCHAR")
     samples = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **EXECUTION_COLUMNS}
     results = {
-        "run": "VARCHAR",
+        **PROVENANCE_COLUMNS,
         **ARM_COLUMNS,
         "baseline": "VARCHAR",
         "is_aa": "BOOLEAN",
@@ -65,7 +67,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     rounds = {"run": "VARCHAR", **ARM_COLUMNS, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **ROUND_COLUMNS}
     measured = ValidVisits(run)
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
-    written = write_table(target, "results", results, result_rows(result, factors))
+    written = write_table(target, "results", results, result_rows(result, factors, provenance.of(run)))
     if any(visit.batches is not None for visit, *_ in run.all_visits()):
         probes = {**RUN_COLUMNS, **ARM_COLUMNS, **PROBE_COLUMNS}
         written += write_table(target, "probes", probes, probe_rows(measured, factors, emulated))

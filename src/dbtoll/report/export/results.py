@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.builder import all_effects
+from dbtoll.analysis.result.provenance import Provenance
 from dbtoll.report.export.columns import arm_cells
 from dbtoll.report.text import names
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Amount, Comparison, Result
     from dbtoll.analysis.visits.valid import ValidVisits
 
+
+PROVENANCE_COLUMNS = {field.name: "VARCHAR" for field in fields(Provenance)}
+"""In every row, so that the rows of many runs are one table."""
 
 COMPARISON_COLUMNS = {
     "metric": "VARCHAR",
@@ -67,18 +72,17 @@ LEDGER_COLUMNS = {
 }
 
 
-def result_rows(result: Result, factors: Sequence[str]) -> Iterator[dict[str, Any]]:
+def result_rows(result: Result, factors: Sequence[str], provenance: Provenance) -> Iterator[dict[str, Any]]:
     """A row for each comparison."""
-    result = names.with_arm_labels(result)
+    result, of_run = names.with_arm_labels(result), asdict(provenance)
     emulated = {arm.name for arm in result.arms if arm.emulated}
     for comparison in result.comparisons:
-        yield _result(result, comparison, factors) | {"emulated": comparison.arm in emulated}
+        yield {**of_run, **_result(comparison, factors), "emulated": comparison.arm in emulated}
 
 
-def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
+def _result(c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
     first, drop = c.first_execution, c.throughput_drop
     return {
-        "run": result.run,
         "arm": c.arm,
         "baseline": c.baseline,
         "is_aa": c.is_aa,

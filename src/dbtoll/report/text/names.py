@@ -68,6 +68,8 @@ def with_arm_labels(result: Result) -> Result:
         windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
         plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
         ledgers=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.ledgers),
+        gate=result.gate
+        and replace(result.gate, cells=tuple(replace(each, arm=label(each.arm)) for each in result.gate.cells)),
     )
 
 

@@ -1,0 +1,107 @@
+"""A result as one screen of Markdown, for the summary of a CI job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dbtoll.analysis.result.schema import varied_factors
+from dbtoll.report import transactions
+from dbtoll.report.tables import markdown_table, markdown_text
+from dbtoll.report.text import gate, names, numbers, sentences, warnings
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.result.provenance import Provenance
+    from dbtoll.analysis.result.schema import Comparison, Result
+
+
+def markdown(result: Result, provenance: Provenance) -> str:
+    """Question, gate, headlines, a table of the arms with absolute times, cautions in a fold, where the figures come from.
+
+    Text from outside is escaped. A job's summary on GitHub may have 1 MiB; this has some kB.
+    """
+    result = names.with_arm_labels(result)
+    parts = [f"## {markdown_text(result.question)}"]
+    if decided := gate.sentence(result):
+        parts.append(f"**Gate {markdown_text(decided)}**")
+    parts.append("\n".join(f"- {markdown_text(headline.sentence)}" for headline in sentences.headlines(result)))
+    parts.append(_table(result))
+    care = warnings.cautions(result)
+    if lines := [caution.sentence for caution in (*care.left_out, *care.labels)]:
+        parts.append(
+            f"<details><summary>Read with care: {numbers.plural(len(lines), 'remark')}</summary>\n\n"
+            + "\n".join(f"- {markdown_text(line)}" for line in lines)
+            + "\n\n</details>"
+        )
+    parts.append(markdown_text("; ".join(_origin(provenance, result))))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _origin(provenance: Provenance, result: Result) -> Iterator[str]:
+    workload = names.product_name(provenance.workload)
+    yield f"{workload} on {names.product_name(provenance.engine)} {provenance.engine_version or ''}".rstrip()
+    date = provenance.date and f"{provenance.date.replace('T', ' ')} UTC"
+    yield from filter(None, (provenance.machine, provenance.kernel and f"Linux {provenance.kernel}", date))
+    yield f"run {provenance.run_name}"
+    yield f"dbtoll {provenance.dbtoll}"
+    yield f"intervals of {numbers.percent(result.confidence, 0, plus=False)}"
+    yield f"stopped: {result.stopped}"
+
+
+def _table(result: Result) -> str:
+    """A row per arm and combination of levels, in the order of the arms; the baseline first in each."""
+    main = [c for c in result.comparisons if c.estimand == "geomean" and c.metric == result.main_metric]
+    if not main:
+        return ""
+    varied = varied_factors(c.levels for c in main)
+    absolute = _absolute(result)
+    cells = {(c.arm, str(c.levels)): c for c in result.gate.cells} if result.gate else {}
+    head = ["arm", "against the baseline", "verdict"]
+    head = [head[0], *(["levels"] if varied else []), *head[1:], *(["absolute"] if absolute else [])]
+    head += ["gate"] if result.gate else []
+    not_ok = sentences.arms_not_ok(result)
+    rows = []
+    for levels in {str(c.levels): c.levels for c in main}.values():
+        compared = {c.arm: c for c in main if c.levels == levels}
+        baseline = next(iter(compared.values())).baseline
+        for arm in (baseline, *(arm.name for arm in result.arms if arm.name in compared)):
+            found, cell = compared.get(arm), cells.get((arm, str(levels)))
+            row = [arm, *([names.levels_text(levels, varied)] if varied else [])]
+            row += [numbers.effect(found).text if found else numbers.NOTHING, _verdict(found, not_ok.get(arm), result)]
+            row += [absolute.get((arm, str(levels)), numbers.NOTHING)] if absolute else []
+            if result.gate:
+                shown = gate.effect(cell, result.gate).bounds if cell else ""
+                row.append(f"{cell.decision}{f' ({shown})' if shown else ''}" if cell else numbers.NOTHING)
+            rows.append(row)
+    return markdown_table(head, rows).rstrip("\n")
+
+
+def _verdict(found: Comparison | None, not_ok: str | None, result: Result) -> str:
+    if found is None:
+        return "; ".join(filter(None, ("baseline", not_ok)))
+    said = "A/A" if found.is_aa else sentences.verdict_text(found.verdict, result.margin)
+    return f"{not_ok}; {said}" if not_ok else said
+
+
+def _absolute(result: Result) -> dict[tuple[str, str], str]:
+    """Arm and levels -> what it does in a second, or takes for all queries: the sum of their medians.
+
+    None of probes: a sum of the costs of unlike events is a quantity of nothing.
+    """
+    if groups := transactions.groups(result):
+        return {
+            (arm.arm, str(arm.windows.levels)): f"{arm.throughput} {group.unit}"
+            for group in groups
+            for arm in group.arms
+        }
+    if result.main_metric == "event_time":
+        return {}
+    medians: dict[tuple[str, str], list[float | None]] = {}
+    for times in result.times:
+        medians.setdefault((times.arm, str(times.levels)), []).append(times.median_ns)
+    return {
+        key: numbers.time_of(sum(known))
+        if len(known := [m for m in each if m is not None]) == len(each)
+        else numbers.NOTHING
+        for key, each in medians.items()
+    }
