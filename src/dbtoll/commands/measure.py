@@ -17,6 +17,7 @@ from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
+from dbtoll.system_packages import install_missing
 
 QUICK = "quick.toml"
 
@@ -24,13 +25,14 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
-def quick(runs_dir: Path, *, as_json: bool) -> int:
+def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
     experiment, text = spec.read(experiments() / QUICK)
+    bring_programs(experiment, yes=yes)
     console = Console(stderr=True, highlight=False)
 
     def say(line: str) -> None:
@@ -52,9 +54,16 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
 
 
-def compare(text: str, *, runs_dir: Path, as_json: bool) -> int:
+def compare(text: str, *, runs_dir: Path, as_json: bool, yes: bool) -> int:
     """Measure the specification that the command line was made into."""
-    return _measure(spec.parse(text, command_line.COMMAND_LINE), text, runs_dir, as_json=as_json)
+    experiment = spec.parse(text, command_line.COMMAND_LINE)
+    bring_programs(experiment, yes=yes)
+    return _measure(experiment, text, runs_dir, as_json=as_json)
+
+
+def bring_programs(experiment: Experiment, *, yes: bool) -> None:
+    """Install what the arms' environments call and this machine lacks, if the user agrees (``yes``: has agreed)."""
+    install_missing({arm.stack[0].environment for arm in experiment.arms}, yes=yes)
 
 
 def comparison_text(
@@ -106,15 +115,18 @@ def run(
     exclusive: bool,
     budget: str | None,
     max_overhead: str | None,
+    yes: bool,
 ) -> int:
     """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
     if not resume:
         experiment, text = spec.read(path, exclusive=exclusive)
+        bring_programs(experiment, yes=yes)
         return _measure(asked_otherwise(experiment, budget, max_overhead), text, runs_dir, as_json=as_json)
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     experiment = asked_otherwise(runs.experiment_of(path), budget, max_overhead)
+    bring_programs(experiment, yes=yes)
     with Progress(experiment, quiet=as_json) as progress:
         progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
@@ -173,6 +185,7 @@ def predict(
     probes_text: str,
     runs_dir: Path,
     as_json: bool,
+    yes: bool,
 ) -> int:
     """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
     from dbtoll.analysis.attribution import prediction
@@ -183,6 +196,7 @@ def predict(
 
     def measured(text: str) -> Path:
         experiment = spec.parse(text, command_line.COMMAND_LINE)
+        bring_programs(experiment, yes=yes)
         with Progress(experiment, quiet=as_json) as progress:
             return runs.begin(experiment, text, runs_dir, progress)
 
