@@ -24,11 +24,9 @@ def bare_debian(
 
     ``architectures``: of its packages, e.g. ``amd64,arm64``; by default this machine's.
     """
+    options = [f"--architectures={architectures}"] if architectures else []
     made = subprocess.run(
-        [
-            "mmdebstrap", "--variant=minbase", f"--architectures={architectures}",
-            f"--include={','.join(packages)}", suite, root,
-        ],
+        ["mmdebstrap", "--variant=minbase", *options, f"--include={','.join(packages)}", suite, root],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if made.returncode:
