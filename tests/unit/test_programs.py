@@ -63,6 +63,8 @@ ONLY_IF_THERE = {
     "cargo": "the launcher's own section installs it, by its version",
     "rustup": "a test of the oldest compiler is skipped without it",
     "podman": "its tests are skipped without it",
+    "qemu-aarch64": "without it the wheel's other agent is looked at and not run",
+    "qemu-aarch64-static": "as qemu-aarch64",
     "runc": "its tests are skipped without it; docker.io brings it",
     "pgbench": "a peer that the user brings",
     "sysbench": "a peer that the user brings",
