@@ -18,13 +18,17 @@ format:
 fuzz target="serve" seconds="60":
     cd agent/fuzz && mkdir -p artifacts grown/{{target}} && nice cargo run --release --locked --target "$(rustc -vV | sed -n 's/^host: //p')" --bin {{target}} -- -max_total_time={{seconds}} -timeout=15 -rss_limit_mb=3000 -malloc_limit_mb=900 -artifact_prefix=artifacts/{{target}}- grown/{{target}} corpus/{{target}}
 
-# the wheel, with the agent in it
+# the one wheel for every machine, in dist/; the agent of the other architecture needs a cross compiler (it says which packages)
 wheel:
-    .dbtoll/venv/bin/python -m build --wheel
+    DBTOLL_WHEEL_ARCHITECTURES="x86_64 aarch64" .dbtoll/venv/bin/python -m build --wheel --no-isolation
+
+# the help that the launcher shows where nothing is set up: docs/help/, from the command line program
+help:
+    .dbtoll/venv/bin/python docs/make_help.py
 
 # the locked Python packages anew, with the hashes of all their files (`just lock --upgrade`: of newer versions); needs uv
 lock *words:
-    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group docs --group check -o requirements/test.txt pyproject.toml
+    uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build --group test --group docs --group check --group pictures -o requirements/test.txt pyproject.toml
     uv pip compile -q --universal --generate-hashes --no-annotate --custom-compile-command "just lock" {{words}} --group build -c requirements/test.txt -o requirements/main.txt pyproject.toml
 
 # the documents as a site, in site/: open site/index.html

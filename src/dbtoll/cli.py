@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dbtoll import __version__
+from dbtoll import __version__, registry
 from dbtoll.errors import INTERRUPTED, DbtollError, UsageError
 from dbtoll.images.cache import Cache, scratch
 
@@ -101,7 +101,7 @@ def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, yes: Yes = False) -
     """PostgreSQL on TPC-H, native against whatever this machine can run: the first measurement, in minutes."""
     from dbtoll.commands import measure
 
-    raise typer.Exit(measure.quick(runs_dir, as_json=as_json))
+    raise typer.Exit(measure.quick(runs_dir, as_json=as_json, yes=yes))
 
 
 @app.command()
@@ -115,6 +115,7 @@ def run(
     max_overhead: MaxOverhead = None,
     junit: Junit = None,
     markdown: Markdown = None,
+    yes: Yes = False,
 ) -> None:
     """Measure what a specification asks for. It runs code, as root for most arms, as does a run folder that is resumed: take both
     from people whom you trust (SECURITY.md). A folder that is only analysed is data."""
@@ -130,6 +131,7 @@ def run(
         budget=budget,
         max_overhead=max_overhead,
         summaries=Summaries(junit, markdown),
+        yes=yes,
     )
     raise typer.Exit(code)
 
@@ -187,7 +189,7 @@ def compare(
         top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead, "explain": explain or None},
     )
     summaries = Summaries(junit, markdown)
-    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, summaries=summaries))
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, yes=yes, summaries=summaries))
 
 
 @app.command()
@@ -224,7 +226,7 @@ def probe(
         },
         top={"seed": seed, "question": "What does one event cost in each environment?"},
     )
-    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json))
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, yes=yes))
 
 
 @app.command()
@@ -295,6 +297,7 @@ def predict(
         probes_text=probes_text,
         runs_dir=runs_dir,
         as_json=as_json,
+        yes=yes,
     )
     raise typer.Exit(code)
 
@@ -333,6 +336,7 @@ def reproduce(
         use=use or [],
         runs_dir=runs_dir,
         as_json=as_json,
+        yes=yes,
     )
     raise typer.Exit(code)
 
@@ -430,8 +434,20 @@ def version(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def test() -> None:
-    """Run the tests of a checkout (./dbtoll test)."""
+def setup(yes: Yes = False) -> None:
+    """Install what is missing for all environments; asks first. In a checkout (./dbtoll setup) also Python packages and the
+    agent."""
+    from dbtoll.system_packages import install_missing
+
+    install_missing(registry.names("environments"), yes=yes)
+
+
+@app.command()
+def test(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="For pytest: files, options.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Install what the tests of a checkout need, then run them (./dbtoll test)."""
     raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
 
 

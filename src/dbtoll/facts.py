@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll.errors import AgentFailure, RunFolderError
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import InspectableMachine, Machine
 from dbtoll.model.json import Json
 
 MUST_AGREE = (
@@ -28,7 +28,7 @@ MUST_AGREE = (
 apart by what is in them; their version changes with a release alone."""
 
 
-def host(machine: Machine) -> Json:
+def host(machine: InspectableMachine) -> Json:
     """What the host is: kernel, processor, memory, whether it is itself a guest, clock, what could disturb."""
     cpu = _read(machine, "/proc/cpuinfo", 1 << 20)
     memory = re.search(r"MemTotal:\s+(\d+) kB", _read(machine, "/proc/meminfo"))
@@ -94,7 +94,7 @@ def _at(facts: Json, path: str) -> Any:
     return facts
 
 
-def _read(machine: Machine, path: str, max_bytes: int = 65536) -> str:
+def _read(machine: InspectableMachine, path: str, max_bytes: int = 65536) -> str:
     with contextlib.suppress(AgentFailure):
         return machine.get(path, max_bytes=max_bytes).decode(errors="replace")
     return ""

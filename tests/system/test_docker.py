@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import docker as sdk
 import pytest
 
+from dbtoll.doctor import without_agent
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine, dockerd, images
 from dbtoll.environments.docker import Environment as Docker
@@ -85,6 +87,17 @@ def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Ope
         return Docker().open(machine, machine_spec(arm, image, **asked), NullJournal())
 
     return open_it
+
+
+def test_doctor_sees_a_daemon_also_without_an_agent(daemon: dockerd.Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no program is missing."""
+    monkeypatch.setattr(without_agent, "PATH", "/nowhere")
+    monkeypatch.setattr(without_agent, "SOCKETS", (daemon.socket,))
+    found = without_agent.environment("docker")
+    assert found.state == "not probed"
+    assert re.search(rf"a daemon of version \d\S+ answers at {daemon.socket}$", found.note)
+    monkeypatch.setattr(without_agent, "SOCKETS", (f"{daemon.socket}.none",))
+    assert "dockerd" in [lack.what for lack in without_agent.environment("docker").missing_requirements]
 
 
 def processes_of(root: str) -> list[str]:

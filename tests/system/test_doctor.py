@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import registry
+from dbtoll import facts, registry
 from dbtoll.commands import inspect
-from dbtoll.doctor import availability, fixes, host, noise
+from dbtoll.doctor import availability, fixes, host, noise, without_agent
 from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.machines import network_interfaces
+from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES
 from dbtoll.machines.null_journal import NullJournal
@@ -122,12 +123,31 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
     def none() -> Path:
         raise Unavailable("the agent has not been built", "./dbtoll setup")
 
+    with open_local() as machine:
+        described = facts.host(machine)
+        layout = host.control_groups(machine).told["layout"]
+    monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
+    monkeypatch.setattr(without_agent, "PATH", "/nowhere")
+    monkeypatch.setattr(without_agent, "SOCKETS", ())
+    assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert found["host"] == {**described, "meaning": host.meaning(described)}
+    assert not found["can_measure"]
+    assert "./dbtoll setup" in found["advice"]
+    assert found["machine"]["agent"]["lacks"][0]["why"] == "the agent has not been built"
+    # Programs are looked for, none is started: here there are none.
+    assert [lack["what"] for lack in found["environments"]["uml"]["lacks"]] == ["linux.uml"]
+    assert "user-mode-linux" in found["hint"]
+    assert "docker.io" in found["hint"]
+    assert found["environments"]["native"]["state"] == "not probed"
+    assert {each["state"] for each in found["engines"].values()} == {"not probed"}
+    monkeypatch.undo()
     monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
     assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
-    assert found["host"] is None
-    assert not found["can_measure"]
-    assert found["advice"] == ["./dbtoll setup"]
+    assert found["machine"]["control_groups"]["told"]["layout"] == layout
+    assert found["machine"]["disk"]["told"]["free_bytes"] > 0
+    assert found["machine"]["pressure"]["state"] in {"ready", "lacks"}
     assert inspect.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
     assert "the agent has not been built; hint: ./dbtoll setup" in capsys.readouterr().out
 
@@ -138,7 +158,7 @@ def test_it_says_of_everything_what_it_lacks_and_how_to_mend_it() -> None:
     assert done.returncode == (0 if found["can_measure"] else Unavailable.exit_code), done.stderr
     assert list(found["environments"]) == registry.names("environments")
     assert list(found["engines"]) == registry.names("engines")
-    assert list(found["machine"]) == [*host.PROBES, "images", "cache"]
+    assert list(found["machine"]) == ["agent", *host.PROBES, "images", "cache"]
     assert found["noise"] is None
     assert found["host"]["meaning"].keys() == {"native", "cold"}
     states = {"ready", "lacks", "hangs", "not probed"}

@@ -49,13 +49,12 @@ class Newcomer:
         self.root = root
         self.policy = root / POLICY
 
-    def start(self, **environ: str) -> subprocess.Popen[str]:
-        """The launcher's set-up, as the leader of a group of its own, as a terminal starts it."""
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """The launcher's set-up, as the leader of a group of its own, as a terminal starts it; ``words`` in place of --yes."""
         home = str(Path(sys.prefix).parent)  # its Python packages are there already
         environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "DBTOLL_HOME": home, **environ}
-        # A comparison of nothing ends after the set-up.
         return subprocess.Popen(
-            ["chroot", self.root, ROOT / "dbtoll", "compare", "--yes"], env=environ, text=True,
+            ["chroot", self.root, ROOT / "dbtoll", "setup", *(words or ["--yes"])], env=environ, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             preexec_fn=_hears_signals,  # noqa: PLW1509
         )  # fmt: skip
@@ -217,6 +216,27 @@ def test_a_python_package_that_is_not_the_locked_one_is_refused(newcomer: Newcom
     )
     assert (venv / "bin/python").exists()
     assert not (venv / "half-installed").exists()
+
+
+def test_nothing_is_installed_before_the_user_has_agreed(newcomer: Newcomer) -> None:
+    newcomer.go_on()
+    launcher = newcomer.start("--")
+    said, _ = launcher.communicate(timeout=DEADLINE_S)
+    assert launcher.returncode == 69
+    assert f"will install these Debian packages: {REQUESTED}" in said
+    assert "add --yes" in said
+    assert not (newcomer.root / "answered").exists()
+
+
+def test_a_system_without_apt_is_told_of_programs_and_goes_on(newcomer: Newcomer) -> None:
+    for found in ("usr/bin", "bin"):
+        (newcomer.root / found / "apt-get").unlink(missing_ok=True)
+    launcher = newcomer.start()
+    said, _ = launcher.communicate(timeout=DEADLINE_S)
+    assert launcher.returncode == 0, said
+    assert f"missing here: {REQUESTED}" in said
+    assert "apt-get" not in said
+    assert not newcomer.policy.exists()
 
 
 def test_a_damaged_agent_is_built_again(newcomer: Newcomer) -> None:

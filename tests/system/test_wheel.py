@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,18 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import ROOT
+from tests.support.wheel import agents_in, build_wheel
 
 
 @pytest.mark.timeout(1200)
 def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo here: ./dbtoll setup brings one")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = build_wheel(tmp_path, platform.machine())
     assert "-py3-none-manylinux" in wheel.name
     home = tmp_path / "home"
     # The libraries are those of this environment; the package itself is the wheel's.
@@ -36,6 +31,8 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
         "from dbtoll.machines.agent.local import open_local\n"
         "from dbtoll.machines.agent.binary import find_agent\n"
         "from dbtoll.commands.experiments import experiments\n"
+        "from dbtoll.system_packages import INSTALL, programs\n"
+        "assert INSTALL.is_file() and 'mmdebstrap' in programs()\n"
         "print(dbtoll.__file__, find_agent(), (experiments() / 'quick.toml').is_file())\n"
         "with open_local() as host: print(host.run(['true']).exit_code)\n"
     )
@@ -50,3 +47,17 @@ def test_the_wheel_carries_agent_and_experiments(tmp_path: Path) -> None:
     assert package.startswith(str(home))
     assert agent.startswith(str(home))
     assert (shipped, code) == ("True", "0")
+
+
+@pytest.mark.timeout(1200)
+def test_a_wheel_with_both_agents_is_for_every_machine(tmp_path: Path) -> None:
+    """Both are static; the other architecture's starts where there is an emulator of its user mode."""
+    wheel = build_wheel(tmp_path, "x86_64 aarch64")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    agents = agents_in(wheel, tmp_path / "content")
+    assert set(agents) == {"x86_64", "aarch64"}
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if emulator is None:
+        pytest.skip("it is static; whether it runs needs an emulator: apt-get install qemu-user-static")
+    said = subprocess.run([emulator, agents["aarch64"], "--version"], capture_output=True, text=True, check=True).stdout
+    assert "aarch64 static" in said

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.system_packages import PROGRAMS
+from dbtoll.system_packages import programs as programs_of_packages
 from tests.support.program import ROOT
 
 RUN = {"run", "spawn", "Popen", "check_output", "run_build", "_run", "which", "execvp"}
@@ -61,6 +63,8 @@ ONLY_IF_THERE = {
     "cargo": "the launcher's own section installs it, by its version",
     "rustup": "a test of the oldest compiler is skipped without it",
     "podman": "its tests are skipped without it",
+    "qemu-aarch64": "without it the wheel's other agent is looked at and not run",
+    "qemu-aarch64-static": "as qemu-aarch64",
     "runc": "its tests are skipped without it; docker.io brings it",
     "pgbench": "a peer that the user brings",
     "sysbench": "a peer that the user brings",
@@ -72,8 +76,7 @@ CALLED_BY_OTHERS = {"iptables": "dockerd calls it"}
 
 def listed() -> dict[str, tuple[str, str]]:
     """Program -> (package, what calls it)."""
-    lines = [line for line in (ROOT / "requirements/programs.txt").read_text().splitlines() if not line.startswith("#")]
-    return {program: (package, whose) for program, package, whose in map(str.split, lines)}
+    return dict(programs_of_packages())
 
 
 def called(file: Path) -> Iterator[tuple[str, int]]:
@@ -176,7 +179,7 @@ def test_every_program_that_is_called_is_everywhere_or_installed(folder: str, of
     installed = {program for program, (_, whose) in listed().items() if of_tests or whose != "tests"}
     known = installed | set(EVERYWHERE) | IN_IMAGES | set(ONLY_IF_THERE)
     unknown = {program: places for program, places in found.items() if program not in known}
-    assert unknown == {}, "name their packages in requirements/programs.txt"
+    assert unknown == {}, f"name their packages in {PROGRAMS}"
 
 
 def test_nothing_is_installed_that_nothing_calls() -> None:

@@ -15,7 +15,7 @@ from tests.support.program import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
 ASKED = {"main": PROJECT["project"]["dependencies"] + GROUPS["build"]}
-ASKED["test"] = ASKED["main"] + GROUPS["test"] + GROUPS["docs"] + GROUPS["check"]
+ASKED["test"] = ASKED["main"] + GROUPS["test"] + GROUPS["docs"] + GROUPS["check"] + GROUPS["pictures"]
 
 
 def locked(lock: str) -> dict[str, tuple[Requirement, set[str]]]:

@@ -19,6 +19,7 @@ from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
+from dbtoll.system_packages import install_missing
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Result
@@ -34,13 +35,14 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
-def quick(runs_dir: Path, *, as_json: bool) -> int:
+def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
     experiment, text = spec.read(experiments() / QUICK)
+    bring_programs(experiment, yes=yes)
     console = Console(stderr=True, highlight=False)
 
     def say(line: str) -> None:
@@ -59,13 +61,19 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
             text = text.replace(plain, with_guests)
         experiment = spec.parse(text, QUICK)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
-    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
+    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, yes=yes)
 
 
-def compare(text: str, *, runs_dir: Path, as_json: bool, summaries: Summaries = NO_SUMMARIES) -> int:
+def compare(text: str, *, runs_dir: Path, as_json: bool, yes: bool, summaries: Summaries = NO_SUMMARIES) -> int:
     """Measure the specification that the command line was made into."""
     experiment = spec.parse(text, command_line.COMMAND_LINE)
-    return _measure(experiment, text, runs_dir, as_json=as_json, summaries=summaries)
+    bring_programs(experiment, yes=yes)
+    return _measure(experiment, text, runs_dir, as_json=as_json, yes=yes, summaries=summaries)
+
+
+def bring_programs(experiment: Experiment, *, yes: bool) -> None:
+    """Install what the arms' environments call and this machine lacks, if the user agrees (``yes``: has agreed)."""
+    install_missing({arm.stack[0].environment for arm in experiment.arms}, yes=yes)
 
 
 def comparison_text(
@@ -117,19 +125,22 @@ def run(
     exclusive: bool,
     budget: str | None,
     max_overhead: str | None,
+    yes: bool,
     summaries: Summaries = NO_SUMMARIES,
 ) -> int:
     """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
     if not resume:
         experiment, text = spec.read(path, exclusive=exclusive)
         experiment = asked_otherwise(experiment, budget, max_overhead)
-        return _measure(experiment, text, runs_dir, as_json=as_json, summaries=summaries)
+        bring_programs(experiment, yes=yes)
+        return _measure(experiment, text, runs_dir, as_json=as_json, yes=yes, summaries=summaries)
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     experiment = asked_otherwise(runs.experiment_of(path), budget, max_overhead)
     summaries.require(experiment.max_overhead)
-    with Progress(experiment, quiet=as_json) as progress:
+    bring_programs(experiment, yes=yes)
+    with Progress(experiment, quiet=as_json, yes=yes) as progress:
         progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
     return _conclude(path, experiment, as_json=as_json, summaries=summaries)
@@ -158,13 +169,13 @@ def _unit(option: str, text: str, convert: Any) -> Any:
 
 
 def _measure(
-    experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool, summaries: Summaries = NO_SUMMARIES
+    experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool, yes: bool, summaries: Summaries = NO_SUMMARIES
 ) -> int:
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     summaries.require(experiment.max_overhead)
-    with Progress(experiment, quiet=as_json) as progress:
+    with Progress(experiment, quiet=as_json, yes=yes) as progress:
         folder = runs.begin(experiment, text, runs_dir, progress)
     return _conclude(folder, experiment, as_json=as_json, summaries=summaries)
 
@@ -219,6 +230,7 @@ def predict(
     probes_text: str,
     runs_dir: Path,
     as_json: bool,
+    yes: bool,
 ) -> int:
     """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
     from dbtoll.analysis.attribution import prediction
@@ -229,7 +241,8 @@ def predict(
 
     def measured(text: str) -> Path:
         experiment = spec.parse(text, command_line.COMMAND_LINE)
-        with Progress(experiment, quiet=as_json) as progress:
+        bring_programs(experiment, yes=yes)
+        with Progress(experiment, quiet=as_json, yes=yes) as progress:
             return runs.begin(experiment, text, runs_dir, progress)
 
     found = prediction.find_all(

@@ -12,7 +12,7 @@ from rich.console import Console
 from dbtoll import registry, spec
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.inspect import require_no_link
-from dbtoll.commands.measure import asked_otherwise
+from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import RunFolderError, UsageError
 from dbtoll.model.experiment import Experiment
 
@@ -37,6 +37,7 @@ def reproduce(
     use: Sequence[Path],
     runs_dir: Path,
     as_json: bool,
+    yes: bool,
 ) -> int:
     """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again."""
     from dbtoll.analysis import reproduction
@@ -66,8 +67,9 @@ def reproduce(
             )
             continue
         experiment = asked_otherwise(spec.parse(text, name, exclusive=exclusive), budget, None)
+        bring_programs(experiment, yes=yes)
         console.print(f"{name}: {experiment.question}", markup=False)
-        with Progress(experiment, quiet=as_json) as progress:
+        with Progress(experiment, quiet=as_json, yes=yes) as progress:
             found[name] = runs.begin_part(experiment, text, runs_dir, progress)
     warm = found.get(REPRODUCED[paper][0])
     if warm is None:

@@ -6,17 +6,17 @@ hangs does not keep the others from being made.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
 
 from dbtoll import facts
-from dbtoll.doctor import availability, fixes, host, noise
-from dbtoll.doctor.deadline import Probed, with_deadline
+from dbtoll.doctor import availability, fixes, host, noise, without_agent
+from dbtoll.doctor.deadline import Probe, Probed, asked, with_deadline
 from dbtoll.errors import DbtollError
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.json import Json
+from dbtoll.model.machine import MissingRequirement
 
 Say = Callable[[str], None]
 
@@ -30,15 +30,20 @@ NOISE_DEADLINE_S = 120.0
 def examine(say: Say, *, with_noise: bool) -> Json:
     """All findings as one JSON object (docs: the README's `doctor`). ``with_noise``: also the A/A, about 15 s.
 
-    ``host``: as in a run's facts; null where no agent can be started. ``environments``, ``engines``, ``machine``: name ->
-    `Probed`. ``noise``: null where it was left out or could not be measured. ``hint``: the one command, null where nothing that a
-    command brings is missing; ``advice``: what no command hints. ``root``: whether we are; if not, ``root_adds`` names what may be
-    ready with it. ``can_measure``: whether any environment that is not simulated is ready.
+    Where no agent can be started, it says so, and all that can be found out without one. ``host``: as in a run's facts.
+    ``environments``, ``engines``, ``machine``: name -> `Probed`. ``noise``: null where it was left out or could not be measured.
+    ``hint``: the one command, null where nothing that a command brings is missing; ``advice``: what no command hints. ``root``:
+    whether we are; if not, ``root_adds`` names what may be ready with it. ``can_measure``: whether any environment that is not
+    simulated is ready.
     """
-    described = None
-    with contextlib.suppress(DbtollError), open_local() as machine:  # each probe says why, too
-        described = facts.host(machine)
-    found = _probed(say, with_noise=with_noise)
+    try:
+        with open_local() as machine:
+            described = facts.host(machine)
+    except DbtollError as error:
+        described = facts.host(without_agent.PlainMachine())
+        found = _looked_at(say, error)
+    else:
+        found = _probed(say, with_noise=with_noise)
     command, advice = fixes.together(
         lack for family in found.values() for each in family.values() for lack in each.missing_requirements
     )
@@ -46,7 +51,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
     is_root = os.geteuid() == 0
     noticed = found["machine"].get("noise")
     return {
-        "host": {**described, "meaning": host.meaning(described)} if described else None,
+        "host": {**described, "meaning": host.meaning(described)},
         **{family: {name: each.as_json() for name, each in members.items()} for family, members in found.items()},
         "noise": noticed.told if noticed and noticed.state == "ready" else None,
         "hint": command,
@@ -70,9 +75,30 @@ def _probed(say: Say, *, with_noise: bool) -> dict[str, dict[str, Probed]]:
     engines = {
         name: with_deadline(partial(availability.engine, name), ENGINE_DEADLINE_S) for name in availability.engines()
     }
-    of_machine = {**host.PROBES, "images": availability.images, "cache": availability.cache}
+    of_machine: dict[str, Probe] = {
+        "agent": availability.agent,
+        **host.PROBES,
+        "images": availability.images,
+        "cache": availability.cache,
+    }
     machine = {name: with_deadline(probe, HOST_DEADLINE_S) for name, probe in of_machine.items()}
     if with_noise:
         say("how noisy it is now: two identical copies for about 15 s")
         machine["noise"] = with_deadline(noise.probe, NOISE_DEADLINE_S, cpus=noise.processors()[0])
     return {"environments": environments, "engines": engines, "machine": machine}
+
+
+def _looked_at(say: Say, error: DbtollError) -> dict[str, dict[str, Probed]]:
+    """The same where ``error`` says why no agent can be started."""
+    say("there is no agent: environments and engines are not tried")
+    machine = without_agent.PlainMachine()
+    probes = {**host.PROBES, "images": availability.images, "cache": availability.cache}
+    lack = MissingRequirement("the agent", error.message, error.hint)
+    return {
+        "environments": {name: without_agent.environment(name) for name in availability.environments()},
+        "engines": {name: without_agent.engine(name) for name in availability.engines()},
+        "machine": {
+            "agent": Probed("lacks", (lack,)),
+            **{name: asked(probe, machine) for name, probe in probes.items()},
+        },
+    }

@@ -14,6 +14,7 @@ from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import Environment
+from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.model.experiment import Arm, Resources, Step
@@ -34,6 +35,9 @@ EMULATED_NS = 60_000_000_000
 """Within 10 s where two processors emulate it."""
 
 
+SIMULATED = Probed("ready", note="a simulated world, for tests")
+
+
 def environments() -> list[str]:
     """All there are."""
     return registry.names("environments")
@@ -52,7 +56,7 @@ def simulated(name: str) -> bool:
 def environment(name: str, machine: AgentMachine) -> Probed:
     """Open it with its default options, for a moment."""
     if simulated(name):
-        return Probed("ready", note="a simulated world, for tests")
+        return SIMULATED
     options: Mapping[str, Option] = registry.find("environments", name).options
     if "accel" in options and "kvm" in options["accel"].choices:
         return _with_or_without_help(machine, name)
@@ -106,7 +110,14 @@ def engine(name: str, machine: AgentMachine) -> Probed:
     return Probed("ready", note=version.partition(" on ")[0])
 
 
-def images(machine: AgentMachine) -> Probed:
+def agent(machine: AgentMachine) -> Probed:
+    """The program that measures in every machine."""
+    hello = machine.hello()
+    told = {name: hello[name] for name in ("build", "protocol", "architecture")}
+    return Probed("ready", note=f"{told['build']}, {told['architecture']}", told=told)
+
+
+def images(machine: InspectableMachine) -> Probed:
     """The programs that the first run makes its system image, kernel and disks with."""
     missing_requirements = (*debian.missing_requirements(), *disk.missing_requirements())
     return Probed(
@@ -116,7 +127,7 @@ def images(machine: AgentMachine) -> Probed:
     )
 
 
-def cache(machine: AgentMachine) -> Probed:
+def cache(machine: InspectableMachine) -> Probed:
     """How much is kept from run to run, and how much it may become."""
     held = Cache()
     kept = held.kept()

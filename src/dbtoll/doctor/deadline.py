@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dbtoll.errors import DbtollError
 from dbtoll.machines import chroot, programs
@@ -45,6 +45,8 @@ class Probed:
         }
 
 
+M = TypeVar("M")
+
 Probe = Callable[[AgentMachine], Probed]
 """Looks at this host. May raise: then the error's message is what is lacking."""
 
@@ -62,7 +64,7 @@ def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None
         return Probed("lacks", (MissingRequirement("the agent", error.message, error.hint),))
     with machine:
         mark = f"doctor-{machine.hello()['pid']}"
-        thread = threading.Thread(target=lambda: found.append(_asked(probe, machine)), name=mark, daemon=True)
+        thread = threading.Thread(target=lambda: found.append(asked(probe, machine)), name=mark, daemon=True)
         thread.start()
         thread.join(deadline_s)
         hangs = thread.is_alive()
@@ -77,7 +79,8 @@ def with_deadline(probe: Probe, deadline_s: float, *, cpus: Sequence[int] | None
     return Probed(result.state, result.missing_requirements, result.note, result.told, seconds)
 
 
-def _asked(probe: Probe, machine: AgentMachine) -> Probed:
+def asked(probe: Callable[[M], Probed], machine: M) -> Probed:
+    """What ``probe`` finds; an error of it is what is lacking."""
     try:
         return probe(machine)
     except DbtollError as error:

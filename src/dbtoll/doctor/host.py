@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from dbtoll.doctor.deadline import Probe, Probed
+from dbtoll.doctor.deadline import Probed
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
+from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines import network_interfaces
-from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MissingRequirement
@@ -45,7 +45,7 @@ def meaning(described: Json) -> Json:
     }
 
 
-def control_groups(machine: AgentMachine) -> Probed:
+def control_groups(machine: InspectableMachine) -> Probed:
     """Their layout, and which controllers an arm needs and cannot have."""
     layout = find_layout(machine)
     lacking = [name for name in ("freezer", "cpuacct", "cpuset", "memory", "cpu") if layout.having(name) is None]
@@ -61,7 +61,7 @@ def control_groups(machine: AgentMachine) -> Probed:
     return Probed("lacks" if missing_requirements else "ready", missing_requirements, words[version], told)
 
 
-def tracing(machine: AgentMachine) -> Probed:
+def tracing(machine: InspectableMachine) -> Probed:
     """Whether the kernel's tracepoints can be read: one is switched on for a moment, in an instance of its own."""
     why = "to count system calls and block requests in the kernel"
     mark = f"dbtoll-doctor-{machine.hello()['pid']}"
@@ -74,7 +74,7 @@ def tracing(machine: AgentMachine) -> Probed:
     return Probed("ready", note="tracepoints can be read")
 
 
-def pressure(machine: AgentMachine) -> Probed:
+def pressure(machine: InspectableMachine) -> Probed:
     """Whether the kernel tells how long tasks waited (PSI), and what it tells now."""
     try:
         lines = machine.get("/proc/pressure/cpu").decode()
@@ -89,7 +89,7 @@ def pressure(machine: AgentMachine) -> Probed:
     )
 
 
-def disk(machine: AgentMachine) -> Probed:
+def disk(machine: InspectableMachine) -> Probed:
     """Where data lies: the block device under the cache, its I/O scheduler and whether it has a volatile write cache."""
     root = _existing(machine, str(default_root()))
     mountinfo = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
@@ -98,9 +98,12 @@ def disk(machine: AgentMachine) -> Probed:
     told: Json = {**mount, "path": root}
     for name in ("scheduler", "write_cache", "rotational"):
         told[name] = _first(machine, [f"{queue}/queue/{name}", f"{queue}/../queue/{name}"])
+    free, block = machine.run(["stat", "--file-system", "--format=%a %S", root]).output.split()
+    told["free_bytes"] = int(free) * int(block)
+    room = f"; {told['free_bytes'] / (1 << 30):.1f} GiB free"
     if told["scheduler"] is None:
         note = f"{mount['source']} ({mount['kind']}): no block device of its own, so its reads cannot be told apart"
-        return Probed("ready", note=note, told=told)
+        return Probed("ready", note=note + room, told=told)
     chosen = re.search(r"\[(\S+)\]", told["scheduler"])
     told["scheduler_now"] = chosen[1] if chosen else told["scheduler"]
     note = f"{mount['source']} ({mount['kind']} at {mount['at']}), scheduler {told['scheduler_now']}"
@@ -108,10 +111,10 @@ def disk(machine: AgentMachine) -> Probed:
         note += ", a write cache that a commit has to flush (write back)"
     elif told["write_cache"]:
         note += ", no write cache that would have to be flushed (write through): a commit ends when the device says so"
-    return Probed("ready", note=note, told=told)
+    return Probed("ready", note=note + room, told=told)
 
 
-def networks(machine: AgentMachine) -> Probed:
+def networks(machine: InspectableMachine) -> Probed:
     """What makes and removes network interfaces."""
     missing_requirements = tuple(network_interfaces.missing_requirements(machine))
     return Probed(
@@ -121,7 +124,7 @@ def networks(machine: AgentMachine) -> Probed:
     )
 
 
-PROBES: Mapping[str, Probe] = {
+PROBES: Mapping[str, Callable[[InspectableMachine], Probed]] = {
     "control_groups": control_groups,
     "tracing": tracing,
     "pressure": pressure,
@@ -147,21 +150,21 @@ def mount_of(mountinfo: str, path: str) -> Json:
     return best
 
 
-def _mount_out_of_sight(machine: AgentMachine, path: str) -> Json:
+def _mount_out_of_sight(machine: InspectableMachine, path: str) -> Json:
     """As `mount_of`, of a path in a chroot that is no mount itself: all that can be told of it there."""
     number = machine.run(["stat", "--format=%Hd:%Ld", path]).output.decode().strip()
     kind = machine.run(["stat", "--file-system", "--format=%T", path]).output.decode().strip()
     return {"number": number, "at": "a mount around this root", "kind": kind, "source": f"the device {number}"}
 
 
-def _existing(machine: AgentMachine, path: str) -> str:
+def _existing(machine: InspectableMachine, path: str) -> str:
     """The path, or the nearest directory above it that is there."""
     while machine.run(["test", "-d", path], check=False).exit_code != 0:
         path = posixpath.dirname(path)
     return machine.run(["readlink", "-f", path]).output.decode().rstrip("\n")
 
 
-def _first(machine: AgentMachine, paths: list[str]) -> str | None:
+def _first(machine: InspectableMachine, paths: list[str]) -> str | None:
     for path in paths:
         try:
             return machine.get(path).decode().strip()

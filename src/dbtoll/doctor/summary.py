@@ -18,6 +18,7 @@ TITLES = {
     "networks": "networks",
     "noise": "noise now",
     "images": "making images",
+    "agent": "the agent",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
@@ -89,6 +89,23 @@ class Terminals(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class InspectableMachine(Protocol):
+    """What is enough to look at a machine: programs that end, small files, and ``hello`` with the ``pid`` of who looks."""
+
+    @property
+    def name(self) -> str: ...
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        check: bool = True,
+    ) -> Completed: ...
+    def get(self, path: str, *, max_bytes: int = 1 << 20) -> bytes: ...
+    def hello(self) -> Mapping[str, Any]: ...
 
 
 class Machine(Protocol):

@@ -14,6 +14,7 @@ from typing import Any
 from dbtoll import identities
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.programs import exists, find_program
 from dbtoll.model.machine import MachineSpec, MissingRequirement
@@ -44,7 +45,7 @@ def interface_name(machine_spec: MachineSpec) -> str:
     return "dbtoll" + hashlib.sha256(machine_spec.name.encode()).hexdigest()[:8]
 
 
-def missing_requirements(machine: AgentMachine) -> list[MissingRequirement]:
+def missing_requirements(machine: InspectableMachine) -> list[MissingRequirement]:
     """What the machine lacks to make taps, and to remove the networks that a killed run left."""
     if find_program(machine, "ip"):
         return []

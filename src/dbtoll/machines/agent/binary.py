@@ -49,7 +49,7 @@ def find_agent(architecture: str | None = None) -> Path:
             return path
     raise Unavailable(
         f"the agent for {name} has not been built",
-        "have a cargo of at least 1.85, then ./dbtoll setup (or `cargo static --target …` in agent/)",
+        "in a checkout: ./dbtoll setup; or install the wheel that carries it (just wheel)",
     )
 
 

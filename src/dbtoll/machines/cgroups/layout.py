@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dbtoll.errors import Unavailable
+from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.freezer import Freezer
 
@@ -59,7 +60,7 @@ class Layout:
         return "v2" if of_limits == {2} else "v1" if trees == {1} else "hybrid"
 
 
-def find_layout(machine: AgentMachine) -> Layout:
+def find_layout(machine: InspectableMachine) -> Layout:
     """The trees that the machine's agent can see. Raises Unavailable when there is none."""
     mounts = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
     groups = machine.get("/proc/self/cgroup").decode()
