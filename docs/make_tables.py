@@ -127,10 +127,7 @@ def side_by_side(result: Result, run: Run) -> Iterator[str]:
 
 def figure5(runs: Sequence[Run]) -> Iterator[str]:
     """Of all runs together."""
-    of_runs = ((run, run.plan.experiment) for run in runs)
-    yield tables.markdown_figure5(
-        (analyze_run(run), experiment.workload.name, experiment.engine.name) for run, experiment in of_runs
-    )
+    yield tables.markdown_figure5((analyze_run(run), run.plan.experiment.workload.name) for run in runs)
 
 
 if __name__ == "__main__":

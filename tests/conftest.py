@@ -10,8 +10,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,10 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from dbtoll.environments.native import Environment as Native
-from dbtoll.errors import Unavailable
-from dbtoll.images import debian
-from dbtoll.images.cache import Cache
-from dbtoll.interfaces.machine import Machine
-from dbtoll.machines.agent.local import open_local
+from dbtoll.contracts import machines
+from dbtoll.contracts.machines import OpenArm
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.model.experiment import Resources
-from dbtoll.model.machine import Artifact, MachineSpec, Provision
-from dbtoll.runner.cleanup.journal import Journal, leftovers
+from dbtoll.model.machine import Artifact
 from tests.support.program import AGENTS_TESTS, ROOT
 
 _compiling: list[subprocess.Popen[bytes]] = []
@@ -108,8 +102,6 @@ def pytest_sessionfinish() -> None:
         process.wait()
 
 
-OpenArm = Callable[..., Machine]
-
 # No test asserts how long something takes: a machine may be busy.
 hypothesis.settings.register_profile("dbtoll", deadline=None)
 hypothesis.settings.load_profile("dbtoll")
@@ -121,58 +113,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture(scope="session")
 def system_image() -> Artifact:
     """Debian's, from the user's cache; built if it is not there."""
-    if os.geteuid() != 0:
-        pytest.skip("an image that a chroot can use needs root")
-    return image_with()
-
-
-def image_with(packages: tuple[str, ...] = ()) -> Artifact:
-    """The same, with those packages more."""
-    try:
-        return debian.debian_image(Cache(), extra=packages).artifact()
-    except Unavailable as lack:
-        pytest.skip(str(lack))
+    return machines.system_image()
 
 
 @pytest.fixture
 def local() -> Iterator[AgentMachine]:
     """This host."""
-    try:
-        machine = open_local()
-    except Unavailable as lack:
-        pytest.skip(str(lack))
-    with machine:
+    with machines.local_machine() as machine:
         yield machine
 
 
 @pytest.fixture
-def open_arm(local: AgentMachine, system_image: Artifact, tmp_path: Path) -> Iterator[OpenArm]:
-    """``open_arm(*provisions, name="a", resources=None, packages=())``: a native arm; closed, and nothing left, at the end."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    native = Native()
-    if lacking := native.missing_requirements(local, {}):
-        pytest.skip(f"native: {lacking[0].what}: {lacking[0].why}")
-    with Journal(folder) as journal, ExitStack() as machines:
-
-        def open_one(
-            *provisions: Provision,
-            name: str = "a",
-            resources: Resources | None = None,
-            packages: tuple[str, ...] = (),
-        ) -> Machine:
-            machine_spec = MachineSpec(
-                name=f"{name}-{os.getpid()}",
-                run_id=f"test-{os.getpid()}",
-                arm=name,
-                image=image_with(packages) if packages else system_image,
-                provisions=provisions,
-                resources=resources or Resources(memory_bytes=1 << 30),
-                cpuset=(min(os.sched_getaffinity(0)),),
-            )
-            machine = native.open(local, machine_spec, journal)
-            machines.callback(machine.close)
-            return machine
-
+def open_arm(local: AgentMachine, tmp_path: Path) -> Iterator[OpenArm]:
+    """``open_arm(*provisions, name="a", resources=None, engine=None)``: a native arm; closed, and nothing left, at the end."""
+    with machines.arms_of_baseline(local, tmp_path / "run") as open_one:
         yield open_one
-    assert leftovers(folder) == []

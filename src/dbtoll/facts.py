@@ -22,6 +22,7 @@ MUST_AGREE = (
     "dataset.key",
     "agent.sha256",
     "code_sha256",
+    "packages",
     "answers_sha256",
 )
 """Facts that may not change between a run's parts: samples from unlike machines do not belong in one interval. Programs are told

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from dbtoll import registry
+from dbtoll.contracts.machines import machine_spec, small_image
 from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.runner.cleanup.journal import FILE, Journal
-from tests.support.machine_specs import machine_spec, small_image
 
 NEVER = 1_000_000
 
@@ -67,12 +67,12 @@ def _own_options(environment: str, folder: Path) -> dict[str, Any]:
     """So that nothing of this host's is used, and all is made that can be left. The name is short: see
     dockerd.DATA_ROOT_MAX_BYTES.
     """
-    own = {
-        "docker": {"data_root": str(folder.parent / "d")},
+    more = {
         "uml": {"network": "tap"},
         "qemu": {"accel": "tcg"},  # else each life tries KVM first, for 20 s where it hangs
     }
-    return own.get(environment, {})
+    own = registry.find("environments", environment).contract_options(folder.parent / "d")
+    return {**own, **more.get(environment, {})}
 
 
 def _started(

@@ -90,11 +90,12 @@ def make_run(
     visit_sd: float = 0.02,
     interrupted: bool = True,
     ended: bool = True,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale.
 
     ``query_effects``: of Docker, in place of the other two. ``counts``: what the collectors tell of one execution;
-    ``costs_ns``: what probes find, probe -> arm -> ns.
+    ``costs_ns``: what probes find, probe -> arm -> ns. ``facts``: of the run, beside `FACTS`.
     """
     chance = random.Random(seed)
     asked = experiment(cold=cold, warm=warm, connections=connections, options=options, seed=seed)
@@ -103,7 +104,11 @@ def make_run(
         folder,
         spec=b'question = "How much does PostgreSQL lose on TPC-H in Docker?"\nbaseline = "native"\n',
         plan=PlanFile(experiment=replace(asked, explain=tuple(costs_ns or ())), queries=QUERIES, blocks=blocks),
-        facts={**FACTS, "probes": {name: _believed(name) for name in costs_ns}} if costs_ns else FACTS,
+        facts={
+            **FACTS,
+            **({"probes": {name: _believed(name) for name in costs_ns}} if costs_ns else {}),
+            **(facts or {}),
+        },
     )
     planted = query_effects or {query: q9_effect if query == "Q9" else docker_effect for query in QUERIES}
     effects = {query: math.log1p(effect) for query, effect in planted.items()}

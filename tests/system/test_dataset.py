@@ -22,6 +22,7 @@ from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, CacheEntry, let_go_on
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, Provision
@@ -47,7 +48,7 @@ class Numbers:
     def key(self) -> str:
         return f"numbers {ROWS}"
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         self.loads += 1
         session = machine.serial(server.address, connection="persistent")
         try:
@@ -56,7 +57,7 @@ class Numbers:
             session.close()
         return {"rows": {"numbers": ROWS}}
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         return {"count": Statement("count", "SELECT count(*) FROM numbers", "SELECT count(*) FROM numbers")}
 
     def references(
@@ -226,7 +227,7 @@ def test_a_load_that_is_interrupted_goes_on(open_arm: OpenArm, tmp_path: Path, e
     opened = iter(range(100))
 
     def opener(provisions: tuple[Provision, ...]) -> Machine:
-        return open_arm(*provisions, name=f"load{next(opened)}", resources=RESOURCES, packages=engine.packages)
+        return open_arm(*provisions, name=f"load{next(opened)}", resources=RESOURCES, engine=engine)
 
     said: list[str] = []
 

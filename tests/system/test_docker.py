@@ -13,6 +13,7 @@ from typing import Any
 import docker as sdk
 import pytest
 
+from dbtoll.contracts.machines import CPU, groups_left, machine_spec, small_image
 from dbtoll.doctor import without_agent
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine, dockerd, images
@@ -31,7 +32,6 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.machine_specs import CPU, groups_left, machine_spec, small_image
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -92,11 +92,11 @@ def open_one(local: AgentMachine, image: Artifact, daemon: dockerd.Lease) -> Ope
 def test_doctor_sees_a_daemon_also_without_an_agent(daemon: dockerd.Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no program is missing."""
     monkeypatch.setattr(without_agent, "PATH", "/nowhere")
-    monkeypatch.setattr(without_agent, "SOCKETS", (daemon.socket,))
+    monkeypatch.setattr(docker, "SOCKETS", (daemon.socket,))
     found = without_agent.environment("docker")
     assert found.state == "not probed"
     assert re.search(rf"a daemon of version \d\S+ answers at {daemon.socket}$", found.note)
-    monkeypatch.setattr(without_agent, "SOCKETS", (f"{daemon.socket}.none",))
+    monkeypatch.setattr(docker, "SOCKETS", (f"{daemon.socket}.none",))
     assert "dockerd" in [lack.what for lack in without_agent.environment("docker").missing_requirements]
 
 

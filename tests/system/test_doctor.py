@@ -128,7 +128,7 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
         layout = host.control_groups(machine).told["layout"]
     monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
     monkeypatch.setattr(without_agent, "PATH", "/nowhere")
-    monkeypatch.setattr(without_agent, "SOCKETS", ())
+    monkeypatch.setattr("dbtoll.environments.docker.SOCKETS", ())
     assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
     assert found["host"] == {**described, "meaning": host.meaning(described)}

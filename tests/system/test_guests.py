@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dbtoll import registry
+from dbtoll.contracts.machines import groups_left, machine_spec, small_image, start_of
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
@@ -29,7 +30,6 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.selfbench.costs.collectors import PRIME, release, start_held
-from tests.support.machine_specs import groups_left, machine_spec, small_image, start_of
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,13 +16,14 @@ from dbtoll.images import debian, inspect
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.machine import Artifact, Provision
+from dbtoll.runner.preparation.software import image_software
 
 OpenArm = Callable[..., Machine]
 
 
 def test_it_holds_the_server_and_what_says_so(system_image: Artifact) -> None:
     root = Path(system_image.path)
-    facts = debian.debian_image(Cache()).facts
+    facts = debian.debian_image(Cache(), software=image_software()).facts
     assert re.fullmatch(r"15\..*", facts["packages"]["postgresql-15:amd64"])
     assert "procps:amd64" in facts["packages"]
     assert facts["release"].startswith("Debian GNU/Linux 12")

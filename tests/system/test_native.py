@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dbtoll.contracts.machines import CPU, groups_left, machine_spec, small_image
 from dbtoll.environments.native import Environment as Native
 from dbtoll.environments.simulated import Environment as Simulated
 from dbtoll.errors import Unavailable
@@ -22,7 +23,6 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.machine_specs import CPU, groups_left, machine_spec, small_image
 
 pytestmark = [
     pytest.mark.timeout(120),

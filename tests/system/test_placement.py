@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbtoll import spec
+from dbtoll.contracts.machines import machine_spec
 from dbtoll.errors import Unavailable
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.local import open_local
@@ -20,7 +21,6 @@ from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
-from tests.support.machine_specs import machine_spec
 from tests.support.one_round import measure_one_round
 from tests.support.program import is_root
 

@@ -13,6 +13,7 @@ from typing import Any
 import docker as sdk
 import pytest
 
+from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
@@ -24,7 +25,6 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.killed import kill_a_run
-from tests.support.machine_specs import groups_left, machine_spec, small_image
 from tests.support.program import is_root
 
 pytestmark = pytest.mark.timeout(180)

@@ -17,6 +17,7 @@ import pytest
 from dbtoll import spec
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Result
+from dbtoll.contracts.machines import CPU, machine_spec, small_image
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.noop import Engine as NullEngine
 from dbtoll.engines.postgres import Engine, Server
@@ -43,7 +44,6 @@ from dbtoll.runner.run import ready
 from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.tpch import Workload as Tpch
-from tests.support.machine_specs import CPU, machine_spec, small_image
 from tests.support.one_round import Silent, measure_one_round
 
 OpenArm = Callable[..., Machine]
@@ -99,7 +99,7 @@ def check_of_server(
     artifact = Artifact("checks", str(data))
     engine = engine or Engine({})
     provision = Provision(artifact, DATA, writable=True)
-    machine = open_arm(provision, resources=RESOURCES, packages=engine.packages)
+    machine = open_arm(provision, resources=RESOURCES, engine=engine)
     engine.create(machine, DATA)
     with ExitStack() as closing:
         asked = {**engine.settings(RESOURCES), **(settings or {})}

@@ -21,6 +21,7 @@ import pytest
 
 from dbtoll import registry, spec
 from dbtoll.channel import relay
+from dbtoll.contracts.machines import CPU, machine_spec, small_image, start_of
 from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import INTERRUPTED, AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
@@ -45,7 +46,6 @@ from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
-from tests.support.machine_specs import CPU, machine_spec, small_image, start_of
 from tests.support.program import is_root
 
 pytestmark = [

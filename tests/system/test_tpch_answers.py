@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbtoll.engines.postgres import Engine
+from dbtoll.engines.postgres import DIALECT, Engine
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.machine import Machine, Session
@@ -93,7 +93,7 @@ def load(open_arm: OpenArm, tmp_path: Path) -> Iterator[Load]:
     def load_one(workload: Any) -> tuple[Session, dict[str, Any]]:
         engine.create(machine, DATA)
         server = engine.start(machine, DATA, engine.load_settings(resources))
-        found = workload.load(machine, "postgres", server, lambda line: None)
+        found = workload.load(machine, DIALECT, server, lambda line: None)
         session = machine.serial(server.address, connection="persistent")
         sessions.append(session)
         engine.finish_load(session)
@@ -134,7 +134,7 @@ def test_postgres_and_duckdb_agree(indexes: str, load: Load, local: AgentMachine
     ok = dict.fromkeys(drawn.queries, "ok")
     for seed in range(6):
         workload = drawn if seed else validation
-        statements = workload.statements("postgres", seed)
+        statements = workload.statements(DIALECT, seed)
         answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert answers.keys() == statements.keys()
         for query_protocol in ("simple", "extended", "prepared"):
@@ -144,7 +144,7 @@ def test_postgres_and_duckdb_agree(indexes: str, load: Load, local: AgentMachine
 def test_an_answer_that_is_off_by_a_millionth_is_found(load: Load, local: AgentMachine, tmp_path: Path) -> None:
     workload = Tpch({"scale": 0.01, "queries": ["Q1", "Q6"], "parameters": "validation"})
     session, _ = load(workload)
-    statements = workload.statements("postgres", 1)
+    statements = workload.statements(DIALECT, 1)
     answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
     value = Decimal(answers["Q6"].rows[0][0] or "") * Decimal("1.000001")
     wrong = {**answers, "Q6": replace(answers["Q6"], rows=((str(value),),))}
@@ -157,13 +157,13 @@ def test_an_answer_that_is_off_by_a_millionth_is_found(load: Load, local: AgentM
 def test_references_are_kept(local: AgentMachine, tmp_path: Path) -> None:
     said: list[str] = []
     workload = Tpch({"scale": 0.01})
-    statements = workload.statements("postgres", 1)
+    statements = workload.statements(DIALECT, 1)
     first = workload.references(local, statements, Cache(tmp_path), said.append)
     assert any("lineitem" in line for line in said)
     said.clear()
     assert workload.references(local, statements, Cache(tmp_path), said.append) == first
     assert said == []
-    other = workload.references(local, workload.statements("postgres", 2), Cache(tmp_path), said.append)
+    other = workload.references(local, workload.statements(DIALECT, 2), Cache(tmp_path), said.append)
     assert not any("lineitem" in line for line in said)
     assert other != first
     assert sorted(kept.kind for kept in Cache(tmp_path).kept()) == ["answers", "answers", "rows"]
@@ -171,7 +171,7 @@ def test_references_are_kept(local: AgentMachine, tmp_path: Path) -> None:
 
 def test_references_that_are_damaged_are_made_again(local: AgentMachine, tmp_path: Path) -> None:
     workload, said = Tpch({"scale": 0.01, "queries": ["Q1", "Q6"]}), list[str]()
-    statements = workload.statements("postgres", 1)
+    statements = workload.statements(DIALECT, 1)
     first = workload.references(local, statements, Cache(tmp_path), said.append)
     for kind, file, is_made in (("answers", "answers.json", False), ("rows", "rows.duckdb", True)):
         for left_bytes in (0, 100):
@@ -188,7 +188,7 @@ def test_references_that_are_damaged_are_made_again(local: AgentMachine, tmp_pat
 def test_the_published_answers(local: AgentMachine, tmp_path: Path) -> None:
     """Scale 1 in DuckDB, 20 s: text, parameters for validation and rows are the specification's."""
     workload = Tpch({"scale": 1, "parameters": "validation"})
-    statements = workload.statements("postgres", 1)
+    statements = workload.statements(DIALECT, 1)
     answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
     for name, (count, first, last) in PUBLISHED.items():
         rows = answers[name].rows
@@ -209,7 +209,7 @@ def test_the_user_s_own_statements(load: Load, local: AgentMachine, tmp_path: Pa
     session, found = load(workload)
     assert found["rows"] == {"public.country": 5, "public.customer": 20000, "public.orders": 200000}
     for query_protocol in ("simple", "extended", "prepared"):
-        statements = workload.statements("postgres", 1)
+        statements = workload.statements(DIALECT, 1)
         answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert set(answers) == {"countries"}
         assert outcomes(session, statements, query_protocol, answers) == dict.fromkeys(workload.queries, "ok")

@@ -11,9 +11,9 @@ import pytest
 from dbtoll.errors import UsageError
 from dbtoll.interfaces.machine import Session
 from dbtoll.machines.agent.terminals import AgentTerminals
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Outcome
 from dbtoll.selfbench.robustness import faults
-from dbtoll.workload_parts.transactions import FOREIGN_KEYS
 from dbtoll.workloads.tpcc import Workload as Tpcc
 from tests.support.one_round import measure_one_round
 from tests.support.program import dbtoll, is_root
@@ -115,11 +115,11 @@ def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """As a factor; without them InnoDB has no more indexes than before."""
     whole, seen = Tpcc.constrain, []
 
-    def watched(self: Tpcc, session: Session, name: str, foreign_keys: str) -> None:
-        whole(self, session, name, foreign_keys)
+    def watched(self: Tpcc, session: Session, sql: Dialect, foreign_keys: str) -> None:
+        whole(self, session, sql, foreign_keys)
         indexes = "SELECT count(*) FROM information_schema.statistics WHERE table_schema = database()"
-        counted = int(session.query(indexes)[0][0] or 0) if name == "mariadb" else 0
-        seen.append((foreign_keys, len(session.query(FOREIGN_KEYS[name])), counted))
+        counted = int(session.query(indexes)[0][0] or 0) if engine == "mariadb" else 0
+        seen.append((foreign_keys, len(session.query(sql.foreign_keys)), counted))
 
     monkeypatch.setattr(Tpcc, "constrain", watched)
     text = REAL.format(engine=engine, workload="tpcc", size="warehouses = 1", interactions='["statement"]')

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
+from dbtoll.model.description import Descriptions, EngineDescription, EnvironmentDescription, WorkloadDescription
 from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
 from dbtoll.report.text import sentences, warnings
 from dbtoll.store.reader import Run, read_run
@@ -231,11 +233,17 @@ def test_where_a_server_lies_may_differ(plain: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_server_found_out_of_its_machine_is_a_label(plain: Path, tmp_path: Path) -> None:
+    """Which settings those are the engine says, in the facts."""
+    engine = EngineDescription("E", (), {"port": "drawn"}, {"innodb_log_write_ahead_size": "of its disk"})
+    environments = {name: EnvironmentDescription(name) for name in (NATIVE, DOCKER)}
+    described = msgspec.to_builtins(Descriptions(engine, WorkloadDescription("w"), environments))
+    tuned = make_run(tmp_path / "tuned", rounds=4, interrupted=False, facts={"descriptions": described})
     found_out = {"jit": "off", "autovacuum": "off", "innodb_log_write_ahead_size": "4096"}
-    check = check_of(damaged(plain, tmp_path / "run", with_facts(settings=found_out)), "same_server")
+    check = check_of(damaged(tuned, tmp_path / "run", with_facts(settings=found_out)), "same_server")
     assert check.passed is False
     assert not check.voids and not check.void_rounds
     assert check.finding == "other than in the baseline: innodb_log_write_ahead_size 4096 (built-in)"
+    assert check_of(damaged(plain, tmp_path / "other", with_facts(settings=found_out)), "same_server").voids
 
 
 def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp_path: Path) -> None:
@@ -289,13 +297,17 @@ def test_a_quota_that_nobody_asked_for_voids(plain: Path, tmp_path: Path) -> Non
     assert "CPU quota 0.5 (none)" in check.finding
 
 
-@pytest.mark.parametrize(("option", "facts"), [("cpu_quota", {"cpu_quota": 0.5}), ("vcpus", {"cpus_allowed": "0-1"})])
+@pytest.mark.parametrize(
+    ("step", "facts"),
+    [(Step("docker", {"cpu_quota": 1}), {"cpu_quota": 0.5}), (Step("qemu", {"vcpus": 2}), {"cpus_allowed": "0-1"})],
+)
 def test_what_was_asked_for_is_named_and_does_not_void(
-    plain: Path, tmp_path: Path, option: str, facts: dict[str, object]
+    plain: Path, tmp_path: Path, step: Step, facts: dict[str, object]
 ) -> None:
+    """In a folder of before environments described what their options ask for, too."""
     run = read_run(plain)
     experiment = run.plan.experiment
-    wanted = Arm(DOCKER, (Step("docker", {option: 1}),))
+    wanted = Arm(DOCKER, (step,))
     arms = tuple(wanted if arm.name == DOCKER else arm for arm in experiment.arms)
     folder = tmp_path / "run"
     plan = PlanFile(experiment=replace(experiment, arms=arms), queries=QUERIES, blocks=2)
@@ -306,7 +318,8 @@ def test_what_was_asked_for_is_named_and_does_not_void(
 
 
 def _copy(run: Run, folder: Path, plan: PlanFile, alter: Alter) -> None:
-    with RunWriter.create(folder, spec=b"", plan=plan, facts=run.facts) as writer:
+    facts = {name: value for name, value in run.facts.items() if name != "descriptions"}
+    with RunWriter.create(folder, spec=b"", plan=plan, facts=facts) as writer:
         for attempt in run.counted:
             assert attempt.end is not None
             for record in (attempt.begin, *attempt.records, attempt.end):

@@ -21,6 +21,7 @@ from dbtoll.report import export, page, tables
 from dbtoll.report.figures import axis, forest, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
+from dbtoll.store.upgrade import with_descriptions
 from tests.support.make_run import COPY, DOCKER, NATIVE, make_run
 
 EVIL = "</script><script>alert(1)</script><b onclick='x'>&\"{{ 7*7 }}"
@@ -167,9 +168,11 @@ def test_a_run_without_any_figure_has_a_page(run: Run, result: Result) -> None:
 def test_own_queries_are_not_said_to_be_of_tpc(result: Result, run: Run) -> None:
     experiment = run.plan.experiment
     workload = replace(experiment.workload, name="sql")
-    own = replace(run, plan=type(run.plan)(
+    plan = type(run.plan)(
         experiment=replace(experiment, workload=workload), queries=run.plan.queries, blocks=run.plan.blocks
-    ))  # fmt: skip
+    )
+    facts = {name: value for name, value in run.facts.items() if name != "descriptions"}
+    own = replace(run, plan=plan, facts=with_descriptions(facts, plan.experiment))
     seen = Page(page.render(result, own))
     assert "TPC" not in seen.text.split("In the order of the run")[0].replace("lose on TPC-H", "")
     assert "published" not in seen.ids
@@ -396,7 +399,7 @@ def test_what_is_labelled_is_labelled_once(emulating: Result) -> None:
     once = names.with_arm_labels(emulating)
     assert names.with_arm_labels(once) == once != emulating
     assert names.with_arm_labels(replace(emulating, arms=())) == replace(emulating, arms=())
-    assert names.arm_title("qemu:tcg (emulated)") == "QEMU with tcg (emulated)"
+    assert names.arm_title("docker:runsc (emulated)", emulating) == "Docker with runsc (emulated)"
 
 
 def test_every_round_is_a_dot_beside_its_interval(result: Result, run: Run) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.engines.postgres import DIALECT
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.workloads.sql import Workload
 
@@ -29,10 +30,8 @@ def workload(path: Path, **options: object) -> Workload:
 def test_the_example() -> None:
     example = workload(EXAMPLE)
     assert example.queries == ("best", "countries", "customer", "month")
-    assert all(
-        workload(EXAMPLE).statements("postgres", seed) == example.statements("postgres", seed) for seed in range(20)
-    )
-    drawn = [example.statements("postgres", seed) for seed in range(500)]
+    assert all(workload(EXAMPLE).statements(DIALECT, seed) == example.statements(DIALECT, seed) for seed in range(20))
+    drawn = [example.statements(DIALECT, seed) for seed in range(500)]
     assert {s["best"].parameters[0] for s in drawn} == {"open", "paid", "shipped", "returned"}
     assert all(Decimal(100) <= Decimal(s["best"].parameters[1] or "") <= 500 for s in drawn)
     assert all(1 <= int(s["customer"].parameters[0] or "") <= 20000 for s in drawn)
@@ -45,7 +44,7 @@ def test_the_example() -> None:
 def test_bounds_are_drawn_too(tmp_path: Path) -> None:
     lines = "-- parameter $1 decimal -0.1..0.15\n-- parameter $2 integer -1..1\n-- parameter $3 choice 'it''s'\n"
     path = write(tmp_path, {"statements/a.sql": lines + "select $1, $2, $3"})
-    drawn = [workload(path).statements("postgres", seed)["a"] for seed in range(600)]
+    drawn = [workload(path).statements(DIALECT, seed)["a"] for seed in range(600)]
     assert {s.parameters[0] for s in drawn} == {f"{n / 100:.2f}" for n in range(-10, 16)}
     assert {s.parameters[1] for s in drawn} == {"-1", "0", "1"}
     assert {s.parameters[2] for s in drawn} == {"it's"}

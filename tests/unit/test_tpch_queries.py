@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dbtoll.engines.postgres import DIALECT
 from dbtoll.workload_parts import sql_text
 from dbtoll.workloads import tpch
 from dbtoll.workloads.tpch import parameters, queries
@@ -65,7 +66,7 @@ def test_an_engine_may_have_its_own_words(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_text_and_template_are_the_same_question(empty_tables: duckdb.DuckDBPyConnection) -> None:
-    statement = tpch.Workload({"scale": 1}).statements("postgres", 5)["Q16"]
+    statement = tpch.Workload({"scale": 1}).statements(DIALECT, 5)["Q16"]
     assert "$" not in statement.text
     assert sql_text.fill(statement.template, statement.parameters) == statement.text
     assert empty_tables.execute(statement.text).fetchall() == []

@@ -43,11 +43,14 @@ def arm(
     return ArmResult(name, "docker", outcome, reason, 8, 8, 16, checks, False)
 
 
+FACTS = {"descriptions": {"environments": {"docker": {"title": "Docker"}}}}
+
+
 def result(arms: tuple[ArmResult, ...], comparisons: tuple[Comparison, ...] = (), **changes: object) -> Result:
     made = Result(
         run="r", schema_version=1, confidence=0.95, margin=0.02, target=0.01, question="q?", expected="",
         stopped="budget ended", warnings=(), arms=arms, comparisons=comparisons, contrasts=(), noise_floor=(),
-        not_inside_the_interval=(), series=(), times=(), windows=(), plans_changed=(), facts={},
+        not_inside_the_interval=(), series=(), times=(), windows=(), plans_changed=(), facts=FACTS,
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -130,8 +133,8 @@ def test_spans_sizes_counts_and_p_values() -> None:
 
 
 def test_names() -> None:
-    assert names.arm_title("docker:runsc") == "Docker with runsc"
-    assert names.arm_title("my arm") == "my arm"
+    assert names.arm_title("docker:runsc", result(())) == "Docker with runsc"
+    assert names.arm_title("my arm", result(())) == names.arm_title("my arm", replace(result(()), facts={})) == "my arm"
     assert names.levels_text({"cache": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
     assert varied_factors([{"a": "1", "b": "1"}, {"a": "2", "b": "1"}]) == ["a"]
     assert sorted(["Q10", "Q2", "Q1"], key=names.natural_key) == ["Q1", "Q2", "Q10"]

@@ -54,5 +54,5 @@ def clean_cache(*, older: float | None, keep: str | None, as_json: bool) -> int:
         ):
             for line in lines:
                 print(printable(f"{words}: {line}"))
-        print(f"the cache and Docker's imported images hold {shrunk.left_bytes / (1 << 30):.1f} GiB")
+        print(f"the cache and the images that environments keep hold {shrunk.left_bytes / (1 << 30):.1f} GiB")
     return DbtollError.exit_code if shrunk.failed else 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.console import Console
 
-from dbtoll import spec, units
+from dbtoll import registry, spec, units
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.inspect import is_compared, report
 from dbtoll.commands.summaries import NO_SUMMARIES, Summaries, conclude_gate
@@ -41,7 +41,8 @@ def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
-    experiment, text = spec.read(experiments() / QUICK)
+    text = with_further_environments((experiments() / QUICK).read_text(encoding="utf-8"))
+    experiment = spec.parse(text, QUICK)
     bring_programs(experiment, yes=yes)
     console = Console(stderr=True, highlight=False)
 
@@ -62,6 +63,14 @@ def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
         experiment = spec.parse(text, QUICK)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, yes=yes)
+
+
+def with_further_environments(text: str) -> str:
+    """A specification with an arm for each environment that has a default stack and none there: those of other packages."""
+    there = {step.environment for arm in spec.parse(text, QUICK).arms for step in arm.stack}
+    further = [kind for kind in registry.members("environments") if kind.name not in there and kind.default_stacks]
+    heads = [command_line.arm(kind.default_stacks[0]) for kind in further]
+    return "\n".join([text, *heads])
 
 
 def compare(text: str, *, runs_dir: Path, as_json: bool, yes: bool, summaries: Summaries = NO_SUMMARIES) -> int:

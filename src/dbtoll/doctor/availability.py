@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from dbtoll import registry
+from dbtoll.defaults import BASELINE
 from dbtoll.doctor.deadline import Probed
-from dbtoll.environments.docker.dockerd import DATA_ROOT
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
-from dbtoll.interfaces.environment import Environment
+from dbtoll.interfaces.environment import Environment, KeepingEnvironment
 from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, Provision
-from dbtoll.model.options import Option
-from dbtoll.runner.arms import DATA
+from dbtoll.runner.arms import DATA, environment_of
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.runner.preparation import requirements
+from dbtoll.runner.preparation.software import image_software
 
-KVM = "/dev/kvm"
 GIB = 1 << 30
-HELPED_NS = 20_000_000_000
-"""A guest without disks says hello within 2 s with hardware help."""
 NOTE_MAX = 240
 """Characters of a note; the whole reason is among what is told to programs."""
-EMULATED_NS = 60_000_000_000
-"""Within 10 s where two processors emulate it."""
 
 
 SIMULATED = Probed("ready", note="a simulated world, for tests")
@@ -54,36 +49,22 @@ def simulated(name: str) -> bool:
 
 
 def environment(name: str, machine: AgentMachine) -> Probed:
-    """Open it with its default options, for a moment."""
-    if simulated(name):
-        return SIMULATED
-    options: Mapping[str, Option] = registry.find("environments", name).options
-    if "accel" in options and "kvm" in options["accel"].choices:
-        return _with_or_without_help(machine, name)
-    missing_requirements = missing(machine, name, {})
-    return Probed("lacks" if missing_requirements else "ready", tuple(missing_requirements))
+    """Open it for a moment, in each of the ways in which it can be tried until one works.
 
-
-def _with_or_without_help(machine: AgentMachine, name: str) -> Probed:
-    """A guest with the processor's help, and only if none boots an emulated one: each probe that fails takes its deadline.
-
-    That /dev/kvm can be opened proves nothing: there are hosts on which stock kernels hang under it.
+    ``told``: ``trials``, each with its ``options`` and why it was ``refused`` (null where it worked).
     """
-    opens = machine.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code == 0
-    helped = missing(machine, name, {"accel": "kvm", "boot_timeout": HELPED_NS}) if opens else []
-    if opens and not helped:
-        return Probed("ready", note="with hardware help (KVM)", told=_told(opens=True, boots=True))
-    missing_requirements = missing(machine, name, {"accel": "tcg", "boot_timeout": EMULATED_NS})
-    if missing_requirements:  # then the same may have kept the other from booting
-        return Probed("lacks", tuple(missing_requirements), told=_told(opens=opens, boots=None))
-    reason = helped[0].why if opens else ""
-    why = f"{KVM} opens, but no guest boots with it: {reason}" if opens else f"{KVM} cannot be opened"
-    note = textwrap.shorten(f"emulated, so many times slower: {why}", NOTE_MAX, placeholder=" …")
-    return Probed("ready", note=note, told=_told(opens=opens, boots=False) | {"kvm_reason": reason})
-
-
-def _told(*, opens: bool, boots: bool | None) -> Json:
-    return {"kvm_opens": opens, "kvm_boots": boots, "emulated": None if boots is None else not boots}
+    told: list[Json] = []
+    refused: list[str] = []
+    for trial in environment_of(Step(name)).trials:
+        missing_requirements = missing(machine, name, trial.options)
+        why = "; ".join(lack.why for lack in missing_requirements) or None
+        told.append({"options": dict(trial.options), "refused": why})
+        if not missing_requirements:
+            note = textwrap.shorten("; ".join([trial.note, *refused]), NOTE_MAX, placeholder=" …")
+            return Probed("ready", note=note, told={"trials": told})
+        refused.append(f"not {trial.note or 'with its defaults'}: {why}")
+    # What the last one lacks may have kept the others from working, too.
+    return Probed("lacks", tuple(missing_requirements), told={"trials": told})
 
 
 def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[MissingRequirement]:
@@ -100,12 +81,14 @@ def engine(name: str, machine: AgentMachine) -> Probed:
     image: Artifact | None = None
     if tried.returns_rows:
         try:
-            image, _ = system.obtain_image(Cache(), progress=_would_be_made, extra=tried.packages)
+            image, _ = system.obtain_image(Cache(), progress=_would_be_made, software=image_software(tried))
         except _NotMadeError:
             return Probed("not probed", note="it is tried on the system image, which the first run makes")
-    native: Environment = registry.find("environments", "native")()
+    native: Environment = registry.find("environments", BASELINE)()
     if missing_requirements := native.missing_requirements(machine, {}):
-        return Probed("not probed", note=f"it is tried in a native arm, which lacks {missing_requirements[0].what}")
+        return Probed(
+            "not probed", note=f"it is tried in an arm of {BASELINE}, which lacks {missing_requirements[0].what}"
+        )
     version = _serve(machine, native, tried, image)
     return Probed("ready", note=version.partition(" on ")[0])
 
@@ -131,21 +114,33 @@ def cache(machine: InspectableMachine) -> Probed:
     """How much is kept from run to run, and how much it may become."""
     held = Cache()
     kept = held.kept()
-    docker_bytes = 0
-    if machine.run(["test", "-d", DATA_ROOT], check=False).exit_code == 0:
-        measured = machine.run(["du", "--summarize", "--one-file-system", "--block-size=1", DATA_ROOT], check=False)
-        docker_bytes = int(measured.output.split()[0]) if measured.output else 0
+    images = {path: _size_bytes(machine, path) for path in _kept_at()}
     told: Json = {
         "path": str(held.root),
         "entries": len(kept),
         "size_bytes": sum(each.size_bytes for each in kept),
         "limit_bytes": held.limit_bytes(),
-        "docker_bytes": docker_bytes,
+        "images_bytes": images,
     }
     note = f"{told['size_bytes'] / GIB:.1f} GiB of at most {told['limit_bytes'] / GIB:.1f} in {held.root}"
-    if docker_bytes:
-        note += f", {docker_bytes / GIB:.1f} GiB in {DATA_ROOT}"
+    note += "".join(f", {held_bytes / GIB:.1f} GiB in {path}" for path, held_bytes in images.items() if held_bytes)
     return Probed("ready", note=f"{note}; smaller by: dbtoll clean --cache", told=told)
+
+
+def _kept_at() -> Iterator[str]:
+    """Where environments keep images of their own."""
+    for kind in registry.members("environments"):
+        environment = kind()
+        if isinstance(environment, KeepingEnvironment):
+            yield from environment.keeps_at
+
+
+def _size_bytes(machine: InspectableMachine, path: str) -> int:
+    """0 for what is not there."""
+    if machine.run(["test", "-d", path], check=False).exit_code != 0:
+        return 0
+    measured = machine.run(["du", "--summarize", "--one-file-system", "--block-size=1", path], check=False)
+    return int(measured.output.split()[0]) if measured.output else 0
 
 
 class _NotMadeError(Exception):

@@ -22,6 +22,7 @@ import numpy as np
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects
 from dbtoll.analysis.effects.stats import Floats
+from dbtoll.defaults import BASELINE, FLOOR
 from dbtoll.doctor.deadline import Probed
 from dbtoll.interfaces.machine import FreezableMachine
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
@@ -44,14 +45,14 @@ ROUND_S = 24.0
 TARGET = 0.01
 """The half-width that runs aim for by default."""
 
-COPIES = ("native", "native (A/A)")
+COPIES = (BASELINE, f"{BASELINE} (A/A)")
 WORK = "sort"
 
-_STEPS = (Step("native", {"root": "host"}),)
+_STEPS = (Step(BASELINE, {"root": "host"}),)
 EXPERIMENT = Experiment(
     question="How noisy is this machine now?",
     expected="",
-    engine=ComponentSpec("noop"),
+    engine=ComponentSpec(FLOOR),
     workload=ComponentSpec(WORK),
     arms=(Arm(COPIES[0], _STEPS), Arm(COPIES[1], _STEPS, copy_of=COPIES[0])),
     baseline=COPIES[0],

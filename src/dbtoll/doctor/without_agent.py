@@ -8,18 +8,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dbtoll import system_packages
+from dbtoll import registry, system_packages
 from dbtoll.doctor import availability
 from dbtoll.doctor.deadline import Probed
-from dbtoll.environments.docker import SYSTEM_SOCKET
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.reply import Completed
 
 PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 """Where the programs of all users and of root lie."""
-SOCKETS = (SYSTEM_SOCKET, "/run/podman/podman.sock")
-PING_TIMEOUT_S = 5
 
 
 class PlainMachine:
@@ -71,40 +68,16 @@ def environment(name: str) -> Probed:
     """Which of its programs are missing; whether it would work is not tried."""
     if availability.simulated(name):
         return availability.SIMULATED
-    note, calls = "it is tried once there is an agent", name
-    if name == "native" and os.geteuid() != 0:
-        note += ", as root: without root no native arm is opened"
-    if name == "docker":
-        daemon = _daemon()
-        calls = "" if daemon else name  # a daemon that runs needs nothing more
-        note += f"; {daemon or 'no daemon answers: dbtoll starts one of its own'}"
-    if name == "qemu":
-        opens = os.access(availability.KVM, os.R_OK | os.W_OK)
-        note += f"; {availability.KVM} {'can be opened' if opens else 'cannot be opened, so guests are emulated'}"
+    sight = registry.find("environments", name).look()
     missing = tuple(
         MissingRequirement(program, f"{name} calls it", f"apt-get install {package}")
         for program, (package, group) in system_packages.programs().items()
-        if group == calls and shutil.which(program, path=PATH) is None
+        if group == name and sight.needs_programs and shutil.which(program, path=PATH) is None
     )
+    note = "; ".join(filter(None, ("it is tried once there is an agent", sight.note)))
     return Probed("lacks" if missing else "not probed", missing, note)
 
 
 def engine(name: str) -> Probed:
     """No server is started."""
     return Probed("not probed", note="it is tried in a native arm, which needs the agent")
-
-
-def _daemon() -> str | None:
-    """Which daemon answers, in words."""
-    import docker  # takes a tenth of a second
-
-    for path in filter(os.path.exists, SOCKETS):
-        try:
-            client = docker.DockerClient(base_url=f"unix://{path}", timeout=PING_TIMEOUT_S)
-            try:
-                return f"a daemon of version {client.version()['Version']} answers at {path}"
-            finally:
-                client.close()
-        except (docker.errors.DockerException, OSError, KeyError):
-            continue
-    return None

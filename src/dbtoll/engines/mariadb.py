@@ -11,18 +11,23 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
+from dbtoll.model.software import Software
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
 from dbtoll.servers.ports import free_port
@@ -86,16 +91,61 @@ FLUSH_ALL = {
 set back in the reverse one, as each of a pair is checked against the other."""
 
 
-class Engine:
+DIALECT = Dialect(
+    "mariadb",
+    types={" timestamp ": " datetime "},  # a timestamp would change with each update of its row
+    keys_before_rows=True,  # it stores a table by its primary key
+    transactional_ddl=False,
+    plain_bodies=True,
+    # InnoDB makes an index for a foreign key that has none.
+    foreign_keys="""SELECT k.table_name, k.constraint_name, count(s.index_name) > 0
+        FROM information_schema.table_constraints AS k LEFT JOIN information_schema.statistics AS s
+        ON s.table_schema = k.table_schema AND s.table_name = k.table_name AND s.index_name = k.constraint_name
+        WHERE k.constraint_schema = database() AND k.constraint_type = 'FOREIGN KEY'
+        GROUP BY k.table_name, k.constraint_name""",
+    drop_foreign_key="ALTER TABLE {table} DROP FOREIGN KEY {name}",
+    drop_index="ALTER TABLE {table} DROP INDEX {name}",
+)
+
+SOFTWARE = Software(
+    packages=("mariadb-server",),
+    after="""
+set -e
+# The data directory that the package makes; an arm brings its own.
+rm -rf "$1/var/lib/mysql"
+""",
+)
+
+
+class Engine(interface.Engine):
     """See interfaces.Engine."""
 
     name = "mariadb"
     also_called = ("mysql", "maria")
-    returns_rows = True
-    keeps_data = True
-    packages = ("mariadb-server",)
+    description = EngineDescription(
+        "MariaDB",
+        location_settings={
+            "port": "drawn for each start, so that no two arms on one network meet",
+            "report_port": "the same, to a server that replicates",
+        },
+        auto_tuned_settings={
+            "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
+        },
+    )
+    offers = frozenset({interface.SQL, interface.TRANSACTIONS})
+    sql = DIALECT
+    software = SOFTWARE
+    contract = interface.ContractStatements(
+        lock_timeout="set innodb_lock_wait_timeout = 1",
+        sleep="select sleep(1)",
+        asleep="User sleep",
+        scan=("handler_read_rnd_next",),
+        scan_touches=(2001, 2001),
+        settings={"performance-schema": "ON"},
+    )
+    loss_window_s = 1.0  # innodb_flush_log_at_timeout
     decided = frozenset({"innodb-flush-log-at-trx-commit", "transaction-isolation"})
-    options: Mapping[str, Option] = {
+    options: ClassVar[Mapping[str, Option]] = {
         "profile": Option("text", "default", "server settings to begin with", PROFILES),
         "settings": Option("table", {}, "setting = value; wins over the profile"),
         "listen": Option(
@@ -322,6 +372,15 @@ class Engine:
         ((now,),) = session.query("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
         if now != DURABILITY[durability]:
             raise EngineError(f"innodb_flush_log_at_trx_commit is {now}, not {DURABILITY[durability]}", "")
+
+    def disconnect_others(self, session: Session) -> None:
+        """See interfaces.DurabilityEngine."""
+        rows = session.query(
+            "SELECT id FROM information_schema.processlist WHERE user <> 'system user' AND id <> connection_id()"
+        )
+        for (number,) in rows:
+            with suppress(EngineError):  # it has just gone
+                session.query(f"KILL CONNECTION {number}")
 
 
 def _profile(name: str, resources: Resources) -> dict[str, str]:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import EngineError
+from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
@@ -30,14 +33,15 @@ class Server:
     network: Address | None = None
 
 
-class Engine:
+class Engine(interface.Engine):
     """Starts nothing."""
 
     name = "no_server"
-    options: Mapping[str, Option] = {}
+    description = EngineDescription("no server")
+    options: ClassVar[Mapping[str, Option]] = {}
+    offers = frozenset({interface.QUIET})
+    sql = Dialect("none")
     returns_rows = False
-    keeps_data = True
-    packages = ()
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         del options

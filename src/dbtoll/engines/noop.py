@@ -11,8 +11,11 @@ from collections.abc import Mapping
 
 from dbtoll.engines import no_server
 from dbtoll.errors import AgentFailure, EngineError
+from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import AGENT
 from dbtoll.model.machine import Address
 from dbtoll.model.reply import Statement
@@ -28,6 +31,11 @@ class Engine(no_server.Engine):
     """Speaks the PostgreSQL wire; keeps nothing."""
 
     name = "noop"
+    description = EngineDescription("noop")
+    offers = frozenset(
+        {interface.SQL, interface.BINARY_COPY, interface.TRANSACTIONS}
+    )  # it takes whatever is said to it
+    sql = Dialect("postgres")
     keeps_data = False
 
     def key(self, machine: Machine) -> str:

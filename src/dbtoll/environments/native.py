@@ -6,12 +6,14 @@ pid, net or ipc namespace; only a mount namespace, which the image as root needs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.channel.client import Channel
 from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
@@ -22,25 +24,32 @@ from dbtoll.machines.cgroups.layout import find_layout, own_cpus
 from dbtoll.machines.chroot import confine, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.json import AGENT
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
 
-class Environment:
+class Environment(interface.Environment):
     """Opens an image, or with ``root = "host"`` the machine's own directories, as a machine."""
 
     name = "native"
+    description = EnvironmentDescription("Native", {"cpu_quota": "cpu_quota"})
     also_called = ("host", "bare-metal", "baremetal", "none")
     primary = "root"
-    packages = ()
-    options: Mapping[str, Option] = {
+    default_stacks = ("native",)
+    options: ClassVar[Mapping[str, Option]] = {
         "root": Option(
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")
         ),
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one); none by default"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
+
+    @classmethod
+    def look(cls) -> interface.Sight:
+        """Namespaces and groups need root."""
+        return interface.Sight("" if os.geteuid() == 0 else "without root no native arm is opened")
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """It is on its parent's network (interfaces.NetworkedEnvironment)."""

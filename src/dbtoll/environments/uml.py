@@ -8,9 +8,10 @@ processor with AMX; the agent, which becomes the guest, adds it (``agent/preload
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import Unavailable
+from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
@@ -28,6 +29,7 @@ from dbtoll.machines.guest.boot import (
 )
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
 
@@ -35,14 +37,17 @@ LINE = "/dev/ttyS0"
 PROBE_TIMEOUT_NS = 30_000_000_000
 
 
-class Environment:
+class Environment(interface.Environment):
     """Opens a disk with a system image as a guest."""
 
     name = "uml"
+    description = EnvironmentDescription("User Mode Linux")
     also_called = ("linux.uml", "user-mode-linux")
     primary = "path"
     packages = ("user-mode-linux",)
-    options: Mapping[str, Option] = {
+    start_bound_s = 6.0
+    default_stacks = ("uml",)
+    options: ClassVar[Mapping[str, Option]] = {
         **OPTIONS,
         # Seen by trace: Debian's 6.1 takes a flush from its block layer and asks the host for nothing.
         "sync": Option(

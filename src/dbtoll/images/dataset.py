@@ -6,9 +6,11 @@ Every start of an arm gets a *copy*: the same pages in another place on the disk
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import resources as packaged
 from pathlib import Path
 
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed
@@ -61,6 +63,8 @@ def build(
         "workload": workload.key(),
         "image": image.key,
     }
+    if engine.sql.scripts is not None:
+        recipe["scripts"] = _scripts_of(engine.sql.scripts)
 
     def load(content: Path) -> Json:
         place = Artifact(key=f"dataset-{content.parent.name}", path=str(content))
@@ -74,7 +78,7 @@ def build(
             if isinstance(workload, ResumableWorkload):
                 let_go_on(content)
             server = engine.start(machine, DATA, settings)
-            load_facts = workload.load(machine, engine.name, server, progress)
+            load_facts = workload.load(machine, engine.sql, server, progress)
             session = machine.serial(server.address, connection="persistent")
             try:
                 progress("statistics, frozen rows, checkpoint")
@@ -87,6 +91,16 @@ def build(
         return {"load": load_facts, "engine": engine_facts, "data_bytes": data_bytes}
 
     return cache.obtain("dataset", recipe, load, estimate_bytes=estimate_bytes, progress=progress)
+
+
+def _scripts_of(package: str) -> str:
+    """A digest of the scripts that an engine brings along."""
+    digest = hashlib.sha256()
+    for folder in sorted(packaged.files(package).iterdir(), key=lambda each: each.name):
+        for file in sorted(folder.iterdir(), key=lambda each: each.name) if folder.is_dir() else ():
+            if file.name.endswith(".sql"):
+                digest.update(f"{folder.name}/{file.name}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:

@@ -16,15 +16,16 @@ from dbtoll.images.inspect import image_facts
 from dbtoll.images.unpacking import Bounds, unpack_layer
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MissingRequirement
+from dbtoll.model.software import NOTHING, Software
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Raise it when the hooks or options below change: the image then gets another address."""
 
 SUITES = {
-    "bookworm": ("postgresql-15", "procps", "iproute2"),
-    "trixie": ("postgresql-17", "procps", "iproute2"),
+    "bookworm": ("procps", "iproute2"),
+    "trixie": ("procps", "iproute2"),
 }
-"""Suite -> packages, each without its Recommends. The resolved versions are in the entry's facts."""
+"""Suite -> packages of every image, each without its Recommends. The resolved versions are in the entry's facts."""
 
 ESTIMATE_BYTES = 800 << 20
 """Measured: 361 MiB (bookworm) and 389 MiB (trixie) when done, about 120 MiB of packages and lists on the way."""
@@ -48,12 +49,6 @@ _HOST_APT = (
 )
 """What of the host's ``Acquire`` configuration tells how to reach a mirror; the rest is about the host itself."""
 
-_BEFORE_PACKAGES = """
-set -e
-mkdir -p "$1/etc/postgresql-common"
-echo 'create_main_cluster = false' > "$1/etc/postgresql-common/createcluster.conf"
-"""
-
 # 99mmdebstrap may hold the host's proxy and its password, resolv.conf and hostname are the host's: an image that is
 # copied elsewhere must not carry them.
 _AFTER_PACKAGES = """
@@ -62,8 +57,6 @@ mkdir -p "$1/dbtoll/data" "$1/dbtoll/run"
 : > "$1/dbtoll/agent"
 rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/apt/sources.list" "$1/etc/resolv.conf"
 echo dbtoll > "$1/etc/hostname"
-# The data directory that MariaDB's package makes; an arm brings its own.
-rm -rf "$1/var/lib/mysql"
 """
 
 
@@ -98,9 +91,9 @@ def debian_image(
     suite: str = "bookworm",
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    extra: tuple[str, ...] = (),
+    software: Software = NOTHING,
 ) -> CacheEntry:
-    """Debian's ``suite`` with ``SUITES[suite]`` and ``extra`` packages; built at the first use (24 s with a near mirror),
+    """Debian's ``suite`` with ``SUITES[suite]`` and ``software``; built at the first use (24 s with a near mirror),
     then taken from the cache.
 
     Without root the files belong to the caller instead of the image's users (fact ``ownership`` is ``flat``): such an
@@ -109,22 +102,24 @@ def debian_image(
     if suite not in SUITES:
         raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {', '.join(SUITES)}")
     ownership = "image" if os.geteuid() == 0 else "flat"
-    packages = [*SUITES[suite], *extra]
-    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership}
+    packages = [*SUITES[suite], *software.packages]
+    scripts = {"before": software.before, "after": software.after}
+    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership} | scripts
 
     def build(root: Path) -> Json:
         progress(f"making the system image: Debian {suite} with {', '.join(packages)}")
-        mmdebstrap(suite, mirror, _options(packages), root, progress)
+        mmdebstrap(suite, mirror, _options(packages, software), root, progress)
         return {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
 
     return cache.obtain("image", recipe, build, estimate_bytes=ESTIMATE_BYTES, progress=progress)
 
 
-def _options(packages: list[str]) -> list[str]:
+def _options(packages: list[str], software: Software) -> list[str]:
     options = [f"--dpkgopt=path-exclude=/usr/share/{unwanted}/*" for unwanted in _UNWANTED]
     # The file of terms stays: what is passed on with the image must be passed on with its licences.
     options += ["--dpkgopt=path-include=/usr/share/doc/*/copyright"]
-    options += [f"--essential-hook={_BEFORE_PACKAGES}", f"--customize-hook={_AFTER_PACKAGES}"]
+    options += [f"--essential-hook={software.before}"] if software.before else []
+    options += [f"--customize-hook={script}" for script in (_AFTER_PACKAGES, software.after) if script]
     return [*options, f"--include={','.join(packages)}", "--variant=minbase"]
 
 

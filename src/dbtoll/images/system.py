@@ -25,6 +25,7 @@ from dbtoll.images.inspect import (
 )
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
+from dbtoll.model.software import NOTHING, Software
 
 RECIPE_VERSION = 2
 """Raise it when an OCI image comes to be unpacked differently."""
@@ -39,17 +40,17 @@ def obtain_image(
     suite: str = "bookworm",
     mirror: str | None = None,
     progress: Progress = lambda line: None,
-    extra: tuple[str, ...] = (),
+    software: Software = NOTHING,
 ) -> tuple[Artifact, Json]:
     """The image to use, and its facts: ``source``, ``release``, ``packages``, ``packages_sha256`` and more.
 
     ``choice``: the user's own directory or OCI image (see ``own_image``); None: Debian's ``suite``, from ``mirror``
-    (a URL) or from where this host gets its own packages, with the packages ``extra``. Raises Unavailable, UsageError,
+    (a URL) or from where this host gets its own packages, with ``software``. Raises Unavailable, UsageError,
     ProgramFailed, ImageError.
     """
     if choice is not None:
         return own_image(cache, choice, progress)
-    entry = debian_image(cache, suite, mirror, progress, extra)
+    entry = debian_image(cache, suite, mirror, progress, software)
     return entry.artifact(), entry.facts
 
 

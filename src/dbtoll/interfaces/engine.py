@@ -2,69 +2,123 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dbtoll.interfaces.machine import Machine, Server, Session
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
+from dbtoll.model.software import Software
+
+SQL = "sql"
+"""Ability: statements of standard SQL are answered."""
+BINARY_COPY = "binary copy"
+"""Ability: rows are taken by PostgreSQL's COPY in its binary form, and its dialect is understood."""
+TRANSACTIONS = "transactions"
+"""Ability: the agent's transaction workloads can be loaded and driven."""
+QUIET = "no server"
+"""Ability: nothing works beside what is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractStatements:
+    """What contract tests have to say to a server, where that differs between engines.
+
+    ``lock_timeout``: gives up waiting for a lock after a second. ``sleep``: works for a second, and waits meanwhile for
+    ``asleep``, as `StatisticsEngine.wait_events` calls it. ``scan``: `StatisticsEngine.query_statistics` that together count
+    what a scan of 2000 rows of 200 bytes touches, and how much that is at least and at most. ``settings``: that are needed
+    for these statistics.
+    """
+
+    lock_timeout: str = ""
+    sleep: str = ""
+    asleep: str = ""
+    scan: tuple[str, ...] = ()
+    scan_touches: tuple[int, int] = (0, 0)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):
     """A database server, seen through a Machine. Knows no environment; starts no process except through the machine.
 
-    A module ``engines/NAME.py`` defines a class ``Engine`` made from its options. Data lives at ``data`` inside the machine.
+    A module ``engines/NAME.py``, or a package's entry point, defines a class ``Engine`` derived from this one and made from its
+    options. Data lives at ``data`` inside the machine. All that dbtoll knows of an engine is in it; what has a value here may be
+    left out.
     """
 
-    name: str
-    options: Mapping[str, Option]
-    returns_rows: bool
+    name: ClassVar[str]
+    description: ClassVar[EngineDescription]
+    """What analysis and report know of it."""
+    also_called: ClassVar[tuple[str, ...]] = ()
+    """Names that people may type instead; they are answered with this one."""
+    options: ClassVar[Mapping[str, Option]] = {}
+    offers: ClassVar[frozenset[str]] = frozenset({SQL})
+    """Abilities that workloads ask for (`Workload.requires`)."""
+    sql: ClassVar[Dialect]
+    software: ClassVar[Software] = Software()
+    """What the system image gets for it, all of it."""
+    returns_rows: ClassVar[bool] = True
     """Whether its answers mean anything (the no-op engine's do not)."""
-    keeps_data: bool
+    keeps_data: ClassVar[bool] = True
     """Whether it has a data directory."""
-    packages: tuple[str, ...]
-    """Debian's, which the system image gets for it beside what it has anyway."""
+    contract: ClassVar[ContractStatements] = ContractStatements()
 
+    @abstractmethod
     def __init__(self, options: Mapping[str, Any]) -> None: ...
+    @abstractmethod
     def settings(self, resources: Resources) -> dict[str, str]:
         """Server settings of a measured arm, equal in all of them; stored with the run."""
         ...
 
+    @abstractmethod
     def key(self, machine: Machine) -> str:
         """What a data directory depends on besides workload: engine, version, page format."""
         ...
 
+    @abstractmethod
     def create(self, machine: Machine, data: str) -> None:
         """An empty data directory, ready to start."""
         ...
 
+    @abstractmethod
     def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
         """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `ListeningEngine`."""
         ...
 
+    @abstractmethod
     def stop(self, machine: Machine, server: Server) -> None:
         """Cleanly; returns when the last process of it has ended."""
         ...
 
+    @abstractmethod
     def load_settings(self, resources: Resources) -> dict[str, str]: ...
+    @abstractmethod
     def finish_load(self, session: Session) -> None:
         """Statistics, frozen rows, a checkpoint: nothing left to do in the background."""
         ...
 
+    @abstractmethod
     def settle(self, session: Session) -> None:
         """Between blocks: do now what would else be done in measured time (a checkpoint)."""
         ...
 
+    @abstractmethod
     def background_work(self, session: Session) -> Json:
         """Cumulative counts of checkpoints, vacuums, analyzes, temporary files; read outside timed passes."""
         ...
 
+    @abstractmethod
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """(fingerprint, plan as text) of the plan that the server would use now."""
         ...
 
+    @abstractmethod
     def facts(self, session: Session) -> Json:
         """Version and every setting that differs from its default."""
         ...
@@ -118,6 +172,8 @@ class DurabilityEngine(Protocol):
 
     decided: frozenset[str]
     """Settings that this decides on, so that nobody else may."""
+    loss_window_s: float
+    """How old a commit that need not be on the ``device`` may be and still be lost with its server or machine."""
 
     def session(self, isolation: str, *, multi_statement: bool) -> list[str]:
         """Statements that begin a terminal's session: ``read_committed``, ``repeatable_read`` or ``serializable``."""
@@ -132,4 +188,8 @@ class DurabilityEngine(Protocol):
 
         EngineError unless the server says that it is so now.
         """
+        ...
+
+    def disconnect_others(self, session: Session) -> None:
+        """Every session of a client but this one is ended by the server."""
         ...

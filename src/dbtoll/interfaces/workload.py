@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.engine import SQL
 from dbtoll.interfaces.machine import Machine, Server, Session
+from dbtoll.model.description import WorkloadDescription
+from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import FACTORS
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.model.reply import AnswerReference, Statement
 
 
 class Workload(Protocol):
-    """What is asked of the server. A module ``workloads/NAME`` defines a class ``Workload`` made from its options."""
+    """What is asked of the server. A module ``workloads/NAME``, or a package's entry point, defines a class ``Workload``
+    derived from this one and made from its options. All that dbtoll knows of a workload is in it; what has a value here may be
+    left out.
+    """
 
-    name: str
-    primary: str
+    name: ClassVar[str]
+    description: WorkloadDescription
+    """What analysis and report know of it."""
+    also_called: ClassVar[tuple[str, ...]] = ()
+    """Names that people may type instead; they are answered with this one."""
+    primary: ClassVar[str]
     """The option that the short form sets: ``tpcc:5``."""
-    engines: tuple[str, ...] | None
-    """Those that it can be loaded into and asked of; None: any."""
-    options: Mapping[str, Option]
-    writes: bool
+    requires: ClassVar[frozenset[str]] = frozenset({SQL})
+    """Abilities that an engine must offer (`Engine.offers`)."""
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = FACTORS
+    """Factor -> levels that a specification may ask for, the default first: of those that the runner knows."""
+    options: ClassVar[Mapping[str, Option]] = {}
+    writes: ClassVar[bool] = False
     """Whether its statements change data: then an arm whose commits do not reach the device is void."""
     queries: tuple[str, ...]
 
+    refused_options: ClassVar[Mapping[str, Any]] = {"queries": ["no such"]}
+    """What contract tests give to it, and it must refuse with a hint."""
+
+    @classmethod
+    def contract_options(cls, folder: Path) -> Mapping[str, Any]:
+        """Options with which contract tests make it; ``folder``: an empty one, for files that it needs."""
+        return {}
+
+    @abstractmethod
     def __init__(self, options: Mapping[str, Any]) -> None: ...
+    @abstractmethod
     def key(self) -> str:
         """What the loaded data depends on: everything but the engine."""
         ...
 
+    @abstractmethod
     def estimate_bytes(self) -> int:
         """Disk space that the loaded data and its load will take, roughly; asked before it starts."""
         ...
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    @abstractmethod
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """Schema, rows, keys, indexes (statistics are the engine's). Returns facts: rows per table, times in ns."""
         ...
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+    @abstractmethod
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         """query name -> statement, parameters drawn from ``seed``: equal for equal seeds, on every machine."""
         ...
 
@@ -49,7 +77,7 @@ class Workload(Protocol):
 
         ``machine``: the local host, whose agent makes the rows.
         """
-        ...
+        return {}
 
 
 @runtime_checkable
@@ -69,12 +97,10 @@ class TransactionWorkload(Protocol):
 
     mix: Mapping[str, float]
     """Transaction -> how often it is drawn, in any unit."""
-    factors: Mapping[str, tuple[str, ...]]
-    """Factor -> its levels, where it does not have all of them."""
     throughput_transaction: str | None
     """The transaction whose commits are the throughput (TPC-C: new_order); None: all of them."""
     multi_statement: bool
-    """Whether most transactions have more than one statement: then `MariaDB` begins them by itself."""
+    """Whether most transactions have more than one statement: then some servers begin them by themselves."""
 
     def driver_parameters(self, interaction: str, seed: int) -> Json:
         """Parameters of the agent's method ``oltp``, but for the server and its session."""
@@ -88,7 +114,7 @@ class TransactionWorkload(Protocol):
         """What must hold of the data and does not; ``initially``: with what only holds before the first transaction."""
         ...
 
-    def constrain(self, session: Session, engine: str, foreign_keys: str) -> None:
+    def constrain(self, session: Session, sql: Dialect, foreign_keys: str) -> None:
         """Untimed: with foreign keys, ``yes``, or without, ``no``, whatever there was."""
         ...
 

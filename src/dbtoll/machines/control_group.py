@@ -63,11 +63,6 @@ class ControlGroupMachine(AgentMachine):
             return self.parent.provide(artifact)
         raise Unavailable(f"{self.name}: {artifact.path} was not provided when this machine was opened")
 
-    @property
-    def group(self) -> str:
-        """Directory on ``parent`` of the control group that holds every process in here."""
-        return self._freezer.directory
-
     def freeze(self) -> None:
         """Returns when every process in here sleeps, the agent too."""
         self._freezer.freeze()
@@ -79,6 +74,10 @@ class ControlGroupMachine(AgentMachine):
     def cpu_ns(self) -> int:
         """CPU time of all processes that ever were in here, ns; asked of the parent, so also of a sleeping machine."""
         return self._freezer.cpu_ns()
+
+    def processes(self) -> set[int] | None:
+        """Of its control group and all groups below it, asked of the parent."""
+        return _members(self.parent, self._freezer.directory)
 
     def listen_at(self) -> str:
         """See interfaces.ReachableMachine."""
@@ -106,6 +105,14 @@ class ControlGroupMachine(AgentMachine):
                 self.thaw()  # a sleeping agent cannot say goodbye
         finally:
             super().close()
+
+
+def _members(parent: AgentMachine, group: str) -> set[int]:
+    pids = {int(pid) for pid in parent.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}
+    for entry in parent.entries(group):
+        if entry["kind"] == "directory":
+            pids |= _members(parent, f"{group}/{entry['name']}")
+    return pids
 
 
 def through_agent(machine: Machine) -> AgentMachine:

@@ -87,13 +87,15 @@ def render(result: Result, run: Run) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
         result=result,
+        # What things are called is said wherever they are named.
+        facts={name: value for name, value in result.facts.items() if name != "descriptions"},
         version=__version__,
         run_version=run.begin.dbtoll,
         started_at=run.begin.started_at,
         seed=experiment.seed,
         spec=run.spec,
-        workload=names.product_name(experiment.workload.name),
-        derived_from_tpc=names.is_tpc(experiment.workload.name),
+        workload=run.descriptions.workload.title,
+        disclaimer=run.descriptions.workload.disclaimer,
         context=list(_context(run)),
         answers=_answers(sentences.headlines(result)),
         care=warnings.cautions(result),
@@ -111,7 +113,7 @@ def render(result: Result, run: Run) -> str:
         allowance=sentences.allowance(result),
         published=list(_published(result, experiment.workload.name)),
         published_throughput=list(_published_throughput(result, experiment.workload.name)),
-        engine=names.product_name(experiment.engine.name),
+        engine=run.descriptions.engine.title,
         order=run_order.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         plans=sentences.changed_plans(result),
@@ -173,10 +175,9 @@ def _baseline(result: Result, run: Run) -> str:
 
 
 def _context(run: Run) -> Iterator[str]:
-    experiment = run.plan.experiment
-    yield names.product_name(experiment.engine.name)
-    scale = experiment.workload.options.get("scale")
-    yield names.product_name(experiment.workload.name) + (f" at scale factor {scale}" if scale is not None else "")
+    described = run.descriptions
+    yield described.engine.title
+    yield " ".join(filter(None, (described.workload.title, described.workload.size)))
     yield run.begin.started_at[:10]
     yield f"run {run.begin.run}"
 

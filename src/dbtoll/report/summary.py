@@ -38,8 +38,7 @@ def markdown(result: Result, provenance: Provenance) -> str:
 
 
 def _origin(provenance: Provenance, result: Result) -> Iterator[str]:
-    workload = names.product_name(provenance.workload)
-    yield f"{workload} on {names.product_name(provenance.engine)} {provenance.engine_version or ''}".rstrip()
+    yield f"{names.workload_title(result)} on {names.engine_title(result)} {provenance.engine_version or ''}".rstrip()
     date = provenance.date and f"{provenance.date.replace('T', ' ')} UTC"
     yield from filter(None, (provenance.machine, provenance.kernel and f"Linux {provenance.kernel}", date))
     yield f"run {provenance.run_name}"

@@ -288,14 +288,14 @@ def markdown_throughput(result: Result) -> str:
     return markdown_table(head, rows, right=range(2, 7))
 
 
-def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
+def markdown_figure5(runs: Iterable[tuple[Result, str]]) -> str:
     """Figure 5 of muehlbauer2015 with ours below it: a column per environment, for each run its workload and engine.
 
-    ``runs``: a result, its workload and its engine. Empty if the figure has none of the workloads.
+    ``runs``: a result and its workload's name. Empty if the figure has none of the workloads.
     """
     published: dict[str, dict[str, str]] = {}
     ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for each, workload, engine in runs:
+    for each, workload in runs:
         result = names.with_arm_labels(each)
         for group in transactions.groups(result):
             beside = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
@@ -306,8 +306,8 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
                 head: numbers.EffectText(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
                 for head, line in lines.items()
             }
-            published.setdefault(names.product_name(workload), {}).update(printed)
-            own = ", ".join(part for part in (names.product_name(engine), group.title, f"run {result.run}") if part)
+            published.setdefault(names.workload_title(result), {}).update(printed)
+            own = ", ".join(part for part in (names.engine_title(result), group.title, f"run {result.run}") if part)
             not_ok = sentences.arms_not_ok(result)
             cells = {
                 head: numbers.EffectText(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
@@ -315,7 +315,7 @@ def markdown_figure5(runs: Iterable[tuple[Result, str, str]]) -> str:
                 for head, line in lines.items()
                 if (found := line.overhead)
             }
-            ours.setdefault(names.product_name(workload), []).append((own, cells))
+            ours.setdefault(names.workload_title(result), []).append((own, cells))
     columns = list(dict.fromkeys(head for printed in published.values() for head in printed))
     rows = [
         [workload, engine, *(cells.get(head, numbers.NOTHING) for head in columns)]

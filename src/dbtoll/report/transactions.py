@@ -32,7 +32,7 @@ class ArmWindows:
     @property
     def throughput(self) -> str:
         """In the group's unit."""
-        rate = self.windows.tpmc or self.windows.per_s
+        rate = self.windows.throughput
         return numbers.figure(rate.estimate, rate.low, rate.high) if rate else numbers.NOTHING
 
     @property
@@ -86,7 +86,7 @@ def groups(result: Result) -> list[AtLevels]:
     return [
         AtLevels(
             title=title,
-            unit="tpmC" if windows[0].tpmc else "transactions/s",
+            unit=windows[0].unit,
             arms=[ArmWindows(each, throughput.get((each.arm, str(each.levels)))) for each in windows],
         )
         for title, windows in by_levels.items()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll import registry, units
+from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError
 from dbtoll.interfaces.engine import ListeningEngine
 from dbtoll.interfaces.environment import NetworkedEnvironment
@@ -28,7 +28,7 @@ from dbtoll.model.experiment import (
     VisitTiming,
 )
 from dbtoll.spec.command_line import COMMAND_LINE
-from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD, factors_of
+from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.stack import NESTED, parse_stack, write_stack
 
@@ -89,9 +89,9 @@ class _Reader:
             )
         if any(arm.name == baseline and arm.clock == "instructions" for arm in arms):
             raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
-        workload = self.choice("workload", "workloads", "tpch")
-        factors = self.factors(factors_of(workload.name))
-        engine = self.choice("engine", "engines", "postgres")
+        workload = self.choice("workload", "workloads", defaults.WORKLOAD)
+        factors = self.factors(registry.find("workloads", workload.name).factors)
+        engine = self.choice("engine", "engines", defaults.ENGINE)
         self.check_asked_of(workload, engine)
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
@@ -161,11 +161,15 @@ class _Reader:
         return replace(arm, stack=stack, text=write_stack(stack))
 
     def check_asked_of(self, workload: ComponentSpec, engine: ComponentSpec) -> None:
-        """A workload that knows another engine's words only."""
-        known = registry.find("workloads", workload.name).engines
-        if known is not None and engine.name not in known:
+        """A workload that needs what the engine has not."""
+        requires = registry.find("workloads", workload.name).requires
+        if lacking := requires - registry.find("engines", engine.name).offers:
+            able = [str(each.name) for each in registry.members("engines") if requires <= each.offers]
             raise self.error(
-                "engine", "name", f"{workload.name} cannot be asked of {engine.name}", f"it knows {', '.join(known)}"
+                "engine",
+                "name",
+                f"{workload.name} cannot be asked of {engine.name}, which does not offer: {', '.join(sorted(lacking))}",
+                f"engines that do: {', '.join(able)}" if able else "no engine here does",
             )
 
     def check_listens(self, engine: ComponentSpec) -> None:

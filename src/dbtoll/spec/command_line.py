@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import UsageError
 from dbtoll.spec.stack import NESTED
 
@@ -33,19 +34,22 @@ def comparison(
         given = {key: value for key, value in values.items() if value is not None}
         if given:
             lines += [f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in given.items()), ""]
-    for name in names:
-        lines += ["[[arm]]", f"name = {_toml(name)}", f"stack = {_toml(name)}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(arm, names)])
+
+
+def arm(stack: str) -> str:
+    """The TOML text of an arm that is named as its stack."""
+    return f"[[arm]]\nname = {_toml(stack)}\nstack = {_toml(stack)}\n"
 
 
 def _default_baseline(stacks: Sequence[str]) -> list[str]:
     """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it."""
-    bases = {NESTED.join([*stack.split(NESTED)[:-1], "native"]) for stack in stacks}
+    bases = {NESTED.join([*stack.split(NESTED)[:-1], BASELINE]) for stack in stacks}
     if len(bases) > 1:
         raise UsageError(
             f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"
         )
-    return list(bases) or ["native"]
+    return list(bases) or [BASELINE]
 
 
 def _toml(value: Any) -> str:

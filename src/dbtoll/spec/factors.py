@@ -1,15 +1,7 @@
-"""Which factors a workload has, and the probes of an experiment that explains."""
+"""The probes of an experiment that explains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from dbtoll import registry
-from dbtoll.interfaces.workload import ProbeWorkload
-from dbtoll.model.experiment import (
-    FACTORS,
-    TRANSACTION_FACTORS,
-)
 from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
 
 LEDGER_PROBES = (
@@ -26,12 +18,3 @@ it up to twice as quick as the next one."""
 
 LEDGER_PROBES_COLD = ("read_sequential_uncached", "read_random_uncached")
 """And of one whose statements begin with empty caches."""
-
-
-def factors_of(workload: str) -> Mapping[str, tuple[str, ...]]:
-    """Of transactions, if it has any: with the levels that it has. Probes have none."""
-    found = registry.find("workloads", workload)
-    if issubclass(found, ProbeWorkload):
-        return {}
-    own = getattr(found, "factors", None)
-    return FACTORS if own is None else {**TRANSACTION_FACTORS, **own}

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.store.schema import (
@@ -215,8 +216,13 @@ class _Probe(Struct):
 
 
 class _Facts(Struct):
+    descriptions: Descriptions
     driver: _Driver | None = None
     probes: dict[str, _Probe] = {}
+
+    def __post_init__(self) -> None:
+        if not 0 < self.descriptions.workload.throughput_unit.seconds <= 1e9:
+            raise ValueError("a unit of throughput of no time")
 
 
 class _Options(Struct):
@@ -276,10 +282,14 @@ def demand_plan(plan: PlanFile) -> None:
     _demand(experiment.workload.options, _Options, "workload.options")
 
 
-def demand_facts(facts: Json) -> None:
-    """ValueError where facts are not what their names say."""
+def demand_facts(facts: Json, experiment: Experiment) -> None:
+    """ValueError where facts are not what their names say, or describe other environments than the experiment's."""
     _demand_tree(facts)
     _demand(facts, _Facts, "facts")
+    if lacking := {step.environment for arm in experiment.arms for step in arm.stack} - {
+        *facts["descriptions"]["environments"]
+    }:
+        raise ValueError(f"descriptions without {sorted(lacking)[0]!r}")
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

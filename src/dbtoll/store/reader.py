@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from dbtoll.errors import RunFolderError
+from dbtoll.model.description import Descriptions
 from dbtoll.model.json import Json
 from dbtoll.store import contents, upgrade
 from dbtoll.store.executions import packed
@@ -109,6 +110,11 @@ class Run:
         last = {attempt.round: attempt for attempt in self.attempts}
         return tuple(last[index] for index in sorted(last) if last[index].complete)
 
+    @cached_property
+    def descriptions(self) -> Descriptions:
+        """What the environments, the engine and the workload are called, and what else of them is to be known here."""
+        return msgspec.convert(self.facts["descriptions"], Descriptions)
+
     @property
     def complete_rounds(self) -> tuple[int, ...]:
         """Numbers of the rounds that count."""
@@ -164,12 +170,13 @@ def _read(folder: Path, history: _History) -> Run:
     plan = _checked_json(
         folder / PLAN_FILE, begin.plan_sha256, PlanFile, upgrade.plan if version < SCHEMA_VERSION else None
     )
-    facts = _checked_json(
+    kept = _checked_json(
         folder / FACTS_FILE, begin.facts_sha256, Json, upgrade.facts if version < SCHEMA_VERSION else None
     )
+    facts = upgrade.with_descriptions(kept, plan.experiment)
     for path, demand in (
         (PLAN_FILE, partial(contents.demand_plan, plan)),
-        (FACTS_FILE, partial(contents.demand_facts, facts)),
+        (FACTS_FILE, partial(contents.demand_facts, facts, plan.experiment)),
     ):
         try:
             demand()

@@ -1,12 +1,26 @@
-"""The one step from schema version 1 to version 2, on decoded JSON before it is checked: names alone changed.
+"""Run folders that an earlier dbtoll wrote, as this one writes them.
 
-Everything behind the reader knows version 2 only. What is not of the expected shape is left as it is, for the check that follows.
+One step from schema version 1 to version 2 on decoded JSON, before it is checked; and what was not written down once is supplied.
+Everything behind the reader knows this version only. What is not of the expected shape is left as it is, for the check.
+The tables hold what was so then. They do not follow what has been added or renamed since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import msgspec
+
+from dbtoll.model.description import (
+    Descriptions,
+    EngineDescription,
+    EnvironmentDescription,
+    ThroughputUnit,
+    WorkloadDescription,
+)
+from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 
 FACTORS = {"temperature": "cache", "protocol": "query_protocol"}
@@ -122,3 +136,69 @@ def _with_name(raw: Any, key: str, names: dict[str, str]) -> Any:
 
 def _list(raw: Any) -> list[Any]:
     return raw if isinstance(raw, list) else []
+
+
+_ENVIRONMENTS: Mapping[str, EnvironmentDescription] = {
+    "native": EnvironmentDescription("Native", {"cpu_quota": "cpu_quota"}),
+    "docker": EnvironmentDescription("Docker", {"cpu_quota": "cpu_quota"}),
+    "qemu": EnvironmentDescription("QEMU", {"vcpus": "processors"}),
+    "uml": EnvironmentDescription("User Mode Linux"),
+    "simulated": EnvironmentDescription("Simulated"),
+}
+
+_DRAWN = "drawn for each start, so that no two arms on one network meet"
+_PATH = "a path, and an arm may have its data elsewhere"
+
+_ENGINES: Mapping[str, EngineDescription] = {
+    "postgres": EngineDescription(
+        "PostgreSQL",
+        location_settings={
+            "port": _DRAWN,
+            **dict.fromkeys(
+                (
+                    *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"),
+                    "unix_socket_directories",
+                ),
+                _PATH,
+            ),
+        },
+    ),
+    "mariadb": EngineDescription(
+        "MariaDB",
+        location_settings={"port": _DRAWN, "report_port": _DRAWN},
+        auto_tuned_settings={
+            "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
+        },
+    ),
+    "no_server": EngineDescription("no server"),
+}
+
+_TPC = "The workload is derived from {}. Its results are not comparable with published TPC results."
+
+_WORKLOADS: Mapping[str, WorkloadDescription] = {
+    "tpch": WorkloadDescription("TPC-H", disclaimer=_TPC.format("TPC-H")),
+    "tpcc": WorkloadDescription("TPC-C", disclaimer=_TPC.format("TPC-C"), throughput_unit=ThroughputUnit("tpmC", 60.0)),
+    "tatp": WorkloadDescription("TATP"),
+    "sql": WorkloadDescription("own queries"),
+    "probes": WorkloadDescription("micro-probes"),
+}
+
+
+def with_descriptions(facts: Json, experiment: Experiment) -> Json:
+    """Facts with what was not written down once: ``descriptions``."""
+    if "descriptions" in facts:
+        return facts
+    return {**facts, "descriptions": msgspec.json.decode(msgspec.json.encode(_descriptions(experiment)))}
+
+
+def _descriptions(experiment: Experiment) -> Descriptions:
+    engine, workload = experiment.engine.name, experiment.workload
+    described = _WORKLOADS.get(workload.name, WorkloadDescription(workload.name))
+    if (scale := workload.options.get("scale")) is not None:
+        described = replace(described, size=f"at scale factor {scale}")
+    names = {step.environment for arm in experiment.arms for step in arm.stack}
+    return Descriptions(
+        engine=_ENGINES.get(engine, EngineDescription(engine)),
+        workload=described,
+        environments={name: _ENVIRONMENTS.get(name, EnvironmentDescription(name)) for name in sorted(names)},
+    )

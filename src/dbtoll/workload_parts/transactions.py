@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import EngineError, UsageError
+from dbtoll.interfaces import workload as interface
 from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.engine import TRANSACTIONS
 from dbtoll.interfaces.machine import Machine, Server, Session
+from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import TRANSACTION_FACTORS
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
@@ -52,18 +56,8 @@ DRIVING: Mapping[str, Option] = {
     ),
 }
 
-TYPES: Mapping[str, Mapping[str, str]] = {"mariadb": {" timestamp ": " datetime "}}
-"""Engine -> words of the schema that mean something else there: MariaDB changes a timestamp with each update of its row."""
-
-FOREIGN_KEYS: Mapping[str, str] = {
-    "postgres": "SELECT conrelid::regclass, conname, 0 FROM pg_constraint WHERE contype = 'f' AND conparentid = 0",
-    "mariadb": """SELECT k.table_name, k.constraint_name, count(s.index_name) > 0
-        FROM information_schema.table_constraints AS k LEFT JOIN information_schema.statistics AS s
-        ON s.table_schema = k.table_schema AND s.table_name = k.table_name AND s.index_name = k.constraint_name
-        WHERE k.constraint_schema = database() AND k.constraint_type = 'FOREIGN KEY'
-        GROUP BY k.table_name, k.constraint_name""",
-}
-"""Engine -> what tells the foreign keys: table, name, and 1 where an index of that name was made for it."""
+PROCEDURES = "procedures"
+"""The script whose statements have bodies."""
 
 CONSTRAINT_DEADLINE_S = 3600.0
 """Each row is looked up once."""
@@ -111,15 +105,14 @@ def _chi_square_beyond_chance(freedom: int) -> float:
     return freedom * float((1 - part + z * part**0.5) ** 3)
 
 
-class Transactions(ABC):
-    """Base of interfaces.Workload and interfaces.TransactionWorkload for a workload whose folder is named as it is."""
+class Transactions(interface.Workload):
+    """Base of a workload that is an interfaces.TransactionWorkload, whose folder is named as it is."""
 
-    name: str
+    requires = frozenset({TRANSACTIONS})
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = TRANSACTION_FACTORS
     writes = True
     queries = (MIX,)
-    options: Mapping[str, Option]
     mix: Mapping[str, float]
-    factors: Mapping[str, tuple[str, ...]]
     throughput_transaction: str | None
     multi_statement: bool
     folder: str
@@ -146,18 +139,18 @@ class Transactions(ABC):
         """What the agent's methods call the workload: ``{"tpcc": {…}}``."""
 
     @abstractmethod
-    def scripts(self, engine: str) -> Sequence[str]:
+    def scripts(self) -> Sequence[str]:
         """Scripts that are run after the rows, keys and indexes, in order."""
 
     def key(self) -> str:
         """The size in words, and a digest of what the tables are made with."""
-        files = [self.text(stem) for stem in ("schema", "keys", "indexes", *self.scripts("postgres"))]
+        files = [text for stem in ("schema", "keys", "indexes", *self.scripts()) for text in self._texts(stem)]
         digest = sha256("\0".join([repr(self.size()), *files]).encode()).hexdigest()[:16]
         (size,) = self.size().values()
         words = "-".join(str(value) for name, value in size.items() if name != "seed")
         return f"{self.name}-{words}-{digest}"
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """Schema, rows (made by the agent and streamed), keys, indexes, what else the options ask for.
 
         Returns ``{"rows": {TABLE: N}, "generate_ns", "load_ns", "index_ns"}`` by the agent's clock. Raises EngineError, or
@@ -169,20 +162,19 @@ class Transactions(ABC):
             done = self.loaded(session)
             if done:
                 progress(f"{len(done)} parts are there")
-            # MariaDB stores a table by its primary key: rows that come in its order are best loaded into it.
             early, late = (
-                (["schema", "keys"], ["indexes"]) if engine == "mariadb" else (["schema"], ["keys", "indexes"])
+                (["schema", "keys"], ["indexes"]) if sql.keys_before_rows else (["schema"], ["keys", "indexes"])
             )
             for stem in early:
-                self._build(machine, address, engine, stem, done, progress)
+                self._build(machine, address, sql, stem, done, progress)
             progress("rows")
             parameters = {**address.parameters(), "workload": self.size(), "connections": CONNECTIONS}
             loaded = machine.call(
                 "oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress)
             )
             index_ns = 0
-            for stem in [*late, *self.scripts(engine)]:
-                index_ns += self._build(machine, address, engine, stem, done, progress)
+            for stem in [*late, *self.scripts()]:
+                index_ns += self._build(machine, address, sql, stem, done, progress)
             session.query(f"DROP TABLE {LOADED}")
             self.require_sound(session)
         finally:
@@ -204,18 +196,18 @@ class Transactions(ABC):
         self,
         machine: Machine,
         address: Address,
-        engine: str,
+        sql: Dialect,
         stem: str,
         done: frozenset[str],
         progress: Callable[[str], None],
     ) -> int:
-        """Runs what is left of a script; ns. Each statement that is done is noted: PostgreSQL does both or none; if MariaDB is
-        killed between the two, the statement is refused the next time, and the load begins anew."""
+        """Runs what is left of a script; ns. Each statement that is done is noted, in its own transaction where that can be.
+        Else, if the server is killed between the two, the statement is refused the next time, and the load begins anew."""
         progress(stem.replace("-", " "))
-        named = {f"{stem} {number}": part for number, part in enumerate(self.parts(stem, engine))}
+        named = {f"{stem} {number}": part for number, part in enumerate(self.parts(stem, sql))}
         left = {name: part for name, part in named.items() if name not in done}
         note = f"INSERT INTO {LOADED} VALUES ('{{}}')"
-        if engine == "postgres":
+        if sql.transactional_ddl:
             both = [replace(part, sql=f"{part.sql};\n{note.format(name)}") for name, part in left.items()]
             return run_side_by_side(
                 machine, address, both, connections=CONNECTIONS if stem in {"keys", "indexes"} else 1
@@ -231,7 +223,7 @@ class Transactions(ABC):
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         """None: the agent has the transactions."""
         return {}
 
@@ -285,19 +277,19 @@ class Transactions(ABC):
         if found := self.violations(session, initially=True):
             raise EngineError(f"the loaded data are not as specified: {'; '.join(found)}", "it is a defect of dbtoll")
 
-    def constrain(self, session: Session, engine: str, foreign_keys: str) -> None:
+    def constrain(self, session: Session, sql: Dialect, foreign_keys: str) -> None:
         """See interfaces.TransactionWorkload. Errors as `Session.query`."""
-        there = session.query(FOREIGN_KEYS[engine])
+        if not sql.foreign_keys:
+            return  # nothing tells of any
+        there = session.query(sql.foreign_keys)
         if foreign_keys == "yes" and not there:
-            for part in self.parts("foreign-keys", engine):
+            for part in self.parts("foreign-keys", sql):
                 session.query(part.sql, timeout_s=CONSTRAINT_DEADLINE_S)
         elif foreign_keys == "no":
             for table, name, own_index in there:
-                session.query(
-                    f"ALTER TABLE {table} DROP {'CONSTRAINT' if engine == 'postgres' else 'FOREIGN KEY'} {name}"
-                )
-                if own_index == "1":  # InnoDB made it for this key alone
-                    session.query(f"ALTER TABLE {table} DROP INDEX {name}")
+                session.query(sql.drop_foreign_key.format(table=table, name=name))
+                if own_index == "1":
+                    session.query(sql.drop_index.format(table=table, name=name))
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
         """See interfaces.TransactionWorkload."""
@@ -305,17 +297,34 @@ class Transactions(ABC):
 
     # --- scripts -----------------------------------------------------------------------------------------------------
 
-    def text(self, stem: str) -> str:
-        """A script of the workload."""
-        return (resources.files(self.folder) / f"{stem}.sql").read_text(encoding="utf-8")
+    def text(self, stem: str, sql: Dialect | None = None) -> str:
+        """A script of the workload; of ``sql``'s own where there is one. EngineError if there is none at all."""
+        places = [(self.folder, f"{stem}.sql")]
+        if sql is not None:
+            places.insert(0, (self.folder, f"{stem}-{sql.name}.sql"))
+            if sql.scripts is not None:
+                places.insert(0, (sql.scripts, f"{self.name}/{stem}.sql"))
+        for package, name in places:
+            if (file := resources.files(package) / name).is_file():
+                return file.read_text(encoding="utf-8")
+        raise EngineError(
+            f"{self.name} has no {stem} in the dialect {sql.name if sql else ''}",
+            "write them into a package, and let the engine's dialect name that: scripts",
+        )
 
-    def parts(self, stem: str, engine: str) -> list[sql_text.Part]:
+    def _texts(self, stem: str) -> list[str]:
+        """A script in all dialects that the workload has it in: which one is loaded is the engine's to say."""
+        files = [file for file in resources.files(self.folder).iterdir() if file.name.endswith(".sql")]
+        own = sorted(file.name for file in files if re.fullmatch(rf"{re.escape(stem)}(-[a-z0-9_]+)?\.sql", file.name))
+        return [(resources.files(self.folder) / name).read_text(encoding="utf-8") for name in own]
+
+    def parts(self, stem: str, sql: Dialect) -> list[sql_text.Part]:
         """Its statements, in the words of the engine."""
-        text = self.text(stem)
-        for word, other in TYPES.get(engine, {}).items():
+        text = self.text(stem, sql)
+        for word, other in sql.types.items():
             text = text.replace(word, other)
         file = f"{self.name}/{stem}.sql"
-        if stem != "procedures-mariadb":
+        if not (sql.plain_bodies and stem == PROCEDURES):
             return sql_text.split(text, file)
         # The bodies hold semicolons of their own; each begins at the start of a line.
         starts = [match.start() for match in re.finditer(r"^CREATE ", text, re.MULTILINE)]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import UsageError
-from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces import workload as interface
+from dbtoll.interfaces.engine import QUIET
 from dbtoll.interfaces.machine import Machine, Server
+from dbtoll.model.description import WorkloadDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
-from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.model.reply import Statement
 
 COLD = "_cold"
 TIMES = "_x"
@@ -110,14 +113,16 @@ FORMS = (
 """All that can be asked for of any arm."""
 
 
-class Workload:
+class Workload(interface.Workload):
     """See interfaces.Workload and interfaces.ProbeWorkload."""
 
     name = "probes"
     primary = "probes"
-    engines = ("no_server",)
-    writes = False
-    options: Mapping[str, Option] = {
+    refused_options: ClassVar[Mapping[str, Any]] = {"probes": ["no_such"]}
+    description = WorkloadDescription("micro-probes")
+    requires = frozenset({QUIET})
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    options: ClassVar[Mapping[str, Option]] = {
         "probes": Option("list", "all", "which, e.g. system_call+fault_anonymous_cold, or all"),
         "instances": Option("list", ["1"], "how many of each at once, e.g. 1+4+16"),
         "batches": Option("integer", 10, "batches in a visit"),
@@ -145,17 +150,11 @@ class Workload:
         """Nothing is loaded."""
         return 1 << 20
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """Nothing."""
         return {"rows": {}}
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
-        """None."""
-        return {}
-
-    def references(
-        self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
-    ) -> dict[str, AnswerReference]:
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         """None."""
         return {}
 

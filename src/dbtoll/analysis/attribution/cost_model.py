@@ -274,14 +274,18 @@ class CostModel:
         for query in whole if rounds else ():
             arm_ns, native_ns = np.array([timed[query][number] for number in rounds]).T
             faults, own_faults = (self._faults_of(side, levels, query) for side in (arm, self.baseline))
-            events_of = [Events.counted(own[query][number], faults=own_faults.get(number)) for number in rounds]
+            events_of = [self._events(own[query][number], faults=own_faults.get(number)) for number in rounds]
             arm_events = [
-                Events.counted(counted[query][number], own[query][number], faults.get(number, own_faults.get(number)))
+                self._events(counted[query][number], own[query][number], faults.get(number, own_faults.get(number)))
                 for number in rounds
             ]
             items = self._items(arm, rounds, native_ns, arm_events, events_of, self.spread((levels_key(levels), query)))
             found.append(Ledger(query, arm_ns - native_ns, items, native_ns, tuple(rounds)))
         return found
+
+    def _events(self, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
+        calls = self.measured.run.descriptions.engine.round_trip_calls
+        return Events.counted(counts, otherwise, faults, round_trip_calls=calls)
 
     def _failing(self, arm: str) -> frozenset[str]:
         """Queries of which some visit did not work, in the arm or in what it is set against."""
@@ -308,7 +312,7 @@ class CostModel:
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])
                 faults = self._faults_of(self.baseline, levels, query)
-                events_of = [Events.counted(own[number], faults=faults.get(number)) for number in rounds]
+                events_of = [self._events(own[number], faults=faults.get(number)) for number in rounds]
                 spread = self.spread((levels_key(levels), query))
                 items = self._items(arm, rounds, native_ns, events_of, events_of, spread, predicted=True)
                 factors = 1 + sum((item.explained_ns for item in items), np.zeros(len(rounds))) / native_ns

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from dbtoll.analysis.attribution.items import (
     DEVICE_READS,
-    EXCHANGE,
     FAULTS,
     FAULTS_BY_KIND,
     KINDS_OF_CALLS,
@@ -20,6 +19,7 @@ from dbtoll.analysis.attribution.items import (
     SWITCHES,
 )
 from dbtoll.analysis.visits.metrics import time_per_ended_ns
+from dbtoll.model.description import ROUND_TRIP_CALLS
 from dbtoll.model.json import Json
 from dbtoll.store.schema import Visit
 
@@ -46,8 +46,17 @@ class Events:
         return self.counts.get(item, 0.0), self.per_ns.get(item, 0.0), self.alone.get(item, 0.5)
 
     @classmethod
-    def counted(cls, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
-        """By the collectors. ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same
+    def counted(
+        cls,
+        counts: Json,
+        otherwise: Json | None = None,
+        faults: float | None = None,
+        *,
+        round_trip_calls: Sequence[str] = ROUND_TRIP_CALLS,
+    ) -> Events:
+        """By the collectors. ``round_trip_calls``: of the engine (`EngineDescription`).
+
+        ``otherwise``: what the baseline's counted, taken for what could not be counted here: it is the same
         program. ``faults``: of a timed execution, where that is known."""
         otherwise = otherwise or {}
         found: dict[str, float] = {}
@@ -69,7 +78,7 @@ class Events:
                 alone[DEVICE_READS.name] = min(1.0, places / found[DEVICE_READS.name])
         if not (calls := _first_calls(counts, otherwise)):
             return cls(found, {}, alone)
-        asked, by_clock = _calls(calls)
+        asked, by_clock = _calls(calls, round_trip_calls)
         # Looking on delays calls, in the baseline the least: in a guest all of them would come alone.
         least_delayed = _first_calls(otherwise, counts)
         return cls(found | asked, by_clock, alone | _calls_alone(least_delayed))
@@ -100,14 +109,14 @@ def _places_read(told: Json) -> float | None:
     return float(most["count"] - most["sequential"]) / float(told["executions"])
 
 
-def _calls(told: Json) -> tuple[dict[str, float], dict[str, float]]:
+def _calls(told: Json, round_trip_calls: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
     """Item -> how many system calls of an execution are of it, and how many come by the clock in each ns, whoever is served."""
     asked, by_clock = {}, {}
     for name, call in told["counted"].items():
         background = call.get("background", 0)  # not in a history from before that was told apart
         asked[name] = (call["count"] - background) / told["executions"]
         by_clock[name] = background / told["elapsed_ns"] if told["elapsed_ns"] else 0.0
-    for name in EXCHANGE:
+    for name in round_trip_calls:  # the probe of round trips holds them
         asked[name] = max(0.0, asked.get(name, 0.0) - told["round_trips"] / told["executions"])
     return _by_kind(asked), _by_kind(by_clock)
 

@@ -13,10 +13,6 @@ CACHES = "user mode: caches"
 
 TRANSLATION = "user mode: address translation"
 
-EXCHANGE = ("recvfrom", "sendto")
-"""Of these the server makes one in each round trip, and the probe of round trips holds it (src/backend/libpq/be-secure.c:
-secure_raw_read, secure_raw_write)."""
-
 STARTS = ("fork", "vfork", "clone", "clone3")
 
 READS = ("read", "pread64", "readv", "preadv", "preadv2")
@@ -71,7 +67,7 @@ SWITCHES = ItemKind("switches", ("switch_pipe",))
 DEVICE_READS = ItemKind("device: pages read", ("read_sequential_uncached", "read_random_uncached"))
 
 PAGE_BYTES = 8192
-"""PostgreSQL's, and what those probes read."""
+"""What those probes read at a time: an event is a read of so much, whatever the pages of the engine."""
 
 MAPPED_AROUND = ("shared_read", "file")
 """Kinds of which one fault maps several pages, how many being the kernel's choice."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from dbtoll.model.description import EngineDescription
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Check
 from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
@@ -35,7 +36,7 @@ class Evidence:
     """What the checks look at: the counted records of one arm, and what the baseline's are.
 
     ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
-    ``asked``: options that the specification gave the arm's environments: what differs because of them was wanted.
+    ``asked``: facts that the options of the arm's environments asked to be other than the baseline's.
     ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
     or probes alone.
     """
@@ -51,6 +52,7 @@ class Evidence:
     asked: frozenset[str] = frozenset()
     probes: Mapping[str, Json] = field(default_factory=dict)
     asks_statements: bool = True
+    engine: EngineDescription = field(default_factory=lambda: EngineDescription(""))
 
     @cached_property
     def in_windows(self) -> bool:

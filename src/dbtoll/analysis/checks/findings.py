@@ -16,6 +16,7 @@ from dbtoll.analysis.checks.evidence import Evidence, Finding, grouped_by_arm
 from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, other_host_load, pressure, steal
 from dbtoll.analysis.checks.probe_costs import plausible_costs
 from dbtoll.analysis.checks.servers import equal_answers, same_plans, same_resources, same_server
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Check
@@ -49,9 +50,10 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             baseline_plans,
             own,
             _expected(known, own, alone=arm.name == baseline),
-            _asked(arm),
+            _asked(arm, run.descriptions.environments),
             probes,
             asks_statements,
+            run.descriptions.engine,
         )
         findings += recorded(evidence)
         if evidence.visits:
@@ -72,8 +74,13 @@ def _expected(baseline: Mapping[int, Json], own: Mapping[int, Json], *, alone: b
     return {number: first if alone else baseline.get(number, first) for number in own}
 
 
-def _asked(arm: Arm) -> frozenset[str]:
-    return frozenset(name for step in arm.stack for name in step.options)
+def _asked(arm: Arm, described: Mapping[str, EnvironmentDescription]) -> frozenset[str]:
+    return frozenset(
+        fact
+        for step in arm.stack
+        for option, fact in described[step.environment].asked_facts.items()
+        if option in step.options
+    )
 
 
 def recorded(evidence: Evidence) -> list[Finding]:

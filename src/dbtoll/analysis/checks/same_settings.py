@@ -6,36 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dbtoll.model.description import EngineDescription
 from dbtoll.model.json import Json
 
 SERVER_FACTS = ("version", "encoding", "collation")
 """What an engine says of a server, beside its ``settings``."""
 
-IGNORED_FACTS: Mapping[str, str] = {
-    "port": "drawn for each start, so that no two arms on one network meet",
-    "report_port": "the same, to a server that replicates",
-    "data_directory": "a path, and an arm may have its data elsewhere",
-    "config_file": "a path, and made for each start",
-    "hba_file": "a path, and made for each start",
-    "ident_file": "a path",
-    "external_pid_file": "a path",
-    "unix_socket_directories": "a path; it says only where the driver finds the server",
-}
-"""Settings that say where a server lies, not what it does: setting -> why it may differ."""
-
-AUTO_TUNED: Mapping[str, str] = {
-    "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log",
-}
-"""Settings that a server makes from what it finds in its machine: setting -> how. A difference is one of the machines: it is named
-and does not void."""
-
 MEMORY_BOUND = 0.05
 """A guest's kernel takes its own code and page tables (about 2 to 4 % of 1 to 4 GiB) off what it shows."""
 
-CPUS, QUOTA = "processors", "CPU quota"
-
-REQUESTED: Mapping[str, str] = {CPUS: "vcpus", QUOTA: "cpu_quota"}
-"""What an environment's option of that name asks for: then it is a factor, and no reason to void."""
+PROCESSORS: Mapping[str, str] = {"processors": "processors", "cpu_quota": "CPU quota"}
+"""What a start may use of processors -> what that is called. What an environment's options asked for
+(`EnvironmentDescription.asked_facts`) is a factor, and no reason to void."""
 
 COMPARED_FACTS: Mapping[str, str] = {
     "architecture": "architecture",
@@ -87,14 +69,14 @@ def tells_of_server(facts: Json) -> bool:
     return any(facts.get(name) for name in (*SERVER_FACTS, "settings"))
 
 
-def of_servers(facts: Json, expected: Json) -> list[Difference]:
+def of_servers(facts: Json, expected: Json, engine: EngineDescription) -> list[Difference]:
     """Version and settings that differ, but for those that only say where a server lies."""
     pairs = {name: (facts.get(name), expected.get(name)) for name in SERVER_FACTS}
     settings, wanted = facts.get("settings") or {}, expected.get("settings") or {}
-    for name in sorted({*settings, *wanted} - set(IGNORED_FACTS)):
+    for name in sorted({*settings, *wanted} - set(engine.location_settings)):
         pairs[name] = (settings.get(name, "built-in"), wanted.get(name, "built-in"))
     return [
-        Difference(different.text, voids=name not in AUTO_TUNED)
+        Difference(different.text, voids=name not in engine.auto_tuned_settings)
         for name, pair in pairs.items()
         if (different := _plain(name, *pair)) is not None
     ]
@@ -118,12 +100,12 @@ def of_resources(facts: Json, expected: Json, asked: frozenset[str]) -> list[Dif
 
 def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[Difference]:
     processors: dict[str, tuple[Any, Any]] = {
-        CPUS: (cpu_count(facts), cpu_count(expected)),
-        QUOTA: (facts.get("cpu_quota") or "none", expected.get("cpu_quota") or "none"),
+        "processors": (cpu_count(facts), cpu_count(expected)),
+        "cpu_quota": (facts.get("cpu_quota") or "none", expected.get("cpu_quota") or "none"),
     }
     for name, (value, wanted) in processors.items():
-        if (different := _plain(name, value, wanted)) is not None:
-            was_asked = REQUESTED[name] in asked
+        if (different := _plain(PROCESSORS[name], value, wanted)) is not None:
+            was_asked = name in asked
             text = different.text + (", as asked for" if was_asked else "")
             yield Difference(text, voids=not was_asked and None not in (value, wanted))
     memory, baseline = memory_bytes(facts), memory_bytes(expected)

@@ -14,14 +14,14 @@ from dbtoll.store.executions import outcomes
 def same_server(evidence: Evidence) -> Finding:
     """Void: a start whose server has another version or other settings than the baseline's.
 
-    What a server made of what it found in its machine (`same_settings.AUTO_TUNED`) is a label.
+    What a server made of what it found in its machine (`EngineDescription.auto_tuned_settings`) is a label.
     """
     different: dict[int, list[Difference]] = {}
     compared = 0
     for number, expected in evidence.expected.items():
         if same_settings.tells_of_server(evidence.starts[number]) or same_settings.tells_of_server(expected):
             compared += 1
-            if found := same_settings.of_servers(evidence.starts[number], expected):
+            if found := same_settings.of_servers(evidence.starts[number], expected, evidence.engine):
                 different[number] = found
     if not compared:
         return Finding(evidence.arm, Check("same_server", None, "the server says nothing of its version and settings"))

@@ -326,10 +326,10 @@ class DriverResult:
 class WindowsResult:
     """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
-    ``per_s``: committed transactions that count for throughput; ``tpmc``: of TPC-C, new orders in a minute. ``rate``: arrivals a
-    second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended. ``series``:
-    transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start, which do
-    not count.
+    ``per_s``: committed transactions that count for throughput; ``throughput``: the same in the workload's ``unit``. ``rate``:
+    arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
+    ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
+    which do not count.
     """
 
     arm: str
@@ -338,7 +338,8 @@ class WindowsResult:
     length_ns: int
     interval_ns: int
     per_s: Rate | None
-    tpmc: Rate | None
+    throughput: Rate | None
+    unit: str
     rate: float | None
     backlog_at_end: int
     round_trips_per_transaction: float | None

@@ -20,7 +20,6 @@ from dbtoll.model.reply import ended_well
 from dbtoll.store.schema import Visit
 
 SECOND_NS = 1_000_000_000
-MINUTE_NS = 60 * SECOND_NS
 
 BUSY_THREADS = 0.9
 """Share of their time in which the driver's threads had a processor, from which on they held the server up."""
@@ -79,6 +78,7 @@ def _summary(
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
     first = windows[0]
+    unit = measured.run.descriptions.workload.throughput_unit
     per_s = _rate(measured, [visit for visit in visits if not visit.first_execution])
     ended = [window for window in windows if ended_well(window)]
     return WindowsResult(
@@ -88,7 +88,8 @@ def _summary(
         length_ns=first["length_ns"],
         interval_ns=first["interval_ns"],
         per_s=per_s,
-        tpmc=_times(per_s, MINUTE_NS / SECOND_NS) if first["throughput_transaction"] == "new_order" else None,
+        throughput=_times(per_s, unit.seconds),
+        unit=unit.name,
         rate=experiment.workload.options.get("rate") or None,
         backlog_at_end=sum(window["backlog_at_end"] for window in windows),
         round_trips_per_transaction=_median([window["round_trips"] / ended_well(window) for window in ended]),

@@ -17,17 +17,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.engines.postgres import configuration
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
+from dbtoll.model.software import Software
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
 from dbtoll.servers.ports import free_port
@@ -81,16 +85,50 @@ class Server(server_process.Server):
     data: str = ""
 
 
-class Engine:
+DIALECT = Dialect(
+    "postgres",
+    foreign_keys="SELECT conrelid::regclass, conname, 0 FROM pg_constraint WHERE contype = 'f' AND conparentid = 0",
+)
+
+SOFTWARE = Software(
+    packages=("postgresql",),
+    before="""
+set -e
+mkdir -p "$1/etc/postgresql-common"
+echo 'create_main_cluster = false' > "$1/etc/postgresql-common/createcluster.conf"
+""",
+)
+
+_PATH = "a path, and made for each start"
+
+
+class Engine(interface.Engine):
     """See interfaces.Engine."""
 
     name = "postgres"
     also_called = ("postgresql", "pg", "pgsql", "psql")
-    returns_rows = True
-    keeps_data = True
-    packages = ()
+    description = EngineDescription(
+        "PostgreSQL",
+        location_settings={
+            "port": "drawn for each start, so that no two arms on one network meet",
+            "data_directory": "a path, and an arm may have its data elsewhere",
+            **dict.fromkeys(("config_file", "hba_file", "ident_file", "external_pid_file"), _PATH),
+            "unix_socket_directories": "a path; it says only where the driver finds the server",
+        },
+    )
+    offers = frozenset({interface.SQL, interface.BINARY_COPY, interface.TRANSACTIONS})
+    sql = DIALECT
+    software = SOFTWARE
+    contract = interface.ContractStatements(
+        lock_timeout="set lock_timeout = '1s'",
+        sleep="select pg_sleep(1)",
+        asleep="Timeout: PgSleep",
+        scan=("hit_pages", "read_pages"),
+        scan_touches=(51, 1000),
+    )
+    loss_window_s = 0.6  # three times wal_writer_delay (manual, section 30.4)
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
-    options: Mapping[str, Option] = {
+    options: ClassVar[Mapping[str, Option]] = {
         "profile": Option("text", "default", "server settings to begin with", configuration.PROFILES),
         "settings_file": Option("path", "", "a postgresql.conf; wins over the profile"),
         "settings": Option("table", {}, "setting = value; wins over the file"),
@@ -309,6 +347,11 @@ class Engine:
             if time.monotonic() > deadline:
                 raise EngineError(f"PostgreSQL has {found} and not {wanted}", "look at its log")
             time.sleep(server_process.POLL_S)
+
+    def disconnect_others(self, session: Session) -> None:
+        """See interfaces.DurabilityEngine."""
+        others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        session.query(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
 
     def background_work(self, session: Session) -> Json:
         """Since the data directory was made. Keys end in ``_count``, ``_bytes`` or ``_buffers``."""

@@ -5,10 +5,12 @@ The container's first process is the agent, attached by its standard streams: no
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from dbtoll import identities
@@ -26,6 +28,7 @@ from dbtoll.environments.docker.container import (
 )
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.errors import DbtollError, Unavailable, UsageError
+from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
@@ -35,6 +38,7 @@ from dbtoll.machines.cgroups.layout import find_layout, freezer_of, own_cpus, pa
 from dbtoll.machines.chroot import RUN, STAGES, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
@@ -44,6 +48,9 @@ NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
+SOCKETS = (SYSTEM_SOCKET, "/run/podman/podman.sock")
+"""Where a daemon may answer."""
+PING_TIMEOUT_S = 5
 
 BUILT_IN_RUNTIMES = ("runc", "io.containerd.runc.v2")
 """What every daemon knows by itself."""
@@ -74,14 +81,18 @@ class DockerMachine(ControlGroupMachine):
         return {**super().logs(), **({} if self.lease is None else {"dockerd.log": self.lease.daemon.output()})}
 
 
-class Environment:
+class Environment(interface.Environment):
     """Opens an image as a container."""
 
     name = "docker"
+    description = EnvironmentDescription("Docker", {"cpu_quota": "cpu_quota"})
     also_called = ("podman", "containerd", "container", "oci", "gvisor", "runsc", "runc", "crun", "kata")
     primary = "runtime"
     packages = ("docker.io", "iptables")
-    options: Mapping[str, Option] = {
+    start_bound_s = 1.0
+    default_stacks = ("docker", "docker:runsc")
+    keeps_at = (dockerd.DATA_ROOT,)
+    options: ClassVar[Mapping[str, Option]] = {
         "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
         "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),
         "runtime_args": Option("list", (), "arguments it is registered with, such as --platform=systrap"),
@@ -105,6 +116,14 @@ class Environment:
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
+
+    @classmethod
+    def look(cls) -> interface.Sight:
+        """Which daemon answers; where one does no program is needed."""
+        daemon = _answering(SOCKETS)
+        return interface.Sight(
+            daemon or "no daemon answers: dbtoll starts one of its own", needs_programs=daemon is None
+        )
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """A bridge, as containers have it by default (interfaces.NetworkedEnvironment)."""
@@ -181,6 +200,19 @@ class Environment:
                 if engine.own is not None:
                     engine.own.rest()
             yield
+
+    def removers(self) -> Mapping[str, interface.Remover]:
+        """Containers, daemons of dbtoll's own, and what containerd makes beside them."""
+        return {"container": remove, "process": dockerd.remove, "litter": dockerd.remove_litter}
+
+    def stores(self) -> Sequence[Callable[[Any, Journal], AbstractContextManager[Sequence[Imported]]]]:
+        """The images of the system's daemon and of dbtoll's own (interfaces.KeepingEnvironment)."""
+        return (images_of_system, images_of_own)
+
+    @classmethod
+    def contract_options(cls, folder: Path) -> Mapping[str, Any]:
+        """With a daemon of their own."""
+        return {"data_root": str(folder)}
 
     def _try(self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal) -> None:
         image = machine_spec.image
@@ -360,3 +392,19 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
             layout = find_layout(machine)
             freezer_of(machine, layout, path_of_process(machine, layout, pid, "freezer")).thaw()
         remove_container(api.client, name)
+
+
+def _answering(sockets: Sequence[str]) -> str | None:
+    """The first daemon that does, in words."""
+    import docker  # takes a tenth of a second
+
+    for path in filter(os.path.exists, sockets):
+        try:
+            client = docker.DockerClient(base_url=f"unix://{path}", timeout=PING_TIMEOUT_S)
+            try:
+                return f"a daemon of version {client.version()['Version']} answers at {path}"
+            finally:
+                client.close()
+        except (docker.errors.DockerException, OSError, KeyError):
+            continue
+    return None

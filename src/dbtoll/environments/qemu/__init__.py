@@ -7,13 +7,15 @@ terminals shall work outside of it.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.environments.qemu.qmp import Qmp
 from dbtoll.errors import AgentFailure, DbtollError, Unavailable
+from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
@@ -34,6 +36,7 @@ from dbtoll.machines.guest.initramfs import Interface
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.sysctl import boot_id
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
@@ -49,6 +52,8 @@ PORT = "dbtoll"
 KVM = "/dev/kvm"
 KVM_PROBE_NS = 20_000_000_000
 """A guest without disks says hello within 2 s with hardware help. There are hosts with a /dev/kvm under which it hangs."""
+EMULATED_NS = 60_000_000_000
+"""Within 10 s where two processors emulate it."""
 
 CACHE_MODES: Mapping[str, Json] = {
     "none": {"direct": True, "no-flush": False, "writeback": "on"},
@@ -60,14 +65,21 @@ CACHE_MODES: Mapping[str, Json] = {
 """qemu(1), ``-drive cache=``: its three switches, the last one belongs to the disk's device."""
 
 
-class Environment:
+class Environment(interface.Environment):
     """Opens a disk with a system image as a guest."""
 
     name = "qemu"
+    description = EnvironmentDescription("QEMU", {"vcpus": "processors"})
     also_called = ("kvm", "vm", "virtual-machine", "firecracker")
     primary = "accel"
     packages = ("qemu-system-x86",)
-    options: Mapping[str, Option] = {
+    start_bound_s = 20.0  # without hardware help
+    default_stacks = ("qemu",)
+    trials = (
+        interface.Trial({"accel": "kvm", "boot_timeout": KVM_PROBE_NS}, "with hardware help (KVM)"),
+        interface.Trial({"accel": "tcg", "boot_timeout": EMULATED_NS}, "emulated, so many times slower"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
         **OPTIONS,
         "accel": Option(
             "text",
@@ -110,6 +122,12 @@ class Environment:
         """See interfaces.NetworkedEnvironment."""
         return networked(options, "user")
 
+    @classmethod
+    def look(cls) -> interface.Sight:
+        """Whether hardware help can be opened; whether guests boot with it takes a trial."""
+        opens = os.access(KVM, os.R_OK | os.W_OK)
+        return interface.Sight(f"{KVM} {'can be opened' if opens else 'cannot be opened, so guests are emulated'}")
+
     def missing_requirements(
         self,
         machine: Machine,
@@ -121,6 +139,8 @@ class Environment:
 
         def trial() -> GuestMachine:
             parent = through_agent(machine)
+            if options.get("accel") == "kvm" and not _kvm_opens(parent):
+                raise Unavailable(f"{parent.name}: {KVM} cannot be opened", "accel = tcg emulates, many times slower")
             monitor_program(parent, {"path": None, **options}, PROGRAM, Environment.packages)
             machine_spec = trial_spec(parent, self.name, options, kernel() if kernel else None)
             return self.open(machine, machine_spec, journal or NullJournal())
@@ -298,6 +318,11 @@ def _kernel(
 
 # --- hardware help ---------------------------------------------------------------------------------------------------
 
+
+def _kvm_opens(parent: AgentMachine) -> bool:
+    return parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code == 0
+
+
 _kvm_boots: dict[tuple[str, str, str], bool] = {}
 """What was found out, by the parent's kernel (its boot), its name (an arm may lack what its host has) and the options: a probe
 that fails may take its whole deadline.
@@ -306,7 +331,7 @@ that fails may take its whole deadline.
 
 def kvm_boots(parent: AgentMachine, machine_spec: MachineSpec, options: Mapping[str, Any], journal: Journal) -> bool:
     """Whether a guest without disks says hello with hardware help: opening /dev/kvm proves nothing."""
-    if parent.run(["sh", "-c", f": <>{KVM}"], check=False).exit_code != 0:
+    if not _kvm_opens(parent):
         return False
     trial = {**options, "accel": "kvm", "boot_timeout": min(options["boot_timeout"], KVM_PROBE_NS)}
     key = boot_id(parent), parent.name, repr(sorted(trial.items(), key=str))

@@ -12,22 +12,23 @@ from typing import Any
 
 from dbtoll.environments.simulated.machine import SimulatedMachine
 from dbtoll.environments.simulated.world import OPTIONS, Timeline, World, timelines
+from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
+from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 
 
-class Environment:
+class Environment(interface.Environment):
     """Opens a machine that is not there. Its arm is slower than the undisturbed world by ``effect``."""
 
     name = "simulated"
+    description = EnvironmentDescription("Simulated")
     primary = "effect"
-    packages = ()
     simulated = True
-    """Needs no image and no data."""
-
     options = OPTIONS
+    trials = (interface.Trial(note="a simulated world, for tests"),)
 
     def missing_requirements(
         self,

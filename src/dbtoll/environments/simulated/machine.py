@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -111,6 +111,24 @@ class SimulatedMachine:
             raise DbtollError(f"{self.name}: no file {path} was put on this simulated machine")
         return self._files[path]
 
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """What was put, or with ``recursive`` all that was put below."""
+        self.expect_awake()
+        for each in [name for name in self._files if name == path or (recursive and name.startswith(f"{path}/"))]:
+            del self._files[each]
+
+    def call(
+        self,
+        method: str,
+        parameters: Json,
+        *,
+        timeout_s: float = 60.0,
+        progress: Callable[[Json], None] | None = None,
+        data: Callable[[bytes], None] | None = None,
+    ) -> Json:
+        """Raises Unavailable."""
+        raise Unavailable(f"{self.name}: a simulated machine has no agent to ask for {method}")
+
     def provide(self, artifact: Artifact) -> str:
         """Where it was asked for; nothing is there."""
         return next((each.at for each in self._place.provisions if each.artifact == artifact), artifact.path)
@@ -163,6 +181,10 @@ class SimulatedMachine:
     def cpu_ns(self) -> int:
         """What its visits took."""
         return self.spent_ns
+
+    def processes(self) -> set[int] | None:
+        """None are there."""
+        return None
 
     def close(self) -> None:
         """Also twice."""

@@ -13,30 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dbtoll.analysis.result.schema import Result
+    from dbtoll.model.json import Json
 from dbtoll.report.text.numbers import count, is_throughput
 
-_ENVIRONMENTS = {
-    "native": "Native",
-    "docker": "Docker",
-    "qemu": "QEMU",
-    "uml": "User Mode Linux",
-    "xen": "Xen",
-    "libvirt": "libvirt",
-    "ssh": "SSH",
-    "simulated": "Simulated",
-}
 
-
-def arm_title(arm: str) -> str:
+def arm_title(arm: str, result: Result) -> str:
     """An arm's name at the head of a sentence: ``docker:runsc`` is "Docker with runsc"; a name made up stays as it is.
 
     Everywhere else an arm goes by its own name, so that what a table calls it can be found in the specification.
     """
     name = arm.removesuffix(EMULATED)
-    match = re.fullmatch(r"([a-z]+)(?::([\w.-]+))?", name)
-    if not match or match[1] not in _ENVIRONMENTS:
+    match = re.fullmatch(r"([a-z][a-z0-9_-]*)(?::([\w.-]+))?", name)
+    described = _described(result, "environments", match[1] if match else "")
+    if not match or not described:
         return arm
-    return _ENVIRONMENTS[match[1]] + (f" with {match[2]}" if match[2] else "") + arm[len(name) :]
+    return str(described["title"]) + (f" with {match[2]}" if match[2] else "") + arm[len(name) :]
 
 
 EMULATED = " (emulated)"
@@ -73,29 +64,22 @@ def with_arm_labels(result: Result) -> Result:
     )
 
 
-_PROPER = {
-    "postgres": "PostgreSQL",
-    "mariadb": "MariaDB",
-    "monetdb": "MonetDB",
-    "duckdb": "DuckDB",
-    "hyper": "HyPer",
-    "tpch": "TPC-H",
-    "tpcc": "TPC-C",
-    "tatp": "TATP",
-    "sql": "own queries",
-    "probes": "micro-probes",
-    "no_server": "no server",
-}
+def engine_title(result: Result) -> str:
+    """The engine as it calls itself."""
+    return str(_described(result, "engine").get("title", ""))
 
 
-def product_name(name: str) -> str:
-    """An engine or workload as it calls itself."""
-    return _PROPER.get(name, name)
+def workload_title(result: Result) -> str:
+    """What the workload is called."""
+    return str(_described(result, "workload").get("title", ""))
 
 
-def is_tpc(workload: str) -> bool:
-    """Whether the report must say that it is derived from a TPC benchmark."""
-    return workload.startswith("tpc")
+def _described(result: Result, *path: str) -> Json:
+    """A description in the facts of a run (`model.description`); {} of a result that holds none."""
+    found = result.facts.get("descriptions", {})
+    for name in path:
+        found = found.get(name, {})
+    return dict(found)
 
 
 LEVELS = {

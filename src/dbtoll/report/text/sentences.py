@@ -162,7 +162,7 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
     phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, reason, decisive(comparison))
     if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
         phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
-    return Headline(arm.name, arm_title(arm.name), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
+    return Headline(arm.name, arm_title(arm.name, result), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
 
 
 def _cause(comparison: Comparison, result: Result) -> str:
@@ -208,7 +208,9 @@ def headlines(result: Result) -> list[Headline]:
     for arm in result.arms:
         if arm.outcome != Outcome.OK:
             said.append(
-                Headline(arm.name, arm_title(arm.name), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome)
+                Headline(
+                    arm.name, arm_title(arm.name, result), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome
+                )
             )
         said += [
             _headline_of(arm, c, result, varied)
@@ -250,7 +252,7 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     rests_on = EffectText(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
     reason = each.reason or (_BEYOND_CHANCE if each.widened_by else None)
     return (
-        f"{arm_title(each.arm)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
+        f"{arm_title(each.arm, result)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
         f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, reason, rests_on)}"
     )
 

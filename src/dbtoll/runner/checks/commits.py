@@ -17,12 +17,11 @@ from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure
 from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine, Engine
 from dbtoll.interfaces.journal import Journal
-from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
+from dbtoll.interfaces.machine import CacheDroppingMachine, FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
-from dbtoll.runner.arms import DATA, HostContext, RunningArm, machine_name
+from dbtoll.runner.arms import DATA, HostContext, RunningArm, machine_name, stack_of
 from dbtoll.store.schema import CheckRecord
 
 NAME = "commit_reaches_device"
@@ -96,17 +95,16 @@ def _trials(
     context: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
     machine, host = running.machine, context.host
-    outermost = _outermost(machine, host)
-    if outermost is None or not isinstance(host, AgentMachine):
+    if (at_first := processes_of(machine, host)) is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
 
     def traced(commit: Callable[[], object]) -> Trial:
         if isinstance(machine, CacheDroppingMachine):
             machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
         try:
-            before = _members(host, outermost.group)
+            before = processes_of(machine, host) or at_first
             seen = _traced(host, context.journal, instance, commit)
-            members = before | _members(host, outermost.group)
+            members = before | (processes_of(machine, host) or set())
             return judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
         except _UntraceableError as why:
             return _by_counters(host, commit, str(why))
@@ -138,35 +136,18 @@ def less_than_durable(trial: Trial) -> Trial:
     return Trial(not trial.passed, trial.text if trial.passed else f"as asked for, {trial.text}")
 
 
-def _outermost(machine: Machine, host: Machine) -> ControlGroupMachine | None:
-    """The machine that stands directly on the host: its control group there holds all of the arm."""
-    while isinstance(machine, ControlGroupMachine):
-        if machine.parent is host:
-            return machine
-        machine = machine.parent
-    return None
-
-
 def _commit_file(machine: Machine) -> None:
     """By the arm's agent, with fdatasync."""
     machine.call("commit", {"folder": DATA, "size_bytes": COMMIT_BYTES, "count": COMMITS}, timeout_s=120.0)
 
 
-def processes_of(machine: Machine, host: Machine) -> set[int]:
-    """All processes of an arm, as the host numbers them; none where that cannot be told."""
-    outermost = _outermost(machine, host)
-    if outermost is None or not isinstance(host, AgentMachine):
-        return set()
-    return _members(host, outermost.group)
-
-
-def _members(host: AgentMachine, group: str) -> set[int]:
-    """Numbers of the processes in a control group and in all groups below it."""
-    pids = {int(pid) for pid in host.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}
-    for entry in host.entries(group):
-        if entry["kind"] == "directory":
-            pids |= _members(host, f"{group}/{entry['name']}")
-    return pids
+def processes_of(machine: Machine, host: Machine) -> set[int] | None:
+    """All processes of an arm, as the host numbers them: of the machine that stands directly on it, which holds all of the arm.
+    None where that cannot be told."""
+    around, *inside = stack_of(machine)
+    if around is not host or not inside or not isinstance(inside[0], FreezableMachine):
+        return None
+    return inside[0].processes()
 
 
 # --- by tracing ------------------------------------------------------------------------------------------------------------

@@ -1,17 +1,17 @@
-"""What is kept from run to run, in the cache and as images of Docker daemons: how much it is, and what of it may go."""
+"""What is kept from run to run, in the cache and as images by environments: how much it is, and what of it may go."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from dbtoll.environments import docker
-from dbtoll.environments.docker.images import Imported
+from dbtoll import registry
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
+from dbtoll.interfaces.environment import KeepingEnvironment, KeptImage
 from dbtoll.machines.agent.local import open_local
 from dbtoll.runner.cleanup.journal import temporary_journal
 
@@ -64,7 +64,7 @@ def shrink(*, older_days: float = 0.0, keep_bytes: int = 0) -> Shrunk:
 
 @contextmanager
 def _items(shrunk: Shrunk) -> Iterator[list[Item]]:
-    """All of them; those of Docker daemons as long as this lasts. A daemon that another run works with is left alone."""
+    """All of them; those of environments as long as this lasts. What another run works with is left alone."""
     cache = Cache()
     items = [
         Item(f"{kept.kind} {kept.key}", kept.size_bytes, kept.used_at, partial(cache.remove, kept.path))
@@ -73,19 +73,27 @@ def _items(shrunk: Shrunk) -> Iterator[list[Item]]:
     with ExitStack() as stack:
         host = stack.enter_context(open_local())
         journal = stack.enter_context(temporary_journal())
-        for images in (docker.images_of_system, docker.images_of_own):
+        for title, store in _stores():
             try:
-                held = stack.enter_context(images(host, journal))
+                held = stack.enter_context(store(host, journal))
             except Unavailable as error:
-                shrunk.left_alone.append(f"images of Docker: {error.message}")
+                shrunk.left_alone.append(f"images of {title}: {error.message}")
                 continue
             except DbtollError as error:
-                shrunk.failed.append(f"images of Docker: {error.message}")
+                shrunk.failed.append(f"images of {title}: {error.message}")
                 continue
             for image in held:
 
-                def remove(image: Imported = image) -> bool:
+                def remove(image: KeptImage = image) -> bool:
                     return not cache.in_use("image", image.key) and image.remove()
 
-                items.append(Item(f"image of Docker {image.key}", image.size_bytes, image.used_at, remove))
+                items.append(Item(f"image of {title} {image.key}", image.size_bytes, image.used_at, remove))
         yield items
+
+
+def _stores() -> Iterator[tuple[str, Callable[..., AbstractContextManager[Sequence[KeptImage]]]]]:
+    """What each environment keeps images in, with its title."""
+    for kind in registry.members("environments"):
+        environment = kind()
+        if isinstance(environment, KeepingEnvironment):
+            yield from ((kind.description.title, store) for store in environment.stores())

@@ -1,4 +1,5 @@
-"""Kind of resource -> how to remove it, for `dbtoll clean`. Each remover belongs to the module that makes the resource."""
+"""Kind of resource -> how to remove it, for `dbtoll clean`. Each remover belongs to the module that makes the resource, those of
+environments to them."""
 
 from __future__ import annotations
 
@@ -6,12 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dbtoll import identities
-from dbtoll.environments import docker
-from dbtoll.environments.docker import dockerd
+from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
@@ -35,19 +35,32 @@ def removers() -> Iterator[Mapping[str, Remover]]:
     """The removers, acting on the local host while the context lasts. Each takes only what its own kind can have made."""
     own = str(scratch())
     with open_local() as host:
-        yield {
+        own_kinds: dict[str, Remover] = {
             "agent": lambda identity: end_agent(host, identity),
             "cgroup": lambda identity: removal.remove(host, identity),
-            "container": lambda identity: docker.remove(host, identity),
-            "process": lambda identity: dockerd.remove(host, identity),
             network_interfaces.KIND: lambda identity: network_interfaces.remove(host, identity),
-            "litter": lambda identity: dockerd.remove_litter(host, identity),
             "stage": lambda identity: chroot.remove(host, identity),
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
             tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
             sysctl.KIND: lambda identity: sysctl.restore(host, identity),
             commits.TRACING: lambda identity: commits.end_tracing(host, identity),
         }
+        yield with_environments(host, own_kinds)
+
+
+def with_environments(host: Machine, own_kinds: Mapping[str, Remover]) -> dict[str, Remover]:
+    """And those of the environments. DbtollError if two remove the same kind: it would not be known whose an entry is."""
+    by_kind, whose = dict(own_kinds), dict.fromkeys(own_kinds, "dbtoll itself")
+    for environment in registry.members("environments"):
+        for kind, remover in environment().removers().items():
+            if kind in whose:
+                raise DbtollError(
+                    f"both {whose[kind]} and the environment {environment.name} remove what a journal calls {kind}",
+                    f"let {environment.name} call it otherwise, or remove its package",
+                )
+            whose[kind] = f"the environment {environment.name}"
+            by_kind[kind] = partial(remover, host)
+    return by_kind
 
 
 # --- everything that is to be found ----------------------------------------------------------------------------------

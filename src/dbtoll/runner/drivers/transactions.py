@@ -27,7 +27,7 @@ class TransactionDriver:
         if not isinstance(engine, DurabilityEngine):
             return
         engine.make_durable(running.session(), levels["durability"])
-        self.workload.constrain(running.session(), engine.name, levels["foreign_keys"])
+        self.workload.constrain(running.session(), engine.sql, levels["foreign_keys"])
         assert running.server is not None
         session = running.machine.serial(running.server.address, connection="persistent")
         try:

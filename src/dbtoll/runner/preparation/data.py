@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dbtoll import registry
+from dbtoll.defaults import BASELINE
 from dbtoll.images import dataset, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
@@ -17,8 +18,10 @@ from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
+from dbtoll.model.software import Software
 from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name, packages_inside
 from dbtoll.runner.preparation.requirements import kernel_for
+from dbtoll.runner.preparation.software import image_software
 from dbtoll.runner.rounds import Watch, understood
 
 IMAGE_SPARE_BYTES = 64 << 20
@@ -39,7 +42,11 @@ def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts:
             if not isinstance(environment, BootingEnvironment):
                 continue
             for packages in {(), packages_inside(arm, depth)} - set(disks):
-                held = image if not packages else system.obtain_image(cache, suite=suite, extra=packages)[0]
+                held = (
+                    image
+                    if not packages
+                    else system.obtain_image(cache, suite=suite, software=image_software() | Software(packages))[0]
+                )
                 disks[packages], _ = disk.disk_of(cache, held, spare_bytes=IMAGE_SPARE_BYTES, progress=watch.say)
             if (made := kernel_for(cache, step, suite, watch.say)) is not None:
                 artifact, kernel_facts = made
@@ -56,7 +63,7 @@ def masters_of(
     """
     image = context.image
     assert image is not None
-    native = registry.find("environments", "native")()
+    native = registry.find("environments", BASELINE)()
     cpus = tuple(sorted({*context.cpuset, *os.sched_getaffinity(0)}))
 
     def open_machine(provisions: tuple[Provision, ...]) -> Machine:

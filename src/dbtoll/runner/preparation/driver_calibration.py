@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dbtoll import registry
+from dbtoll.defaults import BASELINE, FLOOR
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -20,8 +21,8 @@ def driver_alone(context: HostContext, experiment: Experiment, workload: Transac
 
     BIAS: the null server speaks PostgreSQL's protocol alone; for MariaDB the figure is that of another, similar protocol.
     """
-    native = registry.find("environments", "native")()
-    engine = registry.find("engines", "noop")({})
+    native = registry.find("environments", BASELINE)()
+    engine = registry.find("engines", FLOOR)({})
     machine_spec = MachineSpec(
         name=machine_name(context.run_id, "calibration", 0),
         run_id=context.run_id,

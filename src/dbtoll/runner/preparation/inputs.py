@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dbtoll import facts, registry
+import msgspec
+
+from dbtoll import defaults, facts, registry
 from dbtoll.errors import UsageError
 from dbtoll.images import system
 from dbtoll.images.cache import Cache, scratch
@@ -16,6 +18,7 @@ from dbtoll.interfaces.environment import RunScopedEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec
@@ -25,6 +28,7 @@ from dbtoll.runner.arms import HostContext, environment_of, machine_name
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import simulated
+from dbtoll.runner.preparation.software import image_software
 from dbtoll.runner.rounds import Inputs, Watch
 from dbtoll.secretive import without_secrets
 
@@ -66,7 +70,7 @@ def prepare(
             choice=chosen.get("path"),
             suite=chosen.get("suite", "bookworm"),
             progress=watch.say,
-            extra=engine.packages,
+            software=image_software(engine),
         )
         run_facts["image"] = {"key": image.key, **image_facts}
     context = HostContext(host, image, cpuset, journal, folder.name)
@@ -77,6 +81,7 @@ def prepare(
         masters, run_facts["dataset"] = masters_of(cache, experiment, context, engine, workload, watch)
     settings = engine.settings(experiment.resources)
     run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
+    run_facts |= {"descriptions": descriptions(experiment, engine, workload), "packages": packages(experiment)}
     if isinstance(workload, TransactionWorkload):
         _require_free(engine, settings)
         if image is not None:
@@ -86,7 +91,7 @@ def prepare(
         (workload, workload.queries) if isinstance(workload, ProbeWorkload) else (None, experiment.explain)
     )
     if experiment.explain:
-        probing = registry.find("workloads", "probes")({"probes": list(dict.fromkeys(experiment.explain))})
+        probing = registry.find("workloads", defaults.PROBES)({"probes": list(dict.fromkeys(experiment.explain))})
     if probing is not None:
         run_facts["probes"] = {query: probing.about(query) for query in probes}
     if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
@@ -94,8 +99,7 @@ def prepare(
         run_facts["ignored_settings"] = sorted(engine.ignored_settings)
     plan = Plan(experiment, workload.queries, 1, {})
     statements = [
-        workload.statements(experiment.engine.name, plan.parameter_seed(number))
-        for number in range(experiment.parameter_sets)
+        workload.statements(engine.sql, plan.parameter_seed(number)) for number in range(experiment.parameter_sets)
     ]
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
     if engine.returns_rows and not isinstance(workload, TransactionWorkload):
@@ -115,6 +119,22 @@ def prepare(
         probing=probing,
     )
     return Prepared(context, inputs, workload.queries, without_secrets(run_facts))
+
+
+def descriptions(experiment: Experiment, engine: Engine, workload: Workload) -> Json:
+    """`model.description.Descriptions` of an experiment, as its facts hold them."""
+    steps = {step.environment: step for arm in experiment.arms for step in arm.stack}
+    environments = {name: environment_of(step).description for name, step in sorted(steps.items())}
+    described = Descriptions(engine.description, workload.description, environments)
+    return dict(msgspec.json.decode(msgspec.json.encode(described)))
+
+
+def packages(experiment: Experiment) -> Json:
+    """What of an experiment other packages bring: ``environments NAME`` and so on -> package and version."""
+    used = {("environments", step.environment) for arm in experiment.arms for step in arm.stack}
+    used |= {("engines", experiment.engine.name), ("workloads", experiment.workload.name)}
+    brought = {f"{family} {name}": registry.package_of(family, name) for family, name in sorted(used)}
+    return {what: package for what, package in brought.items() if package}
 
 
 def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:

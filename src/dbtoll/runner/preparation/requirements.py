@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
-from dbtoll import registry
 from dbtoll.errors import Unavailable
 from dbtoll.images import kernel
 from dbtoll.images.cache import Cache
@@ -22,7 +21,7 @@ from dbtoll.runner.cleanup.journal import temporary_journal
 
 def simulated(step: Step) -> bool:
     """Whether that environment only simulates (``simulated``): it needs no image and no data."""
-    return bool(getattr(registry.find("environments", step.environment), "simulated", False))
+    return environment_of(step).simulated
 
 
 def missing_requirements(

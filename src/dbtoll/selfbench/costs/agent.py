@@ -23,6 +23,8 @@ from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.runner.arms import HostContext, open_stack
 from dbtoll.runner.cleanup.journal import temporary_journal
+from dbtoll.runner.preparation.software import image_software
+from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.spec import command_line
 
@@ -31,7 +33,9 @@ SUMMARY = (
 )
 OPTIONS = {
     "idle": Option("duration", 60 * 10**9, "how long it idles"),
-    "environments": Option("list", ["native", "docker"], "stacks to measure the stream of"),
+    "environments": Option(
+        "list", [], "stacks to measure the stream of; by default the first of each environment that is here"
+    ),
 }
 
 STARTS = 50
@@ -61,7 +65,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             say(f"idle for {options['idle'] / 1e9:.0f} s")
             idle_cpu_fraction = idle(host, nested, options["idle"])
             streams = {"pipe": {"round_trip_us": round_trip_us, "mb_per_s": throughput(nested)}}
-        for stack in options["environments"]:
+        for stack in options["environments"] or available.present(available.default_stacks(), say)[0]:
             say(f"stream into {stack}")
             streams[stack] = stream_into(stack, host, Path(folder), say)
         figures = {
@@ -122,7 +126,7 @@ def idle(host: AgentMachine, machine: AgentMachine, idle_ns: int) -> float | Non
 def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[str, float]:
     """Round trip and throughput of the agent in a freshly opened arm."""
     experiment = bare_experiment(stack)
-    image, _ = system.obtain_image(Cache(), progress=say)
+    image, _ = system.obtain_image(Cache(), progress=say, software=image_software())
     with temporary_journal() as journal, ExitStack() as closing:
         context = HostContext(host, image, (0,), journal, "selfbench")
         machine = open_stack(context, experiment, experiment.arms[0], None, closing)

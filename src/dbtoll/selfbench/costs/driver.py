@@ -107,7 +107,7 @@ class DbtollDriver:
 
     def load(self, arm: AgentMachine, host: AgentMachine, server: Server, job: Job) -> float:
         """Rows, keys, indexes, procedures; what is checked afterwards is not part of it: nobody else checks."""
-        told = _workload(job).load(arm, "postgres", server, lambda text: None)
+        told = _workload(job).load(arm, Engine.sql, server, lambda text: None)
         return float(told["load_ns"] + told["index_ns"]) / 1e9
 
     def run(self, host: AgentMachine, job: Job) -> tuple[Count, int, int | None]:

@@ -91,7 +91,7 @@ def one(arm: AgentMachine, engine: Engine, workload: Workload, settings: Mapping
     server = engine.start(arm, data, settings)
     try:
         begin_ns = now_ns(arm)
-        told = workload.load(arm, engine.name, server, lambda text: None)
+        told = workload.load(arm, engine.sql, server, lambda text: None)
         session = arm.serial(server.address, connection="persistent")
         engine.finish_load(session)
         session.close()

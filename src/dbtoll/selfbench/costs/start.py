@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dbtoll import registry
 from dbtoll.errors import DbtollError
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.json import Json
@@ -19,6 +20,7 @@ from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.spec.stack import parse_stack
 
 SUMMARY = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
 OPTIONS = {
@@ -26,13 +28,8 @@ OPTIONS = {
     "environments": available.ENVIRONMENTS,
 }
 
-BOUNDS = {
-    "docker_s": Bound(max=1),
-    "uml_s": Bound(max=6),
-    "qemu_s": Bound(max=20),
-    "failures": Bound(max=0),
-}
-"""Of a start, by the outermost environment; qemu's is for one without hardware help."""
+BOUNDS = {"failures": Bound(max=0)}
+"""And of a start, what its outermost environment says (`Environment.start_bound_s`)."""
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -59,8 +56,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     for name, each in seconds.items():
         figures[f"{name}_s"] = statistics.median(each) if each else None
         figures[f"{name}_s_range"] = [min(each), max(each)] if each else None
-        if bound := BOUNDS.get(f"{name.partition(':')[0]}_s"):
-            bounds[f"{name}_s"] = bound
+        most = registry.find("environments", parse_stack(name)[0].environment).start_bound_s
+        if most is not None:
+            bounds[f"{name}_s"] = Bound(max=most)
     figures["failures"] = sum(len(each) for each in failures.values())
     bounds["failures"] = BOUNDS["failures"]
     return Certificate("start", figures, bounds, told)

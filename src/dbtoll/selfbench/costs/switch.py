@@ -18,6 +18,7 @@ from typing import Any
 
 from scipy import stats as distributions
 
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import DbtollError, Invalid, UsageError
 from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.machines.agent.machine import AgentMachine
@@ -62,7 +63,7 @@ SHORT = "SELECT count(*), sum(c_acctbal), max(c_mktsegment) FROM customer"
 THRASH = "SELECT sum(l_extendedprice * l_discount), count(DISTINCT l_partkey) FROM lineitem"
 """40 MB of pages and a sort: nothing of anybody else is left in the inner caches, little in the outer."""
 
-NEIGHBOUR = f"{available.BASELINE} (A/A)"
+NEIGHBOUR = f"{BASELINE} (A/A)"
 
 SWITCHED, BARE, STAYED = "switched", "switched, no lead-in", "stayed awake"
 KINDS = (SWITCHED, BARE, STAYED)
@@ -80,7 +81,7 @@ BOUNDS = {
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """First every environment with one native neighbour, then the variants of one comparison (`agreement`)."""
     stacks, missing = available.present(options["environments"], say)
-    chosen = options["arm"] or next((name for name in stacks if name != available.BASELINE), NEIGHBOUR)
+    chosen = options["arm"] or next((name for name in stacks if name != BASELINE), NEIGHBOUR)
     if chosen not in (*stacks, NEIGHBOUR):
         raise UsageError(f"the arm {chosen!r} is not among {', '.join(stacks)}", "name it under environments, too")
     asked = available.over(

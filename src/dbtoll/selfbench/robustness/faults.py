@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
 from dbtoll.interfaces.engine import DurabilityEngine
@@ -41,19 +42,13 @@ from dbtoll.workloads.tpcc import Workload
 
 SUMMARY = "faults during transactions: hangs, conditions violated, acknowledged transactions lost; what less durable commits lose"
 
-ENGINES = ("postgres", "mariadb")
+FAULTS = ("server_killed", "connections_reset", "deadlock_storm", "disk_full", "machine_killed")
 
-FAULTS: Mapping[str, str] = {
-    "server_killed": "native",
-    "connections_reset": "native",
-    "deadlock_storm": "native",
-    "disk_full": "native",
-    "machine_killed": "uml",
-}
-"""Fault -> the stack that suffers it. A guest has a memory that can be lost."""
+IN_GUESTS = frozenset({"machine_killed"})
+"""Of a machine that has a memory of its own, which can be lost; all others happen in the baseline."""
 
 OPTIONS = {
-    "engines": Option("list", list(ENGINES), "engines"),
+    "engines": Option("list", [], "engines; by default all whose commits can be told how durable to be"),
     "faults": Option("list", list(FAULTS), f"some of {', '.join(FAULTS)}"),
     "seconds": Option(
         "integer", 6, "how long they work; the fault comes after a third of it and is given the time that it takes"
@@ -70,10 +65,6 @@ LESS_DURABLE: Mapping[str, tuple[str, ...]] = {
 }
 """Faults that can lose what a less durable commit acknowledged. A machine that is killed may leave PostgreSQL's files unusable
 when fsync is off (its manual, section 20.5), so `system` is left out there."""
-
-LOSS_WINDOW_S = {"postgres": 0.6, "mariadb": 1.0}
-"""Three times wal_writer_delay (manual, section 30.4); innodb_flush_log_at_timeout. In an emulated or paravirtual guest it is the
-guest's time."""
 
 SLACK_S = 0.5
 """Between a transaction's commit and the moment at which we know that the fault struck."""
@@ -128,8 +119,10 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Each case on a fresh copy of the same data, one after the other."""
     cases: list[Case] = []
     told: Json = {}
-    stacks, missing = available.present(sorted(set(FAULTS.values()) - {available.BASELINE}), say)
-    for engine in options["engines"]:
+    here, missing = available.present(available.default_stacks(), say)
+    guest = available.quickest_guest(here)
+    stacks = [BASELINE, *([guest] if guest else [])]
+    for engine in options["engines"] or available.engines_with(DurabilityEngine):
         seconds = int(options["seconds"])
         driver_parameters = {"warehouses": 1, "window": f"{seconds}s", "ramp_up": "0s", "response_timeout": PATIENCE}
         asked = available.over(stacks, {"name": engine}, {"name": "tpcc", **driver_parameters})
@@ -140,12 +133,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             for fault in options["faults"]:
                 for durability in ("device", *LESS_DURABLE.get(fault, ())):
                     case = Case(engine, fault, durability)
-                    if FAULTS[fault] not in stacks:
-                        say(f"{case.as_text()}: left out: {missing.get(FAULTS[fault])}")
+                    if fault in IN_GUESTS and guest is None:
+                        say(f"{case.as_text()}: left out: no guest boots here: {missing}")
                         continue
                     cases.append(case)
                     try:
-                        run_fault_case(prepared, asked, case, seconds)
+                        run_fault_case(prepared, asked, case, seconds, guest)
                     except DbtollError as error:
                         case.problem = error.message
                     say(case.as_text())
@@ -166,9 +159,10 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 # --- one case --------------------------------------------------------------------------------------------------------
 
 
-def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: int) -> None:
-    """Drives a window, lets the fault happen, makes the server whole again, and looks."""
-    arm = next(each for each in asked.arms if each.name == FAULTS[case.fault] and each.copy_of is None)
+def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: int, guest: str | None = None) -> None:
+    """Drives a window, lets the fault happen, makes the server whole again, and looks. ``guest``: the arm that is a guest."""
+    stack = guest if case.fault in IN_GUESTS else BASELINE
+    arm = next(each for each in asked.arms if each.name == stack and each.copy_of is None)
     workload = prepared.inputs.workload
     assert isinstance(workload, Workload)
     assert prepared.inputs.fresh_data is not None
@@ -178,8 +172,7 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
             if case.fault == "disk_full":
                 data = around.enter_context(_small_disk(prepared, data))
             running = _started(prepared, asked, arm, data, closing)
-            durable = running.engine
-            assert isinstance(durable, DurabilityEngine)
+            durable = durable_engine(running)
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
             durable.make_durable(running.session(), case.durability)
             driver_parameters = {
@@ -286,7 +279,9 @@ def _with_fault(running: RunningArm, terminals: Terminals, case: Case, seconds: 
     finally:
         terminals.close()
     if case.durability != "device":
-        case.may_be_lost = pieces.acknowledged(struck - LOSS_WINDOW_S[case.engine] - SLACK_S, struck + SLACK_S)
+        case.may_be_lost = pieces.acknowledged(
+            struck - durable_engine(running).loss_window_s - SLACK_S, struck + SLACK_S
+        )
     if case.fault == "disk_full" and not pieces.noticed():
         case.problem = "nobody noticed that the disk was full"
     if case.fault == "deadlock_storm" and pieces.count_kinds("retried") == 0:
@@ -321,19 +316,7 @@ def _start_again(running: RunningArm) -> None:
 
 def _reset_connections(running: RunningArm, pieces: Pieces) -> None:
     """Every connection but the one that asks, by the server."""
-    session = running.session()
-    if running.engine.name == "postgres":
-        others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        session.query(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
-        return
-    rows = session.query(
-        "SELECT id FROM information_schema.processlist WHERE user <> 'system user' AND id <> connection_id()"
-    )
-    for (number,) in rows:
-        try:
-            session.query(f"KILL CONNECTION {number}")
-        except EngineError:
-            continue  # it has just gone
+    durable_engine(running).disconnect_others(running.session())
 
 
 def _fill_disk(running: RunningArm, pieces: Pieces) -> None:
@@ -371,14 +354,20 @@ def _until_the_machine_dies(
         driven = other.submit(pieces.drive)
         time.sleep(seconds + PIECE_S / 2)
         killed = time.monotonic()
-        for pid in commits.processes_of(running.machine, host):
+        for pid in commits.processes_of(running.machine, host) or ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(DbtollError):  # it dies with its machine
             driven.result()
     if case.durability != "device":
-        case.may_be_lost = pieces.acknowledged(killed - LOSS_WINDOW_S[case.engine] - SLACK_S, killed)
+        case.may_be_lost = pieces.acknowledged(killed - durable_engine(running).loss_window_s - SLACK_S, killed)
     return pieces
+
+
+def durable_engine(running: RunningArm) -> DurabilityEngine:
+    """Its engine, which was chosen for that power."""
+    assert isinstance(running.engine, DurabilityEngine)
+    return running.engine
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dbtoll import facts, registry
+from dbtoll import facts
 from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.images.cache import Cache, default_root, scratch
 from dbtoll.machines.agent.local import open_local
@@ -34,6 +34,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.runner.cleanup.journal import SUFFIX, journals
 from dbtoll.runner.preparation import requirements
+from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.inventory import Marks, Process, carried, descendants, settings
 from dbtoll.spec.stack import parse_stack
@@ -42,11 +43,10 @@ from dbtoll.store.reader import read_run
 
 SUMMARY = "a run that is killed (SIGKILL) at random moments, copied, deleted: kills, folders, resumed, lost_rounds, left_behind"
 
-STACKS = ("native", "docker", "uml", "qemu")
 OPTIONS = {
     "kills": Option("integer", 20, "how often"),
     "seed": Option("integer", 1, "of the moments and ways of killing"),
-    "environments": Option("list", [], f"stacks; by default those of {', '.join(STACKS)} that this machine can run"),
+    "environments": Option("list", [], "stacks; by default the first of each environment that this machine can run"),
     "scale": Option("number", 0.01, "scale factor of TPC-H"),
     "rounds": Option("integer", 4, "rounds of a run"),
 }
@@ -143,7 +143,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Those that can be run here, and why the others cannot; what was asked for by name must be there."""
-    wanted = list(asked) or [stack for stack in STACKS if stack in registry.names("environments")]
+    wanted = list(asked) or available.default_stacks()
     arms = [Arm(stack, parse_stack(stack)) for stack in wanted]
     with open_local() as host:
         missing_requirements = requirements.missing_requirements(host, arms)

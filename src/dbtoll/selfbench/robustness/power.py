@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import facts
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import DbtollError, RunFolderError, Unavailable
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.options import Option
@@ -36,7 +37,7 @@ SUMMARY = "a run whose disk loses its power at random moments: cuts, cut_files, 
 OPTIONS = {
     "cuts": Option("integer", 20, "how often"),
     "seed": Option("integer", 1, "of the moments and of what comes back"),
-    "environments": Option("list", ["native"], "stacks"),
+    "environments": Option("list", [BASELINE], "stacks"),
     "scale": Option("number", 0.01, "scale factor of TPC-H"),
     "rounds": Option("integer", 4, "rounds of a run"),
 }

@@ -26,6 +26,7 @@ from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Experiment
@@ -61,7 +62,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """One comparison after the other; each has rounds of its own, so nothing is used twice."""
     queries = [str(query) for query in options["queries"]]
     asked = available.over(
-        [available.BASELINE],
+        [BASELINE],
         {"name": "postgres", "profile": "minhas2008"},
         {"name": "tpch", "scale": options["scale"], "indexes": "minhas2008", "queries": queries},
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import round_effects, round_totals
 from dbtoll.analysis.effects.stats import Floats, Interval
+from dbtoll.defaults import BASELINE
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.model.options import Option
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
@@ -37,7 +38,7 @@ EFFECTS = (0.0, PRECISION.margin, LOSS)
 """With the first a loss is falsely found, with the second, which is not less than the margin, `no difference`."""
 STOPPED = "stopping rule"
 SETTINGS: Mapping[str, int | None] = {"3 rounds": 3, "5 rounds": 5, "8 rounds": 8, STOPPED: None}
-ARMS = ("native", "native (A/A)", "arm")
+ARMS = (BASELINE, f"{BASELINE} (A/A)", "arm")
 QUERIES = ("Q1", "Q2", "Q3", "Q4")
 BLOCKS = 3
 ALPHA = 1 - PRECISION.confidence

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dbtoll import registry
+from dbtoll.defaults import BASELINE
+from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.options import Option
@@ -17,7 +20,24 @@ from dbtoll.spec.stack import parse_stack
 
 ENVIRONMENTS = Option("list", "all", "stacks to measure, joined by +; `all` takes every environment that is here")
 
-BASELINE = "native"
+
+def default_stacks(*, variants: bool = False) -> list[str]:
+    """What is measured where none is asked for: of each environment its first stack (`Environment.default_stacks`), with
+    ``variants`` all of them; the baseline first."""
+    kinds = sorted(registry.members("environments"), key=lambda kind: (kind.name != BASELINE, kind.name))
+    return [stack for kind in kinds for stack in kind.default_stacks[: None if variants else 1]]
+
+
+def engines_with(power: type) -> list[str]:
+    """Names of the engines that have that power, by their default options."""
+    return [kind.name for kind in registry.members("engines") if isinstance(kind({}), power)]
+
+
+def quickest_guest(stacks: Sequence[str]) -> str | None:
+    """Of these the one whose machines boot a kernel of their own and start soonest; None where there is none."""
+    kinds = {stack: registry.find("environments", parse_stack(stack)[-1].environment) for stack in stacks}
+    guests = [stack for stack, kind in kinds.items() if issubclass(kind, BootingEnvironment)]
+    return min(guests, key=lambda stack: kinds[stack].start_bound_s or math.inf, default=None)
 
 
 def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, str]]:

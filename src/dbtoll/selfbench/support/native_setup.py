@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dbtoll import registry, spec
+from dbtoll.defaults import BASELINE
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
 from dbtoll.machines.agent.local import open_local
@@ -16,6 +17,7 @@ from dbtoll.model.experiment import Experiment, Resources
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.runner.arms import DATA
 from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.preparation.software import image_software
 from dbtoll.selfbench.support.certificate import Say
 
 
@@ -23,15 +25,15 @@ from dbtoll.selfbench.support.certificate import Say
 def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tuple[AgentMachine, AgentMachine, Path]]:
     """(host, arm, the arm's data directory on the host): an arm with all processors, its data on the cache's disk."""
     cache = Cache()
-    image, _ = system.obtain_image(cache, progress=say)
+    image, _ = system.obtain_image(cache, progress=say, software=image_software())
     with workspace("selfbench") as (folder, journal), open_local() as host:
         data = folder / "data"
         data.mkdir()
-        native = registry.find("environments", "native")()
+        native = registry.find("environments", BASELINE)()
         machine_spec = MachineSpec(
             name=f"selfbench-{os.getpid()}",
             run_id="selfbench",
-            arm="native",
+            arm=BASELINE,
             image=image,
             provisions=(Provision(Artifact("selfbench", str(data)), DATA, writable=True), *extra),
             resources=resources,

@@ -14,13 +14,13 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
 from dbtoll.model.experiment import Arm, Experiment, VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.reply import Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.preparation.inputs import Prepared
-from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
 from dbtoll.store.schema import Visit
 
@@ -43,8 +43,8 @@ class Agreed:
 
 def variants(experiment: Experiment, name: str) -> dict[str, Experiment]:
     """The arm against one native copy; further native copies, or another measurement time, are all that differs."""
-    native, arm = experiment.arm(available.BASELINE), experiment.arm(name)
-    others = tuple(Arm(f"{available.BASELINE} {number}", native.stack) for number in (2, 3, 4))
+    native, arm = experiment.arm(BASELINE), experiment.arm(name)
+    others = tuple(Arm(f"{BASELINE} {number}", native.stack) for number in (2, 3, 4))
     pair = replace(experiment, arms=(native, arm))
     return {
         "one_neighbour": pair,
@@ -85,9 +85,9 @@ def measure(
 
 def effects_of(visits: Sequence[Visit], queries: tuple[str, ...], name: str) -> Floats:
     """[round]: the arm against the one native copy that all variants have, over all statements; log scale."""
-    arms = (available.BASELINE, name)
+    arms = (BASELINE, name)
     times = collect([visit for visit in visits if visit.arm in arms], queries, arms, METRICS["run_time"])
-    (pair,) = comparisons.pairs(arms, available.BASELINE, [])
+    (pair,) = comparisons.pairs(arms, BASELINE, [])
     effects = comparisons.geomean_rounds(times, pair) if times else None
     if effects is None or len(effects) < 2:
         raise Invalid(f"{name}: fewer than two rounds have all statements", "see what was said of its starts")

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import UsageError
+from dbtoll.interfaces import workload as interface
 from dbtoll.interfaces.cache import BuildCache
 from dbtoll.interfaces.machine import Machine, Server
+from dbtoll.model.description import WorkloadDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
@@ -24,17 +27,23 @@ from dbtoll.workloads.sql.directory import Asked, Table, read
 ROWS_PER_INSERT = 1000
 
 
-class Workload:
+class Workload(interface.Workload):
     """interfaces.Workload for one directory."""
 
     name = "sql"
     primary = "directory"
-    engines: tuple[str, ...] | None = None
-    writes = False
-    options: Mapping[str, Option] = {
+    description = WorkloadDescription("own queries")
+    options: ClassVar[Mapping[str, Option]] = {
         "directory": Option("path", "", "with schema.sql, load.sql, load/, indexes.sql, statements/, expected/"),
         "queries": Option("list", ["all"], "which of the statements, by file name without .sql, or all"),
     }
+
+    @classmethod
+    def contract_options(cls, folder: Path) -> Mapping[str, Any]:
+        """A directory with one statement."""
+        (folder / "statements").mkdir(exist_ok=True)
+        (folder / "statements/one.sql").write_text("-- parameter $1 integer 1..1000000\nselect $1\n", encoding="utf-8")
+        return {"directory": str(folder)}
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         chosen = {key: option.default for key, option in self.options.items()} | dict(options)
@@ -53,7 +62,7 @@ class Workload:
         """What load.sql makes cannot be known; rows of CSV files take about three times their size, with indexes."""
         return (1 << 30) + 4 * self._directory.load_bytes
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """The scripts in their order, the CSV files as inserts after load.sql.
 
         Returns ``{"rows": {TABLE: N}, "schema_ns", "load_ns", "index_ns"}``, agent's clock. Raises EngineError that
@@ -72,7 +81,7 @@ class Workload:
         index_ns = run_in_order(machine, address, scripts["indexes.sql"])
         return {"rows": _counts(machine, address), "schema_ns": schema_ns, "load_ns": load_ns, "index_ns": index_ns}
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         """name -> statement, its parameters drawn from ``seed``; the same text for every engine."""
         return {name: _statement(self._directory.statements[name], seed) for name in self.queries}
 

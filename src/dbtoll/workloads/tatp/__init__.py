@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from dbtoll.model.description import WorkloadDescription
+from dbtoll.model.experiment import TRANSACTION_FACTORS
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.workload_parts.transactions import DRIVING, Condition, Shares, Transactions
@@ -17,7 +20,8 @@ class Workload(Transactions):
 
     name = "tatp"
     primary = "subscribers"
-    engines = ("postgres", "mariadb", "noop")
+    refused_options: ClassVar[Mapping[str, Any]] = {"terminals": 0}
+    description = WorkloadDescription("TATP")
     folder = __name__
     mix: Mapping[str, float] = {
         "get_subscriber_data": 35,
@@ -28,12 +32,16 @@ class Workload(Transactions):
         "insert_call_forwarding": 2,
         "delete_call_forwarding": 2,
     }
-    factors: Mapping[str, tuple[str, ...]] = {"interaction": ("statement", "pipelined"), "foreign_keys": ("yes",)}
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **TRANSACTION_FACTORS,
+        "interaction": ("statement", "pipelined"),
+        "foreign_keys": ("yes",),
+    }
     """Without foreign keys insertions would not fail that are to fail."""
     sizes = ("subscribers", 1000, 1_000_000_000)
     throughput_transaction = None
     multi_statement = False
-    options: Mapping[str, Option] = {
+    options: ClassVar[Mapping[str, Option]] = {
         "subscribers": Option("integer", 100_000, "subscribers, about 1 KB each; from 1000 to a billion"),
         "data_seed": Option("integer", 1, "seed of the rows"),
         **DRIVING,
@@ -47,7 +55,7 @@ class Workload(Transactions):
         """See interfaces.Workload."""
         return (256 << 20) + SUBSCRIBER_BYTES * int(self.chosen["subscribers"])
 
-    def scripts(self, engine: str) -> Sequence[str]:
+    def scripts(self) -> Sequence[str]:
         """Foreign keys."""
         return ["foreign-keys"]
 

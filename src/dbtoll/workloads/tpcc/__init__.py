@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from dbtoll.model.description import ThroughputUnit, WorkloadDescription
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
-from dbtoll.workload_parts.transactions import DRIVING, Condition, Transactions
+from dbtoll.workload_parts.transactions import DRIVING, PROCEDURES, Condition, Transactions
 
 WAREHOUSE_BYTES = 160 << 20
 """Measured with PostgreSQL 15: 100 MB loaded and indexed; half as much again while indexes are sorted."""
@@ -23,14 +25,18 @@ class Workload(Transactions):
     name = "tpcc"
     also_called = ("tpc-c", "pgbench", "tpcb", "oltp")
     primary = "warehouses"
-    engines = ("postgres", "mariadb", "noop")
+    refused_options: ClassVar[Mapping[str, Any]] = {"warehouses": 0}
+    description = WorkloadDescription(
+        "TPC-C",
+        disclaimer="The workload is derived from TPC-C. Its results are not comparable with published TPC results.",
+        throughput_unit=ThroughputUnit("tpmC", seconds=60.0),
+    )
     folder = __name__
     mix: Mapping[str, float] = {"new_order": 10, "payment": 10, "order_status": 1, "delivery": 1, "stock_level": 1}
-    factors: Mapping[str, tuple[str, ...]] = {}
     sizes = ("warehouses", 1, 100_000)
     throughput_transaction = "new_order"
     multi_statement = True
-    options: Mapping[str, Option] = {
+    options: ClassVar[Mapping[str, Option]] = {
         "warehouses": Option("integer", 1, "warehouses, about 100 MB each; terminals are dealt to them in turn"),
         "think_time": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
         "data_seed": Option("integer", 1, "seed of the rows"),
@@ -51,9 +57,9 @@ class Workload(Transactions):
         """See interfaces.Workload."""
         return (256 << 20) + WAREHOUSE_BYTES * int(self.chosen["warehouses"])
 
-    def scripts(self, engine: str) -> Sequence[str]:
+    def scripts(self) -> Sequence[str]:
         """Procedures, which do no harm to who does not call them."""
-        return [f"procedures-{engine}"]
+        return [PROCEDURES]
 
     def conditions(self) -> Sequence[Condition]:
         """The twelve of clause 3.3.2."""

@@ -9,13 +9,18 @@ Some answers are empty: Q18 asks for orders of more than 312 to 315 items, which
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
-from typing import Any
+from typing import Any, ClassVar
 
 from dbtoll.errors import UsageError
+from dbtoll.interfaces import workload as interface
 from dbtoll.interfaces.cache import BuildCache
+from dbtoll.interfaces.engine import BINARY_COPY
 from dbtoll.interfaces.machine import Machine, Server
+from dbtoll.model.description import WorkloadDescription
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
@@ -27,6 +32,9 @@ from dbtoll.workloads.tpch import parameters, queries
 DATA = "dbgen-3"
 """Which rows: those of the TPC's generator, whose output has not changed since version 2.6; in the dataset's key."""
 
+REFERENCE = "duckdb-reference"
+"""The dialect of the engine that answers independently: its files are nobody else's."""
+
 CONNECTIONS = 2
 """How many connections load and index at the same time."""
 
@@ -37,15 +45,20 @@ PROFILES = {"keys": ("keys",), "minhas2008": ("indexes-minhas2008", "keys")}
 """Index profile -> its files, in the order in which their statements are begun: the largest indexes first."""
 
 
-class Workload:
+DESCRIPTION = WorkloadDescription(
+    "TPC-H", disclaimer="The workload is derived from TPC-H. Its results are not comparable with published TPC results."
+)
+
+
+class Workload(interface.Workload):
     """interfaces.Workload for TPC-H at one scale."""
 
     name = "tpch"
     also_called = ("tpc-h",)
     primary = "scale"
-    engines = ("postgres", "noop")
-    writes = False
-    options: Mapping[str, Option] = {
+    description = DESCRIPTION
+    requires = frozenset({BINARY_COPY})
+    options: ClassVar[Mapping[str, Option]] = {
         "scale": Option("number", 0.1, "scale factor, at least 0.01; 1 is about 1 GB of rows"),
         "indexes": Option(
             "text", "keys", "keys, or minhas2008: the date columns as well, as in the paper", choices=tuple(PROFILES)
@@ -62,6 +75,7 @@ class Workload:
     def __init__(self, options: Mapping[str, Any]) -> None:
         chosen = {key: option.default for key, option in self.options.items()} | dict(options)
         self.scale = _valid_scale(chosen["scale"])
+        self.description = replace(DESCRIPTION, size=f"at scale factor {self.scale:g}")
         self.queries = _valid_queries(chosen["queries"])
         self._indexes: str = chosen["indexes"]
         self._validation = chosen["parameters"] == "validation"
@@ -76,7 +90,7 @@ class Workload:
         """Measured with PostgreSQL 15 at scale 0.1: 0.2 GB on disk; half as much again while indexes are sorted."""
         return (256 << 20) + int(3e9 * self.scale)
 
-    def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
+    def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """Schema, rows (made by the agent and streamed, no file in between), indexes, constraints.
 
         Returns ``{"rows": {TABLE: N}, "generate_ns", "load_ns", "index_ns", "constraint_ns"}`` by the agent's clock;
@@ -114,9 +128,9 @@ class Workload:
             progress=by_tenths(progress),
         )
 
-    def statements(self, engine: str, seed: int) -> dict[str, Statement]:
-        """query name -> statement in the words of ``engine``; parameters drawn from ``seed``, or for validation."""
-        return {name: _statement(name, engine, self._values(name, seed)) for name in self.queries}
+    def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
+        """query name -> statement in the words of ``sql``; parameters drawn from ``seed``, or for validation."""
+        return {name: _statement(name, sql.name, self._values(name, seed)) for name in self.queries}
 
     def references(
         self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
@@ -126,8 +140,8 @@ class Workload:
 
         questions = {}
         for key, statement in statements.items():
-            same = _statement(statement.query, "duckdb", statement.parameters)
-            questions[key] = Question(same.text, queries.query(statement.query, "duckdb").answer)
+            same = _statement(statement.query, REFERENCE, statement.parameters)
+            questions[key] = Question(same.text, queries.query(statement.query, REFERENCE).answer)
         return answers(Rows(machine, self.scale, _file("schema")), questions, cache, progress)
 
     def _values(self, name: str, seed: int) -> tuple[str, ...]:
@@ -136,8 +150,8 @@ class Workload:
         return parameters.drawn(name, seed, self.scale)
 
 
-def _statement(name: str, engine: str, values: tuple[str | None, ...]) -> Statement:
-    template = queries.query(name, engine).template
+def _statement(name: str, dialect: str, values: tuple[str | None, ...]) -> Statement:
+    template = queries.query(name, dialect).template
     return Statement(query=name, text=sql_text.fill(template, values), template=template, parameters=values)
 
 

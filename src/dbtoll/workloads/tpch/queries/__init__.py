@@ -1,6 +1,6 @@
 """The 22 queries, one file each, read as data.
 
-``q07.sql`` is for every engine; ``q07.ENGINE.sql`` takes its place where an engine needs another text for the same
+``q07.sql`` is for every engine; ``q07.DIALECT.sql`` takes its place where an engine needs another text for the same
 question. A file opens with three comments: the clause of the TPC-H specification that it implements, the names of its
 parameters ($1, $2 …) in the clause's order, and the kind of each column of its answer (docs/PROTOCOL.md, ANSWER). Every
 placeholder has a cast, so that the text may be sent with parameters beside it or with literals in it.
@@ -38,11 +38,11 @@ class Query:
 
 
 @cache
-def query(name: str, engine: str) -> Query:
-    """The query ``name`` (``Q1`` … ``Q22``) in the words of ``engine``."""
+def query(name: str, dialect: str) -> Query:
+    """The query ``name`` (``Q1`` … ``Q22``) in the words of ``dialect`` (`Dialect.name`)."""
     stem = f"q{int(name[1:]):02}"
     directory = resources.files(__name__)
-    own = directory / f"{stem}.{engine}.sql"
+    own = directory / f"{stem}.{dialect}.sql"
     text = (own if own.is_file() else directory / f"{stem}.sql").read_text(encoding="utf-8")
     header = _HEADER.match(text)
     if header is None:

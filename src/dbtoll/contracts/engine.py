@@ -1,0 +1,219 @@
+"""What every engine must keep to."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from dbtoll import registry
+from dbtoll.contracts.machines import OpenArm, arms_of_baseline, local_machine
+from dbtoll.contracts.shape import demand_shape
+from dbtoll.errors import EngineError
+from dbtoll.interfaces import engine as interface
+from dbtoll.interfaces.engine import QUIET, DurabilityEngine, Engine, ListeningEngine, StatisticsEngine
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import Resources
+from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
+from dbtoll.model.software import Software
+
+DATA = "/dbtoll/data"
+RESOURCES = Resources(memory_bytes=1 << 30)
+
+
+class EngineContract:
+    """``member``: the engine's class. Its servers run in arms of the baseline, on a system image with its software."""
+
+    member: ClassVar[type[Engine]]
+
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return self.member({})
+
+    @pytest.fixture
+    def open_arm(self, tmp_path: Path) -> Iterator[OpenArm]:
+        with local_machine() as local, arms_of_baseline(local, tmp_path / "run") as open_arm:
+            yield open_arm
+
+    def created(self, engine: Engine, open_arm: OpenArm, tmp_path: Path) -> Machine:
+        """A machine with an empty data directory of it."""
+        data = tmp_path / "data"
+        data.mkdir()
+        provision = Provision(Artifact("test-data", str(data)), DATA, writable=True)
+        machine = open_arm(provision, resources=RESOURCES, engine=engine)
+        assert engine.key(machine) == engine.key(machine) != ""
+        engine.create(machine, DATA)
+        return machine
+
+    # --- what it says of itself ------------------------------------------------------------------------------------------
+
+    def test_it_has_the_shape_of_an_engine(self, engine: Engine) -> None:
+        demand_shape(type(engine), interface.Engine)
+        assert isinstance(engine.returns_rows, bool)
+        assert isinstance(engine.description, EngineDescription)
+        assert engine.description.title
+        assert isinstance(engine.software, Software)
+        assert isinstance(engine.sql, Dialect)
+        assert re.fullmatch("[a-z0-9_]+", engine.sql.name)
+        assert engine.offers
+
+    def test_the_registry_knows_it(self, engine: Engine) -> None:
+        assert registry.find("engines", engine.name) is type(engine)
+        assert not {*engine.also_called} & {*registry.names("engines")}
+
+    def test_its_options_are_a_table_with_working_defaults(self, engine: Engine) -> None:
+        for key, option in engine.options.items():
+            assert isinstance(option, Option), key
+            assert option.help
+            if option.choices:
+                assert option.default in option.choices
+
+    def test_settings_are_text_and_the_same_for_equal_resources(self, engine: Engine) -> None:
+        resources = Resources(cpus=2, memory_bytes=8 << 30)
+        for settings in (engine.settings(resources), engine.load_settings(resources)):
+            assert all(isinstance(key, str) and isinstance(value, str) for key, value in settings.items())
+        assert engine.settings(resources) == type(engine)({}).settings(Resources(cpus=2, memory_bytes=8 << 30))
+
+    # --- its servers -----------------------------------------------------------------------------------------------------
+
+    def test_its_life(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        """Create, start, ask, stop, start again, for real; after a stop nothing of it is left."""
+        machine = self.created(engine, open_arm, tmp_path)
+        network = "127.0.0.1" if isinstance(engine, ListeningEngine) else None
+        for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
+            server = engine.start(machine, DATA, settings, network=at)
+            assert (server.pid is None) == (QUIET in engine.offers)
+            assert (server.network is None) == (at is None)
+            if at is not None:
+                outside = machine.serial(server.network, connection="persistent")
+                assert engine.peer(outside) == at
+                outside.close()
+            session = machine.serial(server.address, connection="persistent")
+            assert at is None or engine.peer(session) is None
+            try:
+                engine.finish_load(session)
+                engine.settle(session)
+                statement = Statement("Q", "select 1 where 1 = 1", "select 1 where 1 = 1")
+                fingerprint, plan = engine.fingerprint(session, statement)
+                assert fingerprint
+                assert plan
+                work = engine.background_work(session)
+                assert all(isinstance(value, int) for value in work.values())
+                assert all(engine.background_work(session)[key] >= value for key, value in work.items())
+                assert isinstance(engine.facts(session), dict)
+            finally:
+                session.close()
+            engine.stop(machine, server)
+            if server.pid is not None:
+                assert machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 1
+
+    def test_its_isolation_is_what_it_says(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        """Berenson et al. 1995: does a transaction see what others commit meanwhile (non-repeatable read, A2), and may two of
+        them each write what the other has read (write skew, A5B)?"""
+        if not has(engine, DurabilityEngine):
+            return
+        machine = self.created(engine, open_arm, tmp_path)
+        server = engine.start(machine, DATA, engine.settings(RESOURCES))
+        sees, skews = {}, {}
+        for level in ("read_committed", "repeatable_read", "serializable"):
+            first, second, third = (machine.serial(server.address, connection="persistent") for _ in range(3))
+            for sql in ("drop table if exists t", "create table t (a integer primary key, b integer)"):
+                third.query(sql)
+            third.query("insert into t values (1, 1), (2, 1)")
+            for session in (first, second, third):
+                session.query(engine.contract.lock_timeout)
+            for session in (first, second):
+                for statement in engine.session(level, multi_statement=True):
+                    session.query(statement)
+                assert engine.isolation(session) == level
+            read = [("first", "begin"), ("first", "select b from t where a = 1")]
+            before = done(read, first=first)
+            done([("third", "update t set b = 7 where a = 1")], third=third)  # a reader's locks may keep it out
+            sees[level] = before != done(read[1:], first=first)
+            first.query("rollback")
+            third.query("update t set b = 1")
+            script = [
+                ("first", "begin"),
+                ("second", "begin"),
+                ("first", "select sum(b) from t"),
+                ("second", "select sum(b) from t"),
+            ]
+            script += [("first", "update t set b = 0 where a = 1"), ("second", "update t set b = 0 where a = 2")]
+            script += [("first", "commit"), ("second", "commit")]
+            skews[level] = done(script, first=first, second=second) is not None
+            for session in (first, second, third):
+                session.close()
+        engine.stop(machine, server)
+        assert sees == {"read_committed": True, "repeatable_read": False, "serializable": False}
+        assert skews == {"read_committed": True, "repeatable_read": True, "serializable": False}
+
+    def test_it_ends_the_other_sessions(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        if not has(engine, DurabilityEngine):
+            return
+        assert engine.loss_window_s > 0
+        machine = self.created(engine, open_arm, tmp_path)
+        server = engine.start(machine, DATA, engine.settings(RESOURCES))
+        session, other = (machine.serial(server.address, connection="persistent") for _ in range(2))
+        other.query("select 1")
+        engine.disconnect_others(session)
+        assert session.query("select 1") == [["1"]]
+        with pytest.raises(EngineError):
+            other.query("select 1")
+        session.close()
+        other.close()
+        engine.stop(machine, server)
+
+    def test_its_accounts_tell_of_pages_and_of_waits(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        if not has(engine, StatisticsEngine):
+            return
+        contract = engine.contract
+        machine = self.created(engine, open_arm, tmp_path)
+        server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **contract.settings})
+        session, other = (machine.serial(server.address, connection="persistent") for _ in range(2))
+        try:
+            session.query("create table t (a integer, b char(200))")
+            row = f"(1, '{'A' * 200}')"
+            session.query(f"insert into t values {', '.join([row] * 2000)}")
+            before = engine.server_statistics(session)
+            told = engine.query_statistics(session, Statement("Q", "select count(*) from t", "select count(*) from t"))
+            least, most = contract.scan_touches
+            assert least <= sum(told[name] for name in contract.scan) <= most, told
+            after = engine.server_statistics(session)
+            assert all(after[key] >= value for key, value in before.items() if isinstance(value, int))
+            assert engine.wait_events(session) == []
+            sleeping = threading.Thread(target=other.query, args=(contract.sleep,))
+            sleeping.start()
+            deadline = time.monotonic() + 5
+            while not (found := engine.wait_events(session)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            sleeping.join()
+            assert found == [contract.asleep]
+        finally:
+            session.close()
+            other.close()
+        engine.stop(machine, server)
+
+
+def has(engine: object, power: type) -> bool:
+    """Whether it has the power that a test is about; else there is nothing to hold it to."""
+    return isinstance(engine, power)
+
+
+def done(script: list[tuple[str, str]], **sessions: Session) -> list[list[str | None]] | None:
+    """The last answer; None if the server refused one of the statements."""
+    answer: list[list[str | None]] = []
+    try:
+        for who, sql in script:
+            answer = sessions[who].query(sql)
+    except EngineError:
+        return None
+    return answer

@@ -1,0 +1,68 @@
+"""What analysis and report know of environments, engines and workloads, whose code they do not import: a run's facts hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentDescription:
+    """``title``: what it is called at the head of a sentence.
+
+    ``asked_facts``: option -> the fact of a start, ``processors`` or ``cpu_quota``, that it asks to be another than the
+    baseline's. What was asked for is no reason to void.
+    """
+
+    title: str
+    asked_facts: Mapping[str, str] = field(default_factory=dict)
+
+
+ROUND_TRIP_CALLS = ("recvfrom", "sendto")
+"""Of a server that reads and writes its sockets by recv(2) and send(2) (PostgreSQL: src/backend/libpq/be-secure.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDescription:
+    """``title``: what it calls itself.
+
+    ``round_trip_calls``: system calls of which the server makes one each for a round trip.
+    ``location_settings``: settings that say where a server lies, not what it does -> why they may differ between arms.
+    ``auto_tuned_settings``: settings that it makes from what it finds in its machine -> how. A difference is one of the
+    machines: it is named and does not void.
+    """
+
+    title: str
+    round_trip_calls: tuple[str, ...] = ROUND_TRIP_CALLS
+    location_settings: Mapping[str, str] = field(default_factory=dict)
+    auto_tuned_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputUnit:
+    """``name`` of one counted transaction in so many ``seconds``."""
+
+    name: str = "transactions/s"
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDescription:
+    """``title``: what it is called. ``size``: of the data, said after the title; empty where nothing is to be said.
+
+    ``disclaimer``: a sentence that must stand beside every figure of it; empty if none.
+    """
+
+    title: str
+    size: str = ""
+    disclaimer: str = ""
+    throughput_unit: ThroughputUnit = ThroughputUnit()
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """Those of one experiment; environments by name."""
+
+    engine: EngineDescription
+    workload: WorkloadDescription
+    environments: Mapping[str, EnvironmentDescription]

@@ -1,0 +1,31 @@
+"""How the SQL of one engine differs from what workloads write for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """``name``: in the names of files that a workload has for this dialect alone: ``q07.NAME.sql``, ``procedures-NAME.sql``.
+
+    ``types``: words of a schema, blanks around them, that mean something else there -> the words in their place.
+    ``keys_before_rows``: rows that come in the order of the primary key are best loaded into a table that has it.
+    ``transactional_ddl``: a statement that makes a table or an index is undone with its transaction.
+    ``plain_bodies``: the bodies of procedures are not quoted, and hold semicolons of their own.
+    ``foreign_keys``: a query for table, name, and 1 where an index of that name was made for it; ``drop_foreign_key`` and
+    ``drop_index`` with ``{table}`` and ``{name}``.
+    ``scripts``: a package with the folders of workloads: scripts of this dialect that the engine brings along, under the same
+    names; they win over the workload's own.
+    """
+
+    name: str
+    types: Mapping[str, str] = field(default_factory=dict)
+    keys_before_rows: bool = False
+    transactional_ddl: bool = True
+    plain_bodies: bool = False
+    foreign_keys: str = ""
+    drop_foreign_key: str = "ALTER TABLE {table} DROP CONSTRAINT {name}"
+    drop_index: str = "DROP INDEX {name}"
+    scripts: str | None = None
