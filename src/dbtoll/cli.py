@@ -45,6 +45,10 @@ MaxOverhead = Annotated[
     str | None,
     typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 cannot tell."),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A variable of the specification; `dbtoll plan` lists them."),
+]
 Engine = Annotated[str, typer.Option(help="Database engine.")]
 Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
 Indexes = Annotated[str | None, typer.Option(help="Index profile of TPC-H.")]
@@ -109,6 +113,7 @@ def run(
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     exclusive: Exclusive = False,
+    variables: Set = None,
     budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
     max_overhead: MaxOverhead = None,
 ) -> None:
@@ -122,6 +127,7 @@ def run(
         runs_dir=runs_dir,
         as_json=as_json,
         exclusive=exclusive,
+        variables=variables or [],
         budget=budget,
         max_overhead=max_overhead,
     )
@@ -330,6 +336,7 @@ def reproduce(
 @app.command()
 def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
+    variables: Set = None,
     rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
     blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
     as_json: AsJson = False,
@@ -337,7 +344,7 @@ def plan(
     """Show what a run would do, without doing it."""
     from dbtoll.commands import inspect
 
-    inspect.show_plan(spec, rounds=rounds, blocks=blocks, as_json=as_json)
+    inspect.show_plan(spec, variables=variables or [], rounds=rounds, blocks=blocks, as_json=as_json)
 
 
 @app.command()

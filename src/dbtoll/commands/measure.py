@@ -17,11 +17,12 @@ from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
+from dbtoll.spec.variables import from_words
 
 QUICK = "quick.toml"
 
-QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "8m"'}
-"""What is written otherwise where guests are among the arms: these may be twenty times slower."""
+QUICK_WITH_GUESTS = {"scale": 0.05, "budget": "8m"}
+"""Its variables where guests are among the arms: these may be twenty times slower."""
 
 
 def quick(runs_dir: Path, *, as_json: bool) -> int:
@@ -45,9 +46,7 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     if any(boots(step) for arm in kept for step in arm.stack):
-        for plain, with_guests in QUICK_WITH_GUESTS.items():
-            text = text.replace(plain, with_guests)
-        experiment = spec.parse(text, QUICK)
+        experiment, text = spec.read(experiments() / QUICK, variables=QUICK_WITH_GUESTS)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
 
@@ -104,13 +103,19 @@ def run(
     runs_dir: Path,
     as_json: bool,
     exclusive: bool,
+    variables: Sequence[str],
     budget: str | None,
     max_overhead: str | None,
 ) -> int:
-    """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
+    """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included.
+
+    ``variables``: NAME=VALUE.
+    """
     if not resume:
-        experiment, text = spec.read(path, exclusive=exclusive)
+        experiment, text = spec.read(path, exclusive=exclusive, variables=from_words(variables))
         return _measure(asked_otherwise(experiment, budget, max_overhead), text, runs_dir, as_json=as_json)
+    if variables:
+        raise UsageError("--set: a run goes on with the values that it began with", "leave it out, or begin a new run")
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
