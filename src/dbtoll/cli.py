@@ -297,11 +297,13 @@ def predict(
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="minhas2008")],
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="Its name; without it: the list of papers.")
+    ] = None,
     environment: Annotated[
-        str, typer.Argument(metavar="[ENV]", help="In place of the paper's Xen: uml, qemu, docker …")
-    ] = "uml",
-    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.05).")] = None,
+        str | None, typer.Argument(metavar="[ENV]", help="In the place of the paper's: uml, qemu, docker …")
+    ] = None,
+    variables: Set = None,
     rounds: Annotated[
         int | None, typer.Option(help="So many fresh starts of each arm (default: as many as fit).")
     ] = None,
@@ -319,10 +321,13 @@ def reproduce(
     """A paper's experiments measured here: its tables and figures beside ours, and a verdict on each of its claims."""
     from dbtoll.commands import reproduce
 
+    if paper is None:
+        reproduce.list_papers(as_json=as_json)
+        return
     code = reproduce.reproduce(
         paper,
         environment,
-        scale=scale,
+        variables=variables or [],
         rounds=rounds,
         budget=budget,
         exclusive=exclusive,

@@ -87,7 +87,7 @@ def by_median(time: Time) -> Value:
 
 
 def by_number(number: int) -> Value:
-    """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
+    """Run time of execution ``number`` (from 1) on a connection that was made for the visit (Minhas et al. 2008, Figure 2)."""
 
     def value(visit: Visit) -> float | None:
         is_new = visit.levels.get("connection") == "per_visit" and not visit.first_touch

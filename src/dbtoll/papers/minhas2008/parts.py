@@ -1,4 +1,4 @@
-"""The runs that a reproduction goes by, and what one execution of a query did in them."""
+"""The runs that the reproduction goes by, and what one execution of a query did in them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Literal
 
 import numpy as np
 
-from dbtoll.analysis.attribution.cost_model import CostModel
 from dbtoll.analysis.attribution.items import KINDS_OF_CALLS, OTHER_CALLS, PROCESSES
 from dbtoll.analysis.attribution.ledger import Ledger
-from dbtoll.analysis.effects import comparisons, stats
-from dbtoll.analysis.result.builder import analyze_run
-from dbtoll.analysis.result.schema import Comparison, Levels, Result
+from dbtoll.analysis.effects import comparisons
+from dbtoll.analysis.reproduction import parts
+from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
-from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
-from dbtoll.store.reader import Run
 
 OWN, ONE = "per_statement", "one"
 """Levels of the factor connection: the paper's Tables 1 and 5, and its Table 4."""
@@ -42,72 +39,11 @@ class CountedFigure:
     outer_read_bytes: float | None
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the runs."""
-
-    run: Run
-
-    @cached_property
-    def result(self) -> Result:
-        return analyze_run(self.run)
-
-    @cached_property
-    def book(self) -> CostModel:
-        return CostModel(ValidVisits(self.run))
-
-    @property
-    def baseline(self) -> str:
-        return self.run.plan.experiment.baseline
-
-    @cached_property
-    def arm(self) -> str:
-        """The one that is compared."""
-        arms = self.run.plan.experiment.arms
-        return next(
-            arm.name for arm in arms if arm.copy_of is None and arm.name != self.baseline and arm.clock == "time"
-        )
-
-    @property
-    def is_cold(self) -> bool:
-        return "cold" in self.run.plan.experiment.factors.get("temperature", ())
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether the arm's kernel may do that."""
-        arm = self.run.plan.experiment.arm(self.arm)
-        return all(step.options.get("read_ahead") is None for step in arm.stack)
-
-    def too_few(self, rounds: int) -> str:
-        """Why nothing rests on so many rounds; empty where they are enough."""
-        return stats.too_few(rounds, self.run.plan.experiment.precision) or ""
-
-    @cached_property
-    def barred(self) -> str:
-        """Why no claim rests on this part: something of the arm, or of what it is set against, did not work; empty if it did."""
-        bars = self.book.measured.bars(self.arm)
-        return bars.all_of_them or "; ".join(bars.good_news)
+class Part(parts.Part):
+    """One of the runs, by the levels of connection."""
 
     def levels(self, connection: str) -> Levels | None:
         return next((each for each in self.book.measured.levels if each.get("connection") == connection), None)
-
-    def comparison(self, connection: str, estimand: str, metric: str = "run_time") -> Comparison | None:
-        for each in self.result.comparisons:
-            if (each.arm, each.estimand, each.metric) == (self.arm, estimand, metric) and each.levels.get(
-                "connection", connection
-            ) == connection:
-                return each
-        return None
-
-    def queries(self, connection: str) -> list[Comparison]:
-        """The comparisons of single queries."""
-        found = (self.comparison(connection, comparisons.QUERY + name) for name in self.run.plan.queries)
-        return [each for each in found if each is not None]
-
-    @staticmethod
-    def name_of(comparison: Comparison) -> str:
-        """The query that it is about."""
-        return comparison.estimand.removeprefix(comparisons.QUERY)
 
     def geomean(self, connection: str, queries: Collection[str]) -> comparisons.Effect | None:
         """Over some of the queries alone."""

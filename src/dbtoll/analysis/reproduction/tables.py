@@ -1,0 +1,71 @@
+"""Published tables and figures with this machine's figures beside the printed ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dbtoll.analysis.result.schema import Levels
+from dbtoll.model.experiment import Verdict
+
+Unit = Literal[
+    "s", "ms", "percent", "count", "per second", "transactions/s", "tpmC", "MB", "text", "difference", "verdict"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``ours``: measured here; else as the paper prints it.
+
+    ``decimals``: how many the paper prints, if the figure is shown so; None: as many digits as dbtoll shows of that unit.
+    """
+
+    name: str
+    unit: Unit
+    ours: bool
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What an arm costs against its baseline by ``metric``: overheads as the analysis has them, fractions."""
+
+    metric: str
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An absolute figure with its interval, in the column's unit."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+Cell = float | str | Verdict | Difference | Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table or figure of a paper. A cell is None where the paper or we have no such figure.
+
+    ``rows``: each begins with its head, one of ``rows_are``. ``arm``: the one that it is about, where it is about one alone;
+    ``levels``: at which of the run's.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    rows_are: str = "query"
+    arm: str = ""
+    levels: Levels | None = None
+
+    @property
+    def published(self) -> int:
+        """How many of the columns are the paper's; they come first."""
+        return sum(not column.ours for column in self.columns)
