@@ -26,7 +26,6 @@ from dbtoll import registry
 from dbtoll.analysis.reproduction.paper import Paper
 from dbtoll.analysis.reproduction.tables import Cell, Difference
 from dbtoll.analysis.result.builder import analyze_run
-from dbtoll.analysis.result.schema import Result
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.report import published, tables
 from dbtoll.report import reproduction as reproductions

@@ -112,4 +112,8 @@ def test_the_variables_of_a_file_are_listed(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(TEXT)
     found = spec.variables_of(tmp_path / "x.toml")
     assert list(found) == ["baseline", "seed", "scale", "query"]
-    assert (found["scale"].kind, found["scale"].default, found["scale"].help) == ("number", None, "Scale factor of TPC-H.")
+    assert (found["scale"].kind, found["scale"].default, found["scale"].help) == (
+        "number",
+        None,
+        "Scale factor of TPC-H.",
+    )

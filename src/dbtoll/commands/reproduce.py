@@ -16,6 +16,7 @@ from dbtoll.commands.measure import asked_otherwise
 from dbtoll.errors import RunFolderError, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec.variables import from_words
+from dbtoll.text import noun
 
 if TYPE_CHECKING:
     from dbtoll.analysis.reproduction.paper import Paper, PartFile
@@ -28,26 +29,29 @@ ENVIRONMENT = "environment"
 def list_papers(*, as_json: bool) -> None:
     """Every paper: its name, title and claims, and where its specifications lie."""
     papers: list[Paper] = [member() for member in registry.members("papers")]
-    listed = {
-        paper.name: {
-            "title": paper.about.title,
-            "authors": paper.about.authors,
-            "venue": paper.about.venue,
-            "claims": len(paper.claims),
-            "parts": [part.role for part in paper.about.parts],
-            "specifications": sorted(str(path) for path in (paper.folder / "specs").glob("*.toml")),
-        }
-        for paper in papers
-    }
+    specifications = {paper.name: sorted((paper.folder / "specs").glob("*.toml")) for paper in papers}
     if as_json:
+        listed = {
+            paper.name: {
+                "title": paper.about.title,
+                "authors": paper.about.authors,
+                "venue": paper.about.venue,
+                "claims": len(paper.claims),
+                "environment": paper.about.environment,
+                "parts": [part.role for part in paper.about.parts],
+                "specifications": [str(path) for path in specifications[paper.name]],
+            }
+            for paper in papers
+        }
         print(msgspec.json.encode(listed).decode())
         return
     for paper in papers:
         about = paper.about
         print(f"{paper.name}: {', '.join(part for part in (about.authors, about.title, about.venue) if part)}")
-        measured = f"{len(about.parts)} parts, in {about.environment} unless another environment is named"
-        print(f"  {len(paper.claims)} claims; reproduced: {measured if about.parts else 'not yet'}")
-        for path in listed[paper.name]["specifications"]:
+        parts, claims = len(about.parts), len(paper.claims)
+        measured = f"in {parts} {noun(parts, 'part')}, with {about.environment} unless another environment is named"
+        print(f"  {claims} {noun(claims, 'claim')}; reproduced {measured if parts else 'not yet'}")
+        for path in specifications[paper.name]:
             print(f"  {path}")
 
 
@@ -150,7 +154,7 @@ def _left_out(part: PartFile, environment: str, *, exclusive: bool) -> str | Non
     """Why a part is not measured; None if it is."""
     if "exclusive" in part.needs and not exclusive:
         return "it drops this machine's caches; say that the machine is yours: --exclusive"
-    name, _, _ = environment.split("//")[-1].partition(":")
+    name, _, _ = environment.rsplit("//", maxsplit=1)[-1].partition(":")
     if part.option and part.option not in registry.find("environments", name).options:
         return f"{name} has no option {part.option}"
     return None

@@ -54,23 +54,25 @@ def levels_of(table: PublishedTable, result: Result) -> str:
 
 
 def cell_text(cell: Cell, column: Column, margin: float) -> str:
-    """With the digits of its unit, or as many as the paper prints. ``margin``: of the run, a fraction, which a verdict speaks of."""
+    """With the digits of its unit, or as many as the paper prints. ``margin``: the run's, which a verdict speaks of; a fraction."""
     match cell:
-        case None:
-            return numbers.NOTHING
         case Verdict():
-            return sentences.verdict_text(cell, margin)
+            text = sentences.verdict_text(cell, margin)
         case str():
-            return cell
+            text = cell
         case Difference():
-            return numbers.EffectText(cell.metric, cell.estimate, cell.low, cell.high).text
+            text = numbers.EffectText(cell.metric, cell.estimate, cell.low, cell.high).text
         case Quantity():
-            return numbers.figure(cell.estimate, cell.low, cell.high)
-    if column.decimals is not None:
-        unit = _PRINTED.get(column.unit, "")
-        text = numbers.number(cell, column.decimals, plus=column.unit == "percent")
-        return f"{text}{numbers.THIN}{unit}" if unit else text
-    return _NUMBERS.get(column.unit, numbers.count)(cell)
+            text = numbers.figure(cell.estimate, cell.low, cell.high)
+        case None:
+            text = numbers.NOTHING
+        case _ if column.decimals is None:
+            text = _NUMBERS.get(column.unit, numbers.count)(cell)
+        case _:
+            unit = _PRINTED.get(column.unit)
+            text = numbers.number(cell, column.decimals, plus=column.unit == "percent")
+            text += f"{numbers.THIN}{unit}" if unit else ""
+    return text
 
 
 def cell_class(cell: Cell, column: Column) -> str:

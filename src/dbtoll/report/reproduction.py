@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbtoll import __version__
-from dbtoll.durable import make_directory, write_durably
 from dbtoll.analysis.reproduction.tables import Difference, Quantity
+from dbtoll.durable import make_directory, write_durably
 from dbtoll.report import attribution, published
 from dbtoll.report.text import names, numbers
 

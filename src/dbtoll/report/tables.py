@@ -14,7 +14,6 @@ from rich.text import Text
 
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import attribution, transactions
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable

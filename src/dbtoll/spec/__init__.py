@@ -45,14 +45,12 @@ NAME_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 
 _TOP = {
-    "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive", "explain",
-    "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
+    "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
+    "explain", "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
 }  # fmt: skip
 
 
-def read(
-    path: Path, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None
-) -> tuple[Experiment, str]:
+def read(path: Path, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None) -> tuple[Experiment, str]:
     """The experiment in a TOML file and the file's text. SpecError names file and line.
 
     ``exclusive``: its user said beside the file that this machine is theirs for the run. ``variables``: values of those that the
@@ -62,9 +60,7 @@ def read(
     return parse(text, str(path), exclusive=exclusive, variables=variables), text
 
 
-def parse(
-    text: str, file: str, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None
-) -> Experiment:
+def parse(text: str, file: str, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None) -> Experiment:
     """The experiment in a TOML text; ``file`` names it in errors. The rest as `read`."""
     reader = _Reader(_document(text, file), text, file)
     values = reader.put_in(variables or {})

@@ -96,7 +96,9 @@ def resolved(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
             case list():
                 # Tables in a list have heads of their own, [[arm]]; other things stand at the list's key.
                 return [
-                    put(each, f"{table}.{key}".strip("."), str(number)) if isinstance(each, dict) else put(each, table, key)
+                    put(each, f"{table}.{key}".strip("."), str(number))
+                    if isinstance(each, dict)
+                    else put(each, table, key)
                     for number, each in enumerate(value)
                 ]
             case str() if match := _USE.fullmatch(value):
@@ -105,7 +107,9 @@ def resolved(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
                     return name
                 if name not in values:
                     known = f"the variables are: {', '.join(values)}" if values else f"declare it under [{TABLE}]"
-                    raise VariableError(table, key, f"there is no variable {name!r}", f"{known}; the text itself is $${name}")
+                    raise VariableError(
+                        table, key, f"there is no variable {name!r}", f"{known}; the text itself is $${name}"
+                    )
                 used.add(name)
                 return values[name]
         return value
@@ -113,7 +117,9 @@ def resolved(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
     made = {key: put(value, "", key) for key, value in body.items()}
     for name in values:
         if name not in used:
-            raise VariableError(TABLE, name, f"variable {name!r} is used nowhere", f'write "${name}" where its value belongs')
+            raise VariableError(
+                TABLE, name, f"variable {name!r} is used nowhere", f'write "${name}" where its value belongs'
+            )
     return made
 
 

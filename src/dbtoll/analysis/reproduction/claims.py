@@ -1,7 +1,7 @@
 """A paper's claims, and what its own tables say about them.
 
-This is the first half of the answer: what the published data support, by the paper's own estimand and by dbtoll's beside it. What is
-measured now is the other (`dbtoll.analysis.reproduction.verdicts`).
+This is the first half of the answer: what the published data support, by the paper's own estimand and by dbtoll's beside it.
+What is measured now is the other (`dbtoll.analysis.reproduction.verdicts`).
 """
 
 from __future__ import annotations

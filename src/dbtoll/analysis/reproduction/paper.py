@@ -42,9 +42,10 @@ class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"parts": "part"}):
     """``paper.toml``.
 
-    ``measured``: a sentence: what the paper compared. ``beside``: goes on from the paper's title, where a run that is not its
-    reproduction has its figures beside the printed ones. ``environment``: what is measured in the place of the paper's unless
-    another is named. ``authors``: empty if we do not know them. ``parts``: of a reproduction, the first one always; none where nothing of it is measured yet.
+    ``authors``: empty if we do not know them. ``measured``: a sentence: what the paper compared. ``beside``: a clause that follows
+    the paper's title, where a run that is not its reproduction has figures beside the printed ones. ``environment``: what is
+    measured in the place of the paper's, unless another is named. ``parts``: of a reproduction, the first one always; empty where
+    nothing of it is measured yet.
     """
 
     title: str
@@ -76,7 +77,7 @@ class Reproduction:
 
 
 class Paper:
-    """A paper. A subclass, named ``Paper``, lies in the paper's folder, with ``paper.toml``, ``claims.csv``, ``tables/`` and ``specs/``.
+    """A paper. A subclass ``Paper`` lies in the paper's folder, beside ``paper.toml``, ``claims.csv``, ``tables/``, ``specs/``.
 
     ``checks``: claim -> what the paper's own tables say of it. ``rules``: claim -> by what it is judged here; of every claim, where
     there are parts.

@@ -86,16 +86,19 @@ Test = Callable[[Figure], bool | None]
 
 
 def above(figure: Figure, bound: float = 0.0) -> bool | None:
+    """Whether its interval lies above a bound. A `Test`."""
     low, high = figure.low, figure.high
     return None if low is None or high is None else True if low > bound else False if high < bound else None
 
 
 def below(figure: Figure, bound: float = 0.0) -> bool | None:
+    """Whether its interval lies below a bound. A `Test`."""
     found = above(figure, bound)
     return None if found is None else not found
 
 
 def within(figure: Figure, least: float, most: float) -> bool | None:
+    """Whether its interval lies between two bounds, or wholly outside. A `Test`."""
     low, high = figure.low, figure.high
     if low is None or high is None:
         return None
@@ -158,6 +161,7 @@ def compared(part: Part, name: str, found: Comparison | Contrast | None) -> Figu
 
 
 def effect_figure(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
+    """The same of an effect that is not in the result."""
     decisive = fractions(found.decisive) if found else None
     if found is None or decisive is None:
         return None
@@ -166,6 +170,7 @@ def effect_figure(part: Part, name: str, found: comparisons.Effect | None) -> Fi
 
 
 def extremes(figures: Sequence[Figure]) -> list[Figure]:
+    """The least and the most of them, named so."""
     ordered = sorted(figures, key=lambda figure: figure.estimate)
     return [
         replace(ordered[0], name=f"least, {ordered[0].name}"),

@@ -7,11 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbtoll.analysis.effects.stats import midmean
-from dbtoll.analysis.reproduction.claims import Checks, Claim, ClaimFinding, Figure, Support, geomean_percent, is_stated, percent, supported
+from dbtoll.analysis.reproduction.claims import (
+    Checks,
+    Claim,
+    ClaimFinding,
+    Figure,
+    Support,
+    geomean_percent,
+    is_stated,
+    percent,
+    supported,
+)
 from dbtoll.analysis.reproduction.published import column, percent_geomean, percent_of_totals
 from dbtoll.papers.minhas2008.published import run_times, table
 
 CHECKS = Checks()
+
 
 def _overheads(name: str, queries: Sequence[str] | None = None) -> tuple[Figure, Figure]:
     times = run_times(name, queries)

@@ -9,7 +9,6 @@ import numpy as np
 from dbtoll.analysis.reproduction.published import column, one_round, tables_beside
 from dbtoll.analysis.visits.arrays import TimeArray
 
-
 table = tables_beside(__file__)
 
 

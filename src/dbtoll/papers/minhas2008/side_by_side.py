@@ -58,7 +58,10 @@ def _table(result: Result, layout: Layout, ours: list[Comparison]) -> PublishedT
         rows.append(
             (
                 query,
-                *(row and float(row[name]) for name in ("base_runtime_s", "xen_runtime_s", "rel_slowdown_pct")),
+                *(
+                    float(row[name]) if row else None
+                    for name in ("base_runtime_s", "xen_runtime_s", "rel_slowdown_pct")
+                ),
                 medians.get((baseline, query)),
                 medians.get((arm, query)),
                 *_effect(found.get(query)),

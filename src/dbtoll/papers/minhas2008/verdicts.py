@@ -74,6 +74,7 @@ def _published_queries(name: str, chosen: Callable[[Row], bool] = lambda row: Tr
 
 # --- the claims --------------------------------------------------------------------------------------------------------
 
+
 @RULES.of("M01")
 def _every_query_is_slower(parts: Parts) -> Judged:
     rule = (
@@ -89,8 +90,7 @@ def _every_query_is_slower(parts: Parts) -> Judged:
     many = [list(verdict.values()).count(each) for each in (Verdict.LOSES, Verdict.GAINS)]
     counted = f"{many[0]} of {len(found)} queries lose, {many[1]} gain"
     ends = [
-        replace(each, published=value)
-        for each, value in zip(extremes(figures), (printed[0], printed[-1]), strict=True)
+        replace(each, published=value) for each, value in zip(extremes(figures), (printed[0], printed[-1]), strict=True)
     ]
     within_ends = partial(within, least=EQUIVALENT[0] * printed[0], most=EQUIVALENT[1] * printed[-1])
     return Judged(
@@ -161,9 +161,7 @@ def _system_calls_are_slower(parts: Parts) -> Judged:
     if figures is None:
         return unknown(rule, size, NOT_COUNTED)
     but_q13 = [figure for figure in figures if figure.name != "Q13"]
-    return Judged(
-        decide(rule, above, but_q13, extremes(but_q13)), decide(size, as_large, [largest(figures, 8.71)])
-    )
+    return Judged(decide(rule, above, but_q13, extremes(but_q13)), decide(size, as_large, [largest(figures, 8.71)]))
 
 
 @RULES.of("M04")
@@ -216,7 +214,9 @@ def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
 def _a_fault_costs_more(parts: Parts) -> Judged:
     rule = "a fault on a new page, as probed, is dearer"
     size = f"{SIZE}, of the ratio of the two costs: the costs themselves are the processors'"
-    figure = compared(parts.warm, "difference", parts.warm.comparison("query:fault_anonymous", "event_time", connection=OWN))
+    figure = compared(
+        parts.warm, "difference", parts.warm.comparison("query:fault_anonymous", "event_time", connection=OWN)
+    )
     if figure is None:
         return unknown(rule, size, "it was not probed in this run")
     beside = replace(figure, published=3.5 / 1.67 - 1)
@@ -368,7 +368,9 @@ def _without_reading_ahead(parts: Parts) -> Judged:
     figures, found = _queries(parts.unread), parts.unread.queries(connection=OWN)
     if figures is None:
         return unknown(rule, None, "not every query has a figure")
-    before = 0 if parts.cold is None else sum(each.verdict == Verdict.GAINS for each in parts.cold.queries(connection=OWN))
+    before = (
+        0 if parts.cold is None else sum(each.verdict == Verdict.GAINS for each in parts.cold.queries(connection=OWN))
+    )
     gaining = {parts.unread.name_of(each) for each in found if each.verdict == Verdict.GAINS}
     margin = parts.unread.run.plan.experiment.precision.margin
 

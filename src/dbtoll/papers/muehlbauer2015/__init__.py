@@ -1,4 +1,4 @@
-"""HyPer and MonetDB under Docker, KVM and VirtualBox: its tables and claims, and Figure 5 beside transactions that are measured here."""
+"""HyPer and MonetDB under Docker, KVM and VirtualBox: its tables and claims, and Figure 5 beside transactions measured here."""
 
 from __future__ import annotations
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from dbtoll.analysis.effects.stats import midmean
-from dbtoll.analysis.reproduction.claims import Checks, Claim, ClaimFinding, Figure, Support, is_stated, percent, supported
+from dbtoll.analysis.reproduction.claims import (
+    Checks,
+    Claim,
+    ClaimFinding,
+    Figure,
+    Support,
+    is_stated,
+    percent,
+    supported,
+)
 from dbtoll.analysis.reproduction.published import percent_geomean, percent_of_totals
 from dbtoll.papers.muehlbauer2015.published import run_times, table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dbtoll.analysis.reproduction.tables import Cell, Column, Difference, PublishedTable, Quantity
+from dbtoll.analysis.reproduction.tables import Cell, Column, Difference, PublishedTable, Quantity, Unit
 from dbtoll.analysis.result.schema import ArmResult, Comparison, Levels, Result, WindowsResult
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.papers.muehlbauer2015.published import table
@@ -33,7 +33,7 @@ def tables(result: Result, workload: str) -> Iterator[PublishedTable]:
     at_levels: dict[str, Levels] = {str(each.levels): each.levels for each in result.windows} if printed else {}
     for levels in at_levels.values():
         windows = {each.arm: each for each in result.windows if each.levels == levels}
-        unit = "tpmC" if any(each.tpmc for each in windows.values()) else "transactions/s"
+        unit: Unit = "tpmC" if any(each.tpmc for each in windows.values()) else "transactions/s"
         yield PublishedTable(
             name="Figure 5",
             title="throughput of TPC-C and TATP",

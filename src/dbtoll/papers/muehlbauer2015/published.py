@@ -1,7 +1,7 @@
 """The paper's own tables, and its authors' samples, which are not copied here: a clone of their repository has them.
 
-The tables are computed from those samples (github.com/muehlbau/mmdbms-virtualized): one file for each system, threads and environment,
-one row for each TPC-H query, ten runs, HyPer in seconds and MonetDB in milliseconds.
+The tables are computed from those samples (github.com/muehlbau/mmdbms-virtualized): one file for each system, threads and
+environment, one row for each TPC-H query, ten runs, HyPer in seconds and MonetDB in milliseconds.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ table = tables_beside(__file__)
 
 def run_times(system: str, threads: int, environments: Sequence[str], statistic: str = "mean_s") -> TimeArray:
     """Run times of TPC-H, one number per query: the mean or the ``median_s`` of ten runs."""
-    rows = [
-        row
-        for row in table("tpch_sf10_by_query")
-        if row["system"] == system and int(row["threads"]) == threads
-    ]
+    rows = [row for row in table("tpch_sf10_by_query") if row["system"] == system and int(row["threads"]) == threads]
     per_arm = [column((row for row in rows if row["environment"] == name), statistic) for name in environments]
     queries = [f"Q{row['query']}" for row in rows if row["environment"] == environments[0]]
     return one_round(np.stack(per_arm, axis=-1)[np.newaxis], queries, environments)

@@ -1,7 +1,7 @@
 """Many tenants on solid-state disks: its tables and claims; nothing of it is measured here yet.
 
-The two halves of its Table 4 carry the same column heads; part (b) is the case with the log on the RAID of solid-state disks, as its
-caption says.
+The two halves of its Table 4 carry the same column heads; part (b) is the case with the log on the RAID of solid-state disks, as
+its caption says.
 """
 
 from __future__ import annotations
