@@ -152,12 +152,14 @@ def over_rounds(
     return Figure(name, unit, estimate, low, high, why=why)
 
 
-def compared(part: Part, name: str, found: Comparison | Contrast | None) -> Figure | None:
-    """With the interval that decides; of queries these hold together."""
+def compared(
+    part: Part, name: str, found: Comparison | Contrast | None, published: float | None = None
+) -> Figure | None:
+    """With the interval that decides; of queries these hold together. ``published``: a fraction, as the overhead."""
     if found is None or found.estimate is None:
         return None
     why = part.too_few(found.rounds) or found.reason or part.barred
-    return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, why=why)
+    return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, published, why)
 
 
 def effect_figure(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
