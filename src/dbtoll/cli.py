@@ -58,7 +58,7 @@ Image = Annotated[str | None, typer.Option(help="Debian suite, or your image: a 
 Baseline = Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")]
 Factors = Annotated[
     list[str] | None,
-    typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=one+per_statement; see SPEC."),
+    typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=persistent+per_statement; see SPEC."),
 ]
 Cpus = Annotated[int, typer.Option(help="Processors of each arm.")]
 Memory = Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")]

@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 
 _TOP = {
     "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
-    "explain", "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
+    "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
 }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ class _Reader:
         if "outside" in factors.get("placement", ()):
             self.check_listens(engine)
             arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
-        cold = LEDGER_PROBES_COLD if "cold" in factors.get("temperature", ()) else ()
+        cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
         explain = (*LEDGER_PROBES, *cold) if self.take("", "explain", flag, False) else ()
         arms.sort(key=lambda arm: arm.name != baseline)
         arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
@@ -146,7 +146,7 @@ class _Reader:
             factors=factors,
             resources=self.resources(),
             precision=self.precision(),
-            pace=self.pace(),
+            visit_timing=self.visit_timing(),
             image=self.image(),
             seed=self.take("", "seed", integer, 1),
             parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
@@ -313,13 +313,13 @@ class _Reader:
             )
         return made
 
-    def pace(self) -> VisitTiming:
-        self.known(self.table("pace"), {"lead_in", "dwell", "statement_timeout"}, "pace")
+    def visit_timing(self) -> VisitTiming:
+        self.known(self.table("visit"), {"lead_in", "measurement_time", "statement_timeout"}, "visit")
         default = VisitTiming()
         return VisitTiming(
-            lead_in_ns=self.take("pace", "lead_in", _duration, default.lead_in_ns),
-            dwell_ns=self.take("pace", "dwell", _duration, default.dwell_ns),
-            statement_timeout_ns=self.take("pace", "statement_timeout", _duration, default.statement_timeout_ns),
+            lead_in_ns=self.take("visit", "lead_in", _duration, default.lead_in_ns),
+            measurement_time_ns=self.take("visit", "measurement_time", _duration, default.measurement_time_ns),
+            statement_timeout_ns=self.take("visit", "statement_timeout", _duration, default.statement_timeout_ns),
         )
 
     def image(self) -> dict[str, Any]:
@@ -332,14 +332,14 @@ class _Reader:
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
-        if "per_statement" in factors.get("connection", ()) and "prepared" in factors["protocol"]:
+        if "per_statement" in factors.get("connection", ()) and "prepared" in factors["query_protocol"]:
             raise self.error(
-                "factors", "protocol", "a connection per statement cannot use a statement prepared on it before",
-                "use protocol = [\"extended\"] there, or connection = [\"one\"]",
+                "factors", "query_protocol", "a connection per statement cannot use a statement prepared on it before",
+                "use query_protocol = [\"extended\"] there, or connection = [\"persistent\"]",
             )  # fmt: skip
-        if "cold" in factors.get("temperature", ()) and not experiment.exclusive:
+        if "cold" in factors.get("cache", ()) and not experiment.exclusive:
             raise self.error(
-                "factors", "temperature", "cold drops the page cache of the whole host",
+                "factors", "cache", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:

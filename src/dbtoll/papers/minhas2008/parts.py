@@ -18,7 +18,7 @@ from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.model.json import Json
 
-OWN, ONE = "per_statement", "one"
+OWN, ONE = "per_statement", "persistent"
 """Levels of the factor connection: the paper's Tables 1 and 5, and its Table 4."""
 Cost = Literal["ns", "hot_ns", "cold_ns"]
 CALLS = tuple(kind.name for kind in (OTHER_CALLS, *KINDS_OF_CALLS) if kind != PROCESSES)
@@ -51,7 +51,7 @@ class Part(parts.Part):
         chosen = [
             visit
             for visit in (measured.of(levels) if levels else ())
-            if not visit.first_touch and visit.query in queries
+            if not visit.first_execution and visit.query in queries
         ]
         names = [name for name in self.run.plan.queries if name in queries]
         times = collect(chosen, names, measured.arms, METRICS["run_time"])

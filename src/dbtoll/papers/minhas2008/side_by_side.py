@@ -23,9 +23,9 @@ class Layout:
 
 
 LAYOUTS = (
-    Layout("Table 1", "table1_warm_overhead", "warm, a connection per query", {"temperature": "warm", "connection": OWN}),
-    Layout("Table 4", "table4_single_connection", "warm, one connection", {"temperature": "warm", "connection": ONE}),
-    Layout("Table 5", "table5_cold_overhead", "cold, a connection per query", {"temperature": "cold", "connection": OWN}),
+    Layout("Table 1", "table1_warm_overhead", "warm, a connection per query", {"cache": "warm", "connection": OWN}),
+    Layout("Table 4", "table4_single_connection", "warm, one connection", {"cache": "warm", "connection": ONE}),
+    Layout("Table 5", "table5_cold_overhead", "cold, a connection per query", {"cache": "cold", "connection": OWN}),
 )  # fmt: skip
 
 
