@@ -3,9 +3,13 @@
     .dbtoll/venv/bin/python docs/make_tables.py             all of it again, after a change of the analysis
     .dbtoll/venv/bin/python docs/make_tables.py RUN NAME    keeps the run folder RUN as NAME, then the same
 
-On a page, what stands between `<!-- answers of NAME -->` or `<!-- figure 5 of NAME NAME … -->` and `<!-- end -->` is made here:
-a run's answers with Tables 1, 4 and 5 of minhas2008 beside them, and Figure 5 of muehlbauer2015 for runs of transactions. All
-else is written by hand. A folder of REPRODUCTIONS is what `dbtoll reproduce` writes.
+On a page, what stands between one of these comments and `<!-- end -->` is made here; all else is written by hand:
+
+    <!-- answers of NAME -->            a run's answers
+    <!-- PAPER beside NAME -->          a paper's tables with that run's figures beside them
+    <!-- figure 5 of NAME NAME … -->    Figure 5 of muehlbauer2015, with several runs as its lines
+
+A folder of REPRODUCTIONS is what `dbtoll reproduce` writes.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbtoll.analysis import reproduction
+from dbtoll import registry
+from dbtoll.analysis.reproduction.paper import Paper
+from dbtoll.analysis.reproduction.tables import Cell, Difference
 from dbtoll.analysis.result.builder import analyze_run
-from dbtoll.analysis.result.schema import Result
-from dbtoll.analysis.side_by_side import MINHAS2008, is_measured
+from dbtoll.papers.muehlbauer2015 import figure5
+from dbtoll.report import published, tables
 from dbtoll.report import reproduction as reproductions
-from dbtoll.report import tables
 from dbtoll.report.text import names, sentences
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
@@ -33,9 +38,17 @@ RUNS = "runs"
 KEPT = (schema.SPEC_FILE, schema.PLAN_FILE, schema.FACTS_FILE, schema.HISTORY_FILE)
 """All that an analysis reads of a run folder."""
 REPRODUCTIONS = {
-    "minhas2008-uml": ("minhas2008-uml-warm", "minhas2008-uml-cold", "minhas2008-uml-cold-without-read-ahead"),
+    "minhas2008-uml": (
+        "minhas2008",
+        {
+            "warm": "minhas2008-uml-warm",
+            "cold": "minhas2008-uml-cold",
+            "cold without read-ahead": "minhas2008-uml-cold-without-read-ahead",
+        },
+    ),
 }
-MADE = re.compile(r"(<!-- (answers|figure 5) of ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
+"""Folder -> its paper, and the run that is kept of each part. These runs are older than the key `role` of a plan."""
+MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main(asked: Sequence[str]) -> None:
@@ -83,7 +96,13 @@ def made_again(page: str, results: Path) -> str:
     def part(found: re.Match[str]) -> str:
         head, kind, names, end = found.groups()
         with kept(names.split(), results) as runs:
-            text = "\n".join(answers(runs[0]) if kind == "answers" else figure5(runs))
+            if kind == "answers of":
+                lines = answers(runs[0])
+            elif kind == "figure 5 of":
+                lines = figure5_of(runs)
+            else:
+                lines = beside(kind.removesuffix(" beside"), runs[0])
+            text = "\n".join(lines)
         return f"{head}\n{text.strip()}\n\n{end}"
 
     return MADE.sub(part, page)
@@ -91,9 +110,17 @@ def made_again(page: str, results: Path) -> str:
 
 def reproduced(name: str, results: Path, target: Path) -> None:
     """Writes a paper's page and tables into ``target``."""
-    with kept(REPRODUCTIONS[name], results) as runs:
+    of_paper, parts = REPRODUCTIONS[name]
+    paper = found(of_paper)
+    with kept(list(parts.values()), results) as runs:
         explained = [analyze_run(run) for run in runs if run.plan.experiment.explain]
-        reproductions.write(target, reproduction.reproduce(runs), explained, runs)
+        made = paper.reproduce(dict(zip(parts, runs, strict=True)))
+        reproductions.write(target, paper.about, made, explained, runs)
+
+
+def found(name: str) -> Paper:
+    """The paper of that name."""
+    return registry.find("papers", name)()
 
 
 def answers(run: Run) -> Iterator[str]:
@@ -112,22 +139,56 @@ def answers(run: Run) -> Iterator[str]:
     yield tables.markdown_arms(result)
     if result.windows:
         yield tables.markdown_throughput(result)
-    yield from side_by_side(result, run)
 
 
-def side_by_side(result: Result, run: Run) -> Iterator[str]:
-    """Each table of the paper for each arm."""
-    experiment = run.plan.experiment
-    others = [arm.name for arm in experiment.arms if arm.name != experiment.baseline and not arm.copy_of]
-    for number in sorted(MINHAS2008):
-        for arm in (arm for arm in others if is_measured(result, number, arm)):
-            yield f"\n### Table {number}: {MINHAS2008[number].title}; {arm}\n"
-            yield tables.markdown_side_by_side(result, number, arm)
+def beside(name: str, run: Run) -> Iterator[str]:
+    """A paper's tables with the figures of a run."""
+    result = names.with_arm_labels(analyze_run(run))
+    baseline = next(c.baseline for c in result.comparisons)
+    for each in found(name).beside(result, run.plan.experiment):
+        yield f"\n### {each.name}: {each.title}; {each.arm}\n"
+        yield f"{each.name} of {name} ({each.title}); ours: {each.arm} against {baseline}, run {result.run}\n"
+        yield published.markdown(each, result.margin)
 
 
-def figure5(runs: Sequence[Run]) -> Iterator[str]:
-    """Of all runs together."""
-    yield tables.markdown_figure5((analyze_run(run), run.plan.experiment.workload.name) for run in runs)
+def figure5_of(runs: Sequence[Run]) -> Iterator[str]:
+    """A column for each environment, for each workload the published line and then one for each run and combination of levels."""
+    printed: dict[str, dict[str, str]] = {}
+    ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for run in runs:
+        result, experiment = names.with_arm_labels(analyze_run(run)), run.plan.experiment
+        workload, engine = names.workload_title(result), names.engine_title(result)
+        not_ok = sentences.arms_not_ok(result)
+        for each in found("muehlbauer2015").beside(result, experiment):
+            column = each.columns[figure5.MEASURED_DIFFERENCE - 1]
+            rows = {_head(row[0], row[figure5.ARM]): row for row in each.rows if row[0] != figure5.BARE}
+            printed.setdefault(workload, {}).update(
+                (head, published.cell_text(row[figure5.PRINTED_DIFFERENCE], column, result.margin))
+                for head, row in rows.items()
+            )
+            own = (engine, published.levels_of(each, result), f"run {result.run}")
+            cells = {
+                head: published.cell_text(difference, column, result.margin)
+                + (f" ({not_ok[arm]})" if (arm := str(row[figure5.ARM])) in not_ok else "")
+                for head, row in rows.items()
+                if isinstance(difference := row[figure5.MEASURED_DIFFERENCE], Difference)
+            }
+            ours.setdefault(workload, []).append((", ".join(filter(None, own)), cells))
+    columns = list(dict.fromkeys(head for of_workload in printed.values() for head in of_workload))
+    lines = [
+        [workload, engine, *(cells.get(head, "\N{EN DASH}") for head in columns)]
+        for workload, of_workload in printed.items()
+        for engine, cells in [("HyPer, published", of_workload), *ours[workload]]
+    ]
+    if lines:
+        yield tables.markdown_table(["workload", "engine", *columns], lines, right=range(2, 2 + len(columns)))
+
+
+def _head(environment: Cell, arm: Cell) -> str:
+    """``qemu (emulated), published: kvm``"""
+    if arm is None or environment is None:
+        return str(arm) if arm is not None else f"published: {environment}"
+    return str(arm) if arm == environment else f"{arm}, published: {environment}"
 
 
 if __name__ == "__main__":

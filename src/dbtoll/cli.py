@@ -47,6 +47,10 @@ MaxOverhead = Annotated[
 ]
 Junit = Annotated[Path | None, typer.Option("--junit", help="Write the gate's decisions as JUnit XML, too.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary in Markdown, for a CI job, too.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A variable of the specification; `dbtoll plan` lists them."),
+]
 Engine = Annotated[str, typer.Option(help="Database engine.")]
 Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
 Indexes = Annotated[str | None, typer.Option(help="Index profile of TPC-H.")]
@@ -111,6 +115,7 @@ def run(
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     exclusive: Exclusive = False,
+    variables: Set = None,
     budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
     max_overhead: MaxOverhead = None,
     junit: Junit = None,
@@ -128,6 +133,7 @@ def run(
         runs_dir=runs_dir,
         as_json=as_json,
         exclusive=exclusive,
+        variables=variables or [],
         budget=budget,
         max_overhead=max_overhead,
         summaries=Summaries(junit, markdown),
@@ -304,11 +310,13 @@ def predict(
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="minhas2008")],
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="Its name; without it: the list of papers.")
+    ] = None,
     environment: Annotated[
-        str, typer.Argument(metavar="[ENV]", help="In place of the paper's Xen: uml, qemu, docker …")
-    ] = "uml",
-    scale: Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.05).")] = None,
+        str | None, typer.Argument(metavar="[ENV]", help="In the place of the paper's: uml, qemu, docker …")
+    ] = None,
+    variables: Set = None,
     rounds: Annotated[
         int | None, typer.Option(help="So many fresh starts of each arm (default: as many as fit).")
     ] = None,
@@ -326,10 +334,13 @@ def reproduce(
     """A paper's experiments measured here: its tables and figures beside ours, and a verdict on each of its claims."""
     from dbtoll.commands import reproduce
 
+    if paper is None:
+        reproduce.list_papers(as_json=as_json)
+        return
     code = reproduce.reproduce(
         paper,
         environment,
-        scale=scale,
+        variables=variables or [],
         rounds=rounds,
         budget=budget,
         exclusive=exclusive,
@@ -344,6 +355,7 @@ def reproduce(
 @app.command()
 def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
+    variables: Set = None,
     rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
     blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
     as_json: AsJson = False,
@@ -351,7 +363,7 @@ def plan(
     """Show what a run would do, without doing it."""
     from dbtoll.commands import inspect
 
-    inspect.show_plan(spec, rounds=rounds, blocks=blocks, as_json=as_json)
+    inspect.show_plan(spec, variables=variables or [], rounds=rounds, blocks=blocks, as_json=as_json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Environments, engines, workloads and collectors by name.
+"""Environments, engines, workloads, collectors and papers by name.
 
 A member is a module or folder of the family's package, under its own name, or an entry point in the group ``dbtoll.FAMILY`` of
 an installed package (https://packaging.python.org/en/latest/specifications/entry-points/). Each is imported when it is asked
@@ -18,7 +18,13 @@ from typing import Any
 
 from dbtoll.errors import Unavailable, UsageError
 
-FAMILIES = {"environments": "Environment", "engines": "Engine", "workloads": "Workload", "collectors": "Collector"}
+FAMILIES = {
+    "environments": "Environment",
+    "engines": "Engine",
+    "workloads": "Workload",
+    "collectors": "Collector",
+    "papers": "Paper",
+}
 
 _said: set[str] = set()
 """What was said of members that cannot be loaded, so that it is said once."""
@@ -30,7 +36,7 @@ def names(family: str) -> list[str]:
 
 
 def find(family: str, name: str) -> Any:
-    """The class ``Environment``, ``Engine``, ``Workload`` or ``Collector`` of that name.
+    """The family's class (``Environment`` …) of that name.
 
     Raises UsageError, naming what there is, if there is none; Unavailable, naming its package, if it cannot be loaded.
     """

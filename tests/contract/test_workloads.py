@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,22 @@ def test_probes_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_tpch_s_key_depends_on_what_is_loaded_only() -> None:
     key = Tpch({"scale": 0.1}).key()
     assert key == Tpch({"scale": 0.1, "queries": ["Q1"], "parameters": "validation"}).key()
-    assert len({key, Tpch({"scale": 0.1000001}).key(), Tpch({"indexes": "minhas2008"}).key()}) == 3
+    assert len({key, Tpch({"scale": 0.1000001}).key(), Tpch({"indexes": "dates"}).key()}) == 3
+
+
+def test_tpch_takes_more_indexes_from_a_file(tmp_path: Path) -> None:
+    own = tmp_path / "own.sql"
+    own.write_text(
+        "-- by date\nCREATE INDEX mine ON orders (o_orderdate);\ncreate unique index u on nation (n_name);\n"
+    )
+    named = Tpch({"indexes_file": str(own)})
+    assert [part.where for part in named._own_indexes] == [f"{own}:2", f"{own}:3"]
+    assert named.key() != Tpch({}).key()
+    own.write_text("create index mine on orders (o_orderdate);\ndrop table orders;\n")
+    with pytest.raises(UsageError, match=r"own\.sql:2: this makes no index: 'drop table orders'"):
+        Tpch({"indexes_file": str(own)})
+    with pytest.raises(UsageError, match=r"none\.sql:1: the indexes cannot be read"):
+        Tpch({"indexes_file": str(tmp_path / "none.sql")})
 
 
 @pytest.mark.parametrize("scale", [0, 0.009, -1, float("nan"), 10_001, 0.015, 0.0228])

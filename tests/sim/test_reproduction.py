@@ -3,44 +3,67 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dbtoll import spec
-from dbtoll.analysis import reproduction
-from dbtoll.analysis.published import claims
-from dbtoll.analysis.reproduction import Reproduction
+from dbtoll import registry, spec
+from dbtoll.analysis.reproduction.paper import Paper, Reproduction
 from dbtoll.analysis.result.builder import analyze_run
-from dbtoll.commands import experiments, reproduce
+from dbtoll.commands import reproduce
+from dbtoll.errors import UsageError
+from dbtoll.model.experiment import ComponentSpec, Experiment, Precision
 from dbtoll.report import reproduction as reports
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.spec.stack import parse_stack, write_stack
 from dbtoll.store.reader import Run, read_run
+from tests.support.program import dbtoll
 
+TOY = Path(__file__).parents[1] / "fixtures/toys/paper/toy2020"
 COSTS = "fault_ns={},call_ns={},round_trip_ns={}"
+
+
+def minhas2008() -> Paper:
+    return registry.find("papers", "minhas2008")()
+
+
+def parsed(role: str, *, exclusive: bool = False, **variables: str) -> tuple[Experiment, str]:
+    """That part of minhas2008."""
+    (part,) = (part for part in minhas2008().about.parts if part.role == role)
+    return spec.read(minhas2008().folder / part.file, exclusive=exclusive, variables=variables)
 
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    text = (experiments.experiments() / "minhas2008" / "reproduce-warm.toml").read_text()
-    text = text.replace('stack = "native"', f'stack = "simulated:{COSTS.format(500, 100, 6000)}"')
-    text = text.replace('stack = "uml"', f'stack = "simulated:{COSTS.format(5000, 971, 60000)},slowdown=1.1"')
-    text = text.replace('name = "postgres"\nprofile = "minhas2008"', 'name = "noop"')
+    own = f"simulated:{COSTS.format(5000, 971, 60000)},slowdown=1.1"
+    asked, text = parsed("warm", environment=own)
+    native = parse_stack(f"simulated:{COSTS.format(500, 100, 6000)}")
     # Five rounds, and time for ten of them: a machine that becomes slower has enough.
-    text = text.replace('"21m"', '"16s"').replace('margin = "2%"', 'margin = "2%"\nrounds_max = 5')
-    folder = tmp_path_factory.mktemp("warm")
-    return read_run(runs.begin(spec.parse(text, "warm"), text, folder, Quiet(lambda _: None)))
+    experiment = replace(
+        asked,
+        engine=ComponentSpec("noop"),
+        arms=tuple(
+            replace(arm, stack=native, text=write_stack(native)) if "native" in arm.name else replace(arm, name="guest")
+            for arm in asked.arms
+        ),
+        precision=replace(asked.precision, budget_s=16, rounds_max=5),
+    )
+    return read_run(runs.begin(experiment, text, tmp_path_factory.mktemp("warm"), Quiet(lambda _: None)))
 
 
 @pytest.fixture(scope="module")
 def found(warm: Run) -> Reproduction:
-    return reproduction.reproduce([warm])
+    return minhas2008().reproduce({"warm": warm})
 
 
 def test_every_claim_of_the_paper_has_its_verdict(found: Reproduction) -> None:
     told = {each.checked.claim.id: each for each in found.claims}
-    assert list(told) == [claim.id for claim in claims() if claim.paper == "minhas2008"]
+    assert list(told) == [claim.id for claim in minhas2008().claims]
     found_of = {
         name: [each and each.outcome for each in (c.judged.direction, c.judged.size)] for name, c in told.items()
     }
@@ -66,7 +89,7 @@ def test_every_table_of_a_warm_run_is_there(found: Reproduction) -> None:
 
 
 def test_the_page_and_the_files(found: Reproduction, warm: Run, tmp_path: Path) -> None:
-    written = reports.write(tmp_path / "minhas2008", found, [analyze_run(warm)], [warm])
+    written = reports.write(tmp_path / "minhas2008", minhas2008().about, found, [analyze_run(warm)], [warm])
     assert [path.name for path in written] == [
         "minhas2008.html", "claims.csv", "table1.csv", "table2.csv", "table3.csv", "table4.csv", "figure1.csv", "figure2.csv",
     ]  # fmt: skip
@@ -85,23 +108,92 @@ def test_the_page_and_the_files(found: Reproduction, warm: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "words"),
+    ("environment", "role", "options"),
     [
-        ("docker:runsc", "reproduce-warm.toml", 'name = "docker"\nstack = "docker:runsc"'),
-        ("qemu", "reproduce-cold-without-read-ahead.toml", 'stack = "qemu:read_ahead=0 KiB"'),
-        ("uml:sync=true", "reproduce-cold-without-read-ahead.toml", 'stack = "uml:sync=true,read_ahead=0 KiB"'),
+        ("docker:runsc", "warm", {"runtime": "runsc"}),
+        ("qemu", "cold without read-ahead", {"read_ahead": 0}),
+        ("uml:sync=true", "cold without read-ahead", {"sync": True, "read_ahead": 0}),
     ],
 )
-def test_another_environment_takes_the_guests_place(environment: str, name: str, words: str) -> None:
-    text = (experiments.experiments() / "minhas2008" / name).read_text()
-    made = reproduce._reproducing(text, environment, scale=0.5, rounds=7)
-    assert made is not None
-    assert words in made
-    experiment = spec.parse(made, name, exclusive=True)
+def test_another_environment_takes_the_papers_place(environment: str, role: str, options: dict[str, object]) -> None:
+    experiment, _ = parsed(role, exclusive=True, environment=environment, scale="0.5")
+    arm = experiment.arm(environment)
+    assert arm.stack[0].environment == environment.partition(":")[0] and arm.stack[0].options == options
     assert experiment.workload.options["scale"] == 0.5
-    assert (experiment.precision.rounds_min, experiment.precision.rounds_max) == (7, 7)
+    assert experiment.variables == {"environment": environment, "scale": 0.5}
 
 
-def test_what_has_no_kernel_of_its_own_has_no_read_ahead_to_leave_out() -> None:
-    text = (experiments.experiments() / "minhas2008" / "reproduce-cold-without-read-ahead.toml").read_text()
-    assert reproduce._reproducing(text, "docker", None, None) is None
+def test_a_part_is_left_out_where_it_cannot_be_measured() -> None:
+    warm, cold, unread = minhas2008().about.parts
+    assert reproduce._left_out(warm, "docker", exclusive=False) is None
+    assert "--exclusive" in str(reproduce._left_out(cold, "docker", exclusive=False))
+    assert reproduce._left_out(cold, "docker", exclusive=True) is None
+    assert reproduce._left_out(unread, "docker:runsc", exclusive=True) == "docker has no option read_ahead"
+    assert reproduce._left_out(unread, "qemu:tcg", exclusive=True) is None
+
+
+def test_rounds_that_are_asked_for_are_the_rounds_that_are_measured() -> None:
+    experiment, _ = parsed("warm")
+    assert reproduce._of_rounds(experiment, None).precision == experiment.precision
+    asked = reproduce._of_rounds(experiment, 7).precision
+    assert (asked.rounds_min, asked.rounds_max) == (7, 7) and asked.margin == Precision().margin
+    with pytest.raises(UsageError, match="at least two rounds"):
+        reproduce._of_rounds(experiment, 1)
+
+
+# --- a paper that somebody adds -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A paper of another package: one folder, and the entry point that names it. Returns where its runs go."""
+    site = tmp_path / "site"
+    shutil.copytree(TOY, site / TOY.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (site / "toy2020-1.0.dist-info").mkdir()
+    (site / "toy2020-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: toy2020\nVersion: 1.0\n")
+    (site / "toy2020-1.0.dist-info/entry_points.txt").write_text("[dbtoll.papers]\ntoy2020 = toy2020:Paper\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
+    return tmp_path / "runs"
+
+
+def test_a_paper_in_one_folder_is_listed_and_reproduced(toy: Path) -> None:
+    listed = dbtoll("reproduce", "--json")
+    assert json.loads(listed.stdout)["toy2020"]["parts"] == ["only", "with a kernel of its own"], listed.stderr
+    done = dbtoll("reproduce", "toy2020", "--set", "seed=3", "--rounds", "5", "--runs-dir", str(toy))
+    assert done.returncode == 0, done.stderr
+    assert "with a kernel of its own: left out: simulated has no option kernel_args" in done.stderr
+    assert "T1 direction reproduced: " in done.stdout and "T2 direction differs: " in done.stdout
+    (folder,) = (path for path in toy.iterdir() if path.is_dir() and not path.is_symlink())
+    run = read_run(folder)
+    asked = run.plan.experiment
+    assert (asked.paper, asked.role) == ("toy2020", "only") and asked.seed == 3
+    assert asked.variables == {"environment": "simulated:slowdown=1.5", "seed": 3}
+    assert len(run.complete_rounds) == 5
+    page = (folder / "toy2020/toy2020.html").read_text()
+    for words in ("How Slow Is a Slow World?", "Nobody and Somebody, Tests 2020", "The paper compared nothing with nothing.",
+                  "Nothing is behind these figures.", "<td>2.00\u202fs</td>", "supported"):  # fmt: skip
+        assert words in page, words
+    with (folder / "toy2020/claims.csv").open(newline="") as file:
+        assert [(row["id"], row["direction"]) for row in csv.DictReader(file)] == [
+            ("T1", "reproduced"), ("T2", "differs")
+        ]  # fmt: skip
+    # Its run is not measured again, and is refused as a part of another paper.
+    again = dbtoll("reproduce", "toy2020", "--use", str(folder), "--runs-dir", str(toy))
+    assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
+    other = dbtoll("reproduce", "minhas2008", "--use", str(folder), "--runs-dir", str(toy))
+    assert other.returncode == UsageError.exit_code and "no run of a part of minhas2008" in other.stderr
+    # Any run has figures beside it, and how to repeat it with the values that it had.
+    assert dbtoll("report", str(folder)).returncode == 0
+    report = (folder / "report.html").read_text()
+    assert "measured a world that does not exist." in report and "--set=seed=3" in report
+
+
+def test_what_no_part_declares_is_refused(toy: Path) -> None:
+    for words, message in (
+        (["--set", "sclae=1"], "--set sclae: no part of toy2020 has such a variable"),
+        (["--set", "environment=native"], "--set environment: it is named after the paper"),
+        (["--rounds", "1"], "--rounds: an interval needs at least two rounds"),
+    ):
+        refused = dbtoll("reproduce", "toy2020", *words, "--runs-dir", str(toy))
+        assert refused.returncode == UsageError.exit_code and message in refused.stderr
+    assert not toy.exists()

@@ -122,7 +122,7 @@ def outcomes(
     }
 
 
-@pytest.mark.parametrize("indexes", ["keys", "minhas2008"])
+@pytest.mark.parametrize("indexes", ["keys", "dates"])
 def test_postgres_and_duckdb_agree(indexes: str, load: Load, local: AgentMachine, tmp_path: Path) -> None:
     options = {"scale": 0.01, "indexes": indexes}
     drawn, validation = Tpch(options), Tpch({**options, "parameters": "validation"})

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 
-from dbtoll.analysis import side_by_side
 from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_effects, round_totals
+from dbtoll.analysis.reproduction.tables import Difference
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result import series
 from dbtoll.analysis.result.schema import Comparison, Result, from_json, json_schema, to_json
 from dbtoll.analysis.visits.arrays import TimeArray
-from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Outcome, Precision, Verdict
+from dbtoll.papers import minhas2008
+from dbtoll.papers.minhas2008 import side_by_side
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import CheckRecord, PlanFile, Record, RunEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
@@ -355,19 +357,18 @@ def test_what_the_figures_do_not_say_is_said(analysed: Result) -> None:
     assert len(analysed.noise_floor) == 6
 
 
-def test_tables_of_minhas2008_beside_ours(analysed: Result) -> None:
-    for number, queries in ((1, 22), (4, 22), (5, 22)):
-        layout, lines = side_by_side.minhas2008(analysed, number, DOCKER)
-        assert len(lines) == queries
-        assert all(line.effect is not None and line.base_ms and line.arm_ms for line in lines)
-        q9 = next(line for line in lines if line.query == "Q9")
-        assert q9.published_base_s == {1: 10.99, 4: 10.52, 5: 798.9}[number]
-        assert q9.base_ms == pytest.approx(BASE_MS["Q9"] * (1.5 if number == 5 else 1), rel=0.1)
-        assert layout.levels["cache"] == ("cold" if number == 5 else "warm")
-    _, four = side_by_side.minhas2008(analysed, 4, DOCKER)
-    assert [line.published_percent for line in four].count(None) == 12
-    with pytest.raises(UsageError, match="no figures of gvisor for Table 1"):
-        side_by_side.minhas2008(analysed, 1, "gvisor")
+def test_tables_of_minhas2008_beside_ours(folder: Path, analysed: Result) -> None:
+    tables = list(minhas2008.Paper().beside(analysed, read_run(folder).plan.experiment))
+    assert [(each.name, each.arm) for each in tables] == [(f"Table {n}", DOCKER) for n in (1, 4, 5)]
+    for each, base_s, factor in zip(tables, (10.99, 10.52, 798.9), (1, 1, 1.5), strict=True):
+        assert len(each.rows) == 22 and [column.name for column in each.columns][3:5] == ["native", DOCKER]
+        for row in each.rows:
+            assert isinstance(row[6], Difference) and row[4] and row[5]
+        (q9,) = (row for row in each.rows if row[0] == "Q9")
+        assert q9[1] == base_s and q9[4] == pytest.approx(BASE_MS["Q9"] * factor, rel=0.1)
+    assert [row[3] for row in tables[1].rows].count(None) == 12
+    only_warm = replace(analysed, comparisons=tuple(c for c in analysed.comparisons if "warm" in c.levels.values()))
+    assert [each.name for each in side_by_side.tables(only_warm)] == ["Table 1", "Table 4"]
 
 
 def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) -> None:

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from dbtoll.analysis.attribution import prediction
 from dbtoll.analysis.effects import overhead_gate, stopping
-from dbtoll.analysis.reproduction.parts import Part, Parts
-from dbtoll.analysis.reproduction.verdicts import CLAIMS
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
 from dbtoll.model.probes import EXECUTOR_PROBES
+from dbtoll.papers.minhas2008.parts import Part, Parts
+from dbtoll.papers.minhas2008.verdicts import RULES
 from dbtoll.report import attribution, page, predictions, tables
 from dbtoll.report.text import sentences
 from dbtoll.store.reader import read_run
@@ -456,9 +456,9 @@ def test_void_rounds_reproduce_nothing(tmp_path: Path, void: range) -> None:
     counts = counted(system=3.0, faults={"persistent": 5.0, "per_statement": 100.0}, iowait=0.78)
     two: dict[str, Any] = {"connections": ("persistent", "per_statement"), "query_effects": dict.fromkeys(QUERIES, 0.3)}
     source = make_run(tmp_path / "source", **two, counts=counts, **QUIET)
-    assert CLAIMS["M02"](Parts(Part(read_run(source)))).direction.outcome == "reproduced"  # type: ignore[union-attr]
+    assert RULES["M02"](Parts(Part(read_run(source)))).direction.outcome == "reproduced"  # type: ignore[union-attr]
     part = Part(read_run(changed_run(source, tmp_path / "run", rounds_void(DOCKER, void))))
-    found = [claim(Parts(part, part)) for claim in (CLAIMS[name] for name in ("M02", "M05", "M08", "M12"))]
+    found = [claim(Parts(part, part)) for claim in (RULES[name] for name in ("M02", "M05", "M08", "M12"))]
     assert {each.outcome for judged in found for each in (judged.direction, judged.size) if each} == {"cannot tell"}
 
 
@@ -466,7 +466,7 @@ def test_void_rounds_reproduce_nothing(tmp_path: Path, void: range) -> None:
 def test_an_arm_that_does_not_work_reproduces_nothing(tmp_path: Path, fault: str) -> None:
     cold: dict[str, Any] = {"cold": True, "warm": False, "connections": ("per_statement",)}
     source = make_run(tmp_path / "source", **cold, query_effects=PUBLISHED_COLD, **(QUIET | {"visit_sd": 0.001}))
-    faster = CLAIMS["M11"]
+    faster = RULES["M11"]
     assert faster(Parts(Part(read_run(source)), Part(read_run(source)))).direction.outcome == "reproduced"  # type: ignore[union-attr]
     others = [query for query, effect in PUBLISHED_COLD.items() if effect > 0]
     wrong = visits_changed(
@@ -541,7 +541,6 @@ def test_tables_without_verdicts_name_arms_that_failed(tmp_path: Path) -> None:
         make_windows(tmp_path / "run", docker_effect=-0.2, noise=0.002, causes={"failed": {"error": 4000}})
     )
     assert "docker (failed)" in tables.markdown_throughput(result)
-    assert "(failed)" in tables.markdown_figure5([(result, "tpcc")])
 
 
 def test_a_batch_that_is_shorter_than_its_clock_tells_is_none_of_the_analysis_business(

@@ -16,7 +16,7 @@ from dbtoll.analysis.attribution.ledger import (
     totals,
     unexplained_fraction,
 )
-from dbtoll.analysis.published import table
+from dbtoll.papers.minhas2008.published import table
 
 MS = 1e6
 
@@ -27,10 +27,10 @@ def one(value: float) -> np.ndarray:
 
 def published() -> dict[str, Ledger]:
     """minhas2008, Tables 1 to 3: page faults at the costs of its §4.1.2, and the time in system calls."""
-    runtimes = {row["query"]: row for row in table("minhas2008/table1_warm_overhead")}
-    calls = {row["query"]: row for row in table("minhas2008/table2_system_calls")}
+    runtimes = {row["query"]: row for row in table("table1_warm_overhead")}
+    calls = {row["query"]: row for row in table("table2_system_calls")}
     found = {}
-    for row in table("minhas2008/table3_page_faults"):
+    for row in table("table3_page_faults"):
         query = row["query"]
         faults = Item(
             "page faults",

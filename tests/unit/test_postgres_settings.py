@@ -160,7 +160,7 @@ def test_profiles_follow_the_resources() -> None:
         engine = Engine({"profile": name})
         assert engine.settings(small)["checkpoint_timeout"] == "1d"
     assert Engine({}).settings(small) == Engine({}).settings(large)
-    assert Engine({"profile": "minhas2008"}).settings(small)["shared_buffers"] == "512MB"
+    assert Engine({"profile": "serial"}).settings(small)["shared_buffers"] == "512MB"
     assert Engine({"profile": "modern"}).settings(large)["shared_buffers"] == "4096MB"
     assert Engine({"profile": "modern"}).settings(large)["max_parallel_workers"] == "4"
 

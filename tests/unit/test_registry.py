@@ -24,6 +24,7 @@ def test_every_member_has_the_name_of_its_file(family: str) -> None:
         ("environments", "dokcer", "docker"),
         ("workloads", "tpc-h", "tpch"),
         ("workloads", "pgbench", "tpcc"),
+        ("papers", "minhas", "minhas2008"),
     ],
 )
 def test_what_was_meant_is_asked_for(family: str, name: str, meant: str) -> None:

@@ -15,9 +15,8 @@ from rich.console import Console
 
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Result
-from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.report import export, page, tables
+from dbtoll.report import export, page, published, tables
 from dbtoll.report.figures import axis, forest, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
@@ -96,7 +95,7 @@ def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -
     for line in (*result.not_inside_the_interval, *result.warnings):
         assert plain(line) in seen.text
     assert "derived from TPC-H. Its results are not comparable with published TPC results" in seen.text
-    assert "Table 4, warm, one connection: docker" in seen.text and "13.30 s" in seen.text
+    assert "Table 4: warm, one connection; docker" in seen.text and "13.30 s" in seen.text
     assert "Simulated CPU" in seen.text and "./dbtoll run question.toml" in seen.text
     assert "against Native" not in seen.text
 
@@ -243,14 +242,19 @@ def test_a_terminal_obeys_nothing_from_outside(result: Result) -> None:
     assert "\x1b" not in text and "\x07" not in text and "[red]x[/red]" in text
 
 
-def test_tables_of_the_paper_in_markdown(result: Result) -> None:
-    lines = tables.markdown_side_by_side(result, 4, DOCKER).splitlines()
-    assert lines[0] == "Table 4 of minhas2008 (warm, one connection); ours: docker against native, run run"
-    assert lines[2].startswith("| query | base | Xen | slowdown | ours: native | ours: docker |")
-    assert len(lines) == 4 + 22 and {line.count("|") for line in lines[2:]} == {9}
-    assert plain(lines[4]).startswith("| Q1 | 13.30 s | 14.04 s | +5.55 % | ")
-    with pytest.raises(UsageError):
-        tables.markdown_side_by_side(result, 1, DOCKER)
+def beside(result: Result, run: Run) -> list[str]:
+    """The published tables that the run has figures of, in Markdown."""
+    labelled = names.with_arm_labels(result)
+    found = published.beside(labelled, run.plan.experiment)
+    return [published.markdown(each, result.margin) for paper in found for each in paper.tables]
+
+
+def test_tables_of_the_paper_in_markdown(result: Result, run: Run) -> None:
+    (table,) = beside(result, run)
+    lines = table.splitlines()
+    assert lines[0].startswith("| query | base | Xen | slowdown | ours: native | ours: docker |")
+    assert len(lines) == 2 + 22 and {line.count("|") for line in lines} == {9}
+    assert plain(lines[2]).startswith("| Q1 | 13.30 s | 14.04 s | +5.55 % | ")
     assert "a\\|b&lt;c" in tables.markdown_table(["a|b<c"], [["1"]])
 
 
@@ -387,7 +391,7 @@ def test_an_emulated_arm_is_called_so_in_every_table_and_picture(emulating: Resu
     terminal = plain(printed(emulating, 400))
     assert terminal.count(label) >= 4 and "Docker (emulated)" in terminal
     assert not re.search(r"docker(?! \(emulated\))", terminal.split("Read with care")[0])
-    for table in (tables.markdown_arms(emulating), tables.markdown_side_by_side(emulating, 4, DOCKER)):
+    for table in (tables.markdown_arms(emulating), *beside(emulating, run)):
         assert label in table and not re.search(r"docker(?! \(emulated\))", table)
     for path in export.write(tmp_path, emulating, run):
         found = duckdb.sql(f"SELECT DISTINCT arm, emulated FROM '{path}' WHERE arm LIKE 'docker%'").fetchall()

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dbtoll.analysis.published import minhas2008
-from dbtoll.analysis.reproduction import verdicts
-from dbtoll.analysis.reproduction.parts import Part, Parts
-from dbtoll.analysis.reproduction.verdicts import CLAIMS, Figure, Judged
+from dbtoll.analysis.reproduction.verdicts import Figure, Judged, above, as_large, decide
+from dbtoll.papers.minhas2008.parts import Part, Parts
+from dbtoll.papers.minhas2008.published import run_times
+from dbtoll.papers.minhas2008.verdicts import RULES
 from dbtoll.store.reader import read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
 
 QUIET = {"start_sd": 0.0005, "visit_sd": 0.001}
 BOTH = ("persistent", "per_statement")
-COLD = minhas2008("table5_cold_overhead")
+COLD = run_times("table5_cold_overhead")
 PUBLISHED_COLD = {query: xen / base - 1 for query, (base, xen) in zip(COLD.queries, COLD.ns[0, 0], strict=True)}
 
 
@@ -72,9 +72,7 @@ def counted(
 
 def test_a_size_is_the_same_within_80_to_125_per_cent_by_its_whole_interval() -> None:
     def size(estimate: float, low: float | None, high: float | None, why: str = "") -> str:
-        return verdicts._decide(
-            "", verdicts._as_large, [Figure("", "overhead", estimate, low, high, 0.10, why)]
-        ).outcome
+        return decide("", as_large, [Figure("", "overhead", estimate, low, high, 0.10, why)]).outcome
 
     assert size(0.10, 0.09, 0.11) == "reproduced"
     assert size(0.10, 0.07, 0.13) == "cannot tell"  # the estimate alone decides nothing
@@ -82,7 +80,7 @@ def test_a_size_is_the_same_within_80_to_125_per_cent_by_its_whole_interval() ->
     assert size(-0.10, -0.11, -0.09) == "differs"
     assert size(0.10, 0.09, 0.11, "too few rounds") == "cannot tell"
     assert size(0.10, None, None) == "cannot tell"
-    assert verdicts._decide("", verdicts._as_large, []).outcome == "cannot tell"
+    assert decide("", as_large, []).outcome == "cannot tell"
 
 
 def test_all_figures_have_to_pass_and_one_that_does_not_is_enough_to_differ() -> None:
@@ -91,9 +89,9 @@ def test_all_figures_have_to_pass_and_one_that_does_not_is_enough_to_differ() ->
         Figure("", "overhead", -1, -2, -0.5),
         Figure("", "overhead", 0, -1, 1),
     )
-    assert verdicts._decide("", verdicts._above, [up, up]).outcome == "reproduced"
-    assert verdicts._decide("", verdicts._above, [up, open_]).outcome == "cannot tell"
-    assert verdicts._decide("", verdicts._above, [open_, down]).outcome == "differs"
+    assert decide("", above, [up, up]).outcome == "reproduced"
+    assert decide("", above, [up, open_]).outcome == "cannot tell"
+    assert decide("", above, [open_, down]).outcome == "differs"
 
 
 def test_undecided_queries_do_not_reproduce_that_none_gains(tmp_path: Path) -> None:
@@ -106,27 +104,26 @@ def test_undecided_queries_do_not_reproduce_that_none_gains(tmp_path: Path) -> N
         "shown": cold(tmp_path, "shown", query_effects=same(0.3), options={"read_ahead": "0 KiB"}),
         "gaining": cold(tmp_path, "gaining", query_effects=same(0.3) | {"Q4": -0.2}, options={"read_ahead": "0 KiB"}),
     }
-    assert {part.reads_ahead for part in unread.values()} == {False} and before.reads_ahead
-    found = {name: CLAIMS["M14"](Parts(before, before, each)).direction for name, each in unread.items()}
+    found = {name: RULES["M14"](Parts(before, before, each)).direction for name, each in unread.items()}
     assert {name: each and each.outcome for name, each in found.items()} == {
         "undecided": "cannot tell", "few": "cannot tell", "shown": "reproduced", "gaining": "differs"
     }  # fmt: skip
     nothing_before = cold(tmp_path, "no gain before", query_effects=same(0.1))
-    ended = CLAIMS["M14"](Parts(before, nothing_before, unread["shown"])).direction
+    ended = RULES["M14"](Parts(before, nothing_before, unread["shown"])).direction
     assert ended and ended.outcome == "cannot tell" and "its end could not show" in ended.why
-    assert outcomes(CLAIMS["M14"](Parts(before))) == ("not possible here", None)
+    assert outcomes(RULES["M14"](Parts(before))) == ("not possible here", None)
 
 
 def test_the_papers_own_queries_are_judged_and_not_those_that_came_out_so(tmp_path: Path) -> None:
     """Where other queries gain than in the paper there are faster queries, and still the claim does not hold."""
     as_there = cold(tmp_path, "as there", query_effects=PUBLISHED_COLD)
     parts = Parts(as_there, as_there)
-    assert [outcomes(CLAIMS[claim](parts)) for claim in ("M09", "M10", "M11")] == [("reproduced", "reproduced")] * 3
+    assert [outcomes(RULES[claim](parts)) for claim in ("M09", "M10", "M11")] == [("reproduced", "reproduced")] * 3
     turned = cold(tmp_path, "turned", query_effects={query: -effect for query, effect in PUBLISHED_COLD.items()})
     parts = Parts(turned, turned)
-    assert [outcomes(CLAIMS[claim](parts)) for claim in ("M09", "M10", "M11")] == [("differs", "differs")] * 3
+    assert [outcomes(RULES[claim](parts)) for claim in ("M09", "M10", "M11")] == [("differs", "differs")] * 3
     larger = cold(tmp_path, "larger", query_effects={query: 4 * effect for query, effect in PUBLISHED_COLD.items()})
-    assert outcomes(CLAIMS["M10"](Parts(larger, larger))) == ("reproduced", "differs")
+    assert outcomes(RULES["M10"](Parts(larger, larger))) == ("reproduced", "differs")
 
 
 @pytest.mark.parametrize("rounds", [2, 4, 5])
@@ -139,7 +136,7 @@ def test_on_fewer_than_five_rounds_nothing_is_decided(tmp_path: Path, rounds: in
     parts = Parts(warm, cold(tmp_path, **planted))
     decided = {
         (name, aspect)
-        for name, rule in CLAIMS.items()
+        for name, rule in RULES.items()
         for aspect in ("direction", "size")
         if (judged := getattr(rule(parts), aspect)) and judged.outcome in ("reproduced", "differs")
     }
@@ -163,7 +160,7 @@ def test_every_verdict_has_a_rule_and_an_interval(tmp_path: Path) -> None:
     ahead = {query: 3.0 if effect < 0 else 1.0 for query, effect in effects.items()}
     reads = cold(tmp_path, query_effects=effects, counts=counted(iowait=0.78, around=ahead))
     parts = Parts(warm, reads)
-    found = {name: rule(parts) for name, rule in CLAIMS.items()}
+    found = {name: rule(parts) for name, rule in RULES.items()}
     assert msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Judged]) == found
     for judged in found.values():
         for each in (judged.direction, judged.size):
@@ -190,7 +187,7 @@ def test_what_the_caches_hold_is_in_the_interval(tmp_path: Path) -> None:
     figures = {}
     for name, costs in {"known": known, "doubtful": doubtful}.items():
         warm = part(tmp_path, name, connections=BOTH, query_effects=same(0.3), counts=counted(), costs_ns=costs)
-        judged = CLAIMS["M03"](Parts(warm))
+        judged = RULES["M03"](Parts(warm))
         assert judged.direction and judged.direction.outcome == "reproduced" and judged.size
         figures[name] = judged.size
     assert figures["known"].outcome == "reproduced" and figures["doubtful"].outcome == "cannot tell"
@@ -198,5 +195,5 @@ def test_what_the_caches_hold_is_in_the_interval(tmp_path: Path) -> None:
 
 def test_reads_that_differ_by_more_than_the_margin_are_not_the_same(tmp_path: Path) -> None:
     reads = cold(tmp_path, query_effects=same(0.1), counts=counted(read=1.1))
-    judged = CLAIMS["M13"](Parts(reads, reads))
+    judged = RULES["M13"](Parts(reads, reads))
     assert outcomes(judged) == ("cannot tell", "differs") and judged.direction and "no query" in judged.direction.why

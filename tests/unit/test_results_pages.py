@@ -11,7 +11,9 @@ from types import ModuleType
 import pytest
 
 from dbtoll.analysis.result.builder import analyze, analyze_run
+from dbtoll.store.reader import read_run
 from tests.support.make_run import make_run
+from tests.support.make_windows import make_windows
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
@@ -67,7 +69,7 @@ def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) 
 
 
 def test_every_run_that_is_kept_is_shown(maker: ModuleType) -> None:
-    shown = {name for names in maker.REPRODUCTIONS.values() for name in names}
+    shown = {name for _, parts in maker.REPRODUCTIONS.values() for name in parts.values()}
     for page in RESULTS.glob("*.md"):
         for found in maker.MADE.finditer(page.read_text(encoding="utf-8")):
             shown |= set(found[3].split())
@@ -79,6 +81,13 @@ def test_a_kept_run_is_the_whole_of_it(maker: ModuleType, tmp_path: Path) -> Non
     maker.keep(folder, tmp_path / maker.RUNS / "mine.tar.xz")
     with maker.kept(["mine"], tmp_path) as (run,):
         assert analyze_run(run) == analyze(folder)
+
+
+def test_figure_5_names_an_arm_that_failed(maker: ModuleType, tmp_path: Path) -> None:
+    """Its lines have no verdict that would say so."""
+    folder = make_windows(tmp_path / "run", docker_effect=-0.2, noise=0.002, causes={"failed": {"error": 4000}})
+    (table,) = maker.figure5_of([read_run(folder)])
+    assert "(failed)" in table
 
 
 def test_what_is_written_by_hand_stays(maker: ModuleType) -> None:

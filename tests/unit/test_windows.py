@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,15 @@ from rich.console import Console
 
 from dbtoll.analysis.checks import evidence, noise
 from dbtoll.analysis.effects.stats import Interval
+from dbtoll.analysis.reproduction.tables import Difference, Quantity
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Result, Steadiness, WindowsResult, drop, from_json, to_json
-from dbtoll.analysis.side_by_side import muehlbauer2015
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile
 from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
-from dbtoll.report import export, page, tables, transactions
+from dbtoll.papers.muehlbauer2015 import figure5
+from dbtoll.report import export, page, published, tables, transactions
 from dbtoll.report.figures import forest, over_time, response_times
 from dbtoll.report.text import names, numbers, sentences
 from dbtoll.store.reader import Run, read_run
@@ -267,7 +267,7 @@ def test_an_open_loop_is_about_response_times(tmp_path: Path) -> None:
     assert any("1000 transactions arrive in a second" in warning for warning in result.warnings)
     lost = "arrivals were not served when their window ended: the rate is more than it can do"
     assert [lost in (arm.reason or "") for arm in result.arms] == [True] * 3
-    assert muehlbauer2015(result, "tatp", of(result, DOCKER).levels) == ()
+    assert not list(figure5.tables(result, "tatp"))
     seen = Page(page.render(result, read_run(tmp_path / "run")))
     assert "800 arrivals not served when their window ended" in seen.text
     assert "+10 % means that the median response time is 10 % longer than in native" in seen.text
@@ -358,24 +358,28 @@ def test_the_terminal_has_no_empty_column(result: Result) -> None:
 
 
 def test_figure_5_has_published_and_measured_differences(result: Result) -> None:
-    lines = muehlbauer2015(result, "tpcc", of(result, NATIVE).levels)
-    assert [(line.environment, line.arm) for line in lines] == [
+    first, *others = figure5.tables(result, "tpcc")
+    assert first.levels == of(result, NATIVE).levels and len(others) == 1
+    assert [(row[0], row[figure5.ARM]) for row in first.rows] == [
         ("bare", NATIVE), ("docker", DOCKER), ("kvm", None), ("virtualbox", None)
     ]  # fmt: skip
-    docker = lines[1]
-    assert docker.published_overhead == pytest.approx(132397 / 133850 - 1) and docker.overhead
-    assert docker.overhead.estimate == pytest.approx(0.1, abs=0.01) and lines[2].reason == "not measured in this run"
-    described = result.facts["descriptions"]
-    tatp = replace(result, facts={"descriptions": described | {"workload": {"title": "TATP"}}})
-    made = tables.markdown_figure5([(result, "tpcc"), (tatp, "tatp"), (result, "tpch")])
-    rows = [plain(line) for line in made.splitlines()]
-    assert rows[0] == "| workload | engine | docker | published: kvm | published: virtualbox |"
-    assert rows[2] == "| TPC-C | HyPer, published | +1.1 % | \u22124.2 % | \u221218.6 % |"
-    assert rows[5].startswith("| TATP | HyPer, published | \u22122.0 % |") and len(rows) == 2 + 2 * 3
-    ours = numbers.EffectText(
-        TIME_PER_TRANSACTION, docker.overhead.estimate, docker.overhead.low, docker.overhead.high
-    ).text
-    assert plain(f"| TPC-C | PostgreSQL, a round trip per statement, run run | {ours} | – | – |") in rows
+    bare, docker, kvm, _ = first.rows
+    assert docker[figure5.PRINTED] == 133850
+    printed, measured = docker[figure5.PRINTED_DIFFERENCE], docker[figure5.MEASURED_DIFFERENCE]
+    assert isinstance(printed, Difference) and printed.estimate == pytest.approx(132397 / 133850 - 1)
+    assert isinstance(measured, Difference) and measured.estimate == pytest.approx(0.1, abs=0.01)
+    assert isinstance(docker[figure5.MEASURED], Quantity) and docker[figure5.VERDICT] is Verdict.LOSES
+    assert bare[figure5.VERDICT] == "baseline" and kvm[figure5.VERDICT] == "not measured in this run"
+    shown = [plain(line) for line in published.markdown(first, result.margin).splitlines()]
+    assert shown[0] == (
+        "| environment | transactions/s | difference | ours: arm | ours: tpmC | ours: difference | ours: verdict |"
+    )
+    difference = numbers.EffectText(TIME_PER_TRANSACTION, measured.estimate, measured.low, measured.high).text
+    assert (
+        shown[3].startswith("| docker | 133 850 | +1.1 % | docker | ")
+        and plain(f"| {difference} | loses |") in shown[3]
+    )
+    assert not list(figure5.tables(result, "tpch"))
 
 
 def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: Run) -> None:

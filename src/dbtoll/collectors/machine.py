@@ -1,9 +1,9 @@
 """What the whole machine did, seen from inside it and from the machine around it: CPU time by state, switches, forks, transfers of
 each block device, pressure.
 
-Two levels, because a guest's requests are not its host's (minhas2008, Table 6: Dom0 read up to twice as much as the guest asked
-for). Cost: two reads of /proc in each machine, before and after; nothing in between. BIAS: it holds what everybody there did; of an
-arm on its parent's kernel both levels are the same. CPU times of a machine advance by ticks.
+Two levels, because a guest's requests are not its host's (Minhas et al. 2008, Table 6: Dom0 read up to twice as much as the
+guest asked for). Cost: two reads of /proc in each machine, before and after; nothing in between. BIAS: it holds what everybody
+there did; of an arm on its parent's kernel both levels are the same. CPU times of a machine advance by ticks.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from dbtoll.errors import RunFolderError, Unavailable
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.plan import Plan
 from dbtoll.spec.stack import write_stack
+from dbtoll.spec.variables import from_words
 from dbtoll.store.schema import REPORT_FILE, RESULT_FILE
 
 if TYPE_CHECKING:
@@ -133,16 +134,23 @@ def require_no_link(error: OSError) -> None:
         raise RunFolderError(said, "ask who sent the folder; or remove the link, then again") from error
 
 
-def show_plan(path: Path, *, rounds: int, blocks: int, as_json: bool) -> None:
-    """The experiment and its first rounds."""
-    experiment, _ = spec.read(path)
+def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int, as_json: bool) -> None:
+    """The experiment and its first rounds. ``variables``: NAME=VALUE."""
+    experiment, _ = spec.read(path, variables=from_words(variables))
+    declared = spec.variables_of(path)
     workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
     plan = Plan(experiment, workload.queries, blocks, {})
     shown = [plan.round(index) for index in range(rounds)]
     if as_json:
-        print(msgspec.json.encode({"experiment": experiment, "queries": plan.queries, "rounds": shown}).decode())
+        print(
+            msgspec.json.encode(
+                {"experiment": experiment, "variables": declared, "queries": plan.queries, "rounds": shown}
+            ).decode()
+        )
         return
     print(experiment.question)
+    for name, variable in declared.items():
+        print(f"variable {name} = {experiment.variables[name]} ({variable.kind}): {variable.help}")
     for arm in experiment.arms:
         print(f"arm {arm.name}: {write_stack(arm.stack)}" + (f", copy of {arm.copy_of}" if arm.copy_of else ""))
     for each in shown:

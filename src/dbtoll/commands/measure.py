@@ -19,6 +19,7 @@ from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
+from dbtoll.spec.variables import from_words
 from dbtoll.system_packages import install_missing
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 QUICK = "quick.toml"
 
+QUICK_WITH_GUESTS = {"scale": 0.05, "budget": "8m"}
+"""Its variables where guests are among the arms: these may be twenty times slower."""
+
 SPARE = 1.1
 """A budget is proposed so many times as long as the rounds are expected to take."""
 LONGEST_S = 24 * 3600
 """A run that would have to go on for longer is better changed."""
-
-QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "8m"'}
-"""What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
 def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
@@ -58,9 +59,7 @@ def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     if any(boots(step) for arm in kept for step in arm.stack):
-        for plain, with_guests in QUICK_WITH_GUESTS.items():
-            text = text.replace(plain, with_guests)
-        experiment = spec.parse(text, QUICK)
+        experiment, text = spec.read(experiments() / QUICK, variables=QUICK_WITH_GUESTS)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
     return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, yes=yes)
 
@@ -132,17 +131,23 @@ def run(
     runs_dir: Path,
     as_json: bool,
     exclusive: bool,
+    variables: Sequence[str],
     budget: str | None,
     max_overhead: str | None,
     yes: bool,
     summaries: Summaries = NO_SUMMARIES,
 ) -> int:
-    """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
+    """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included.
+
+    ``variables``: NAME=VALUE.
+    """
     if not resume:
-        experiment, text = spec.read(path, exclusive=exclusive)
+        experiment, text = spec.read(path, exclusive=exclusive, variables=from_words(variables))
         experiment = asked_otherwise(experiment, budget, max_overhead)
         bring_programs(experiment, yes=yes)
         return _measure(experiment, text, runs_dir, as_json=as_json, yes=yes, summaries=summaries)
+    if variables:
+        raise UsageError("--set: a run goes on with the values that it began with", "leave it out, or begin a new run")
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec
-from dbtoll.commands.experiments import experiments
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import RunFolderError, UsageError
 from dbtoll.model.experiment import Experiment
+from dbtoll.spec.variables import from_words
+from dbtoll.text import noun
 
-REPRODUCED = {"minhas2008": ("reproduce-warm.toml", "reproduce-cold.toml", "reproduce-cold-without-read-ahead.toml")}
-"""Paper -> the specifications that its reproduction consists of, in whose guest's place another environment can stand."""
+if TYPE_CHECKING:
+    from dbtoll.analysis.reproduction.paper import Paper, PartFile
+    from dbtoll.store.reader import Run
 
-GUEST = 'stack = "uml"'
+ENVIRONMENT = "environment"
+"""The variable of a part's specification that says what is measured in the place of the paper's environment."""
 
-GUEST_THAT_DOES_NOT_READ_AHEAD = 'stack = "uml:read_ahead=0 KiB"'
 
-COLD = 'cache = ["cold"]'
+def list_papers(*, as_json: bool) -> None:
+    """Every paper: its name, title and claims, and where its specifications lie."""
+    papers: list[Paper] = [member() for member in registry.members("papers")]
+    specifications = {paper.name: sorted((paper.folder / "specs").glob("*.toml")) for paper in papers}
+    if as_json:
+        listed = {
+            paper.name: {
+                "title": paper.about.title,
+                "authors": paper.about.authors,
+                "venue": paper.about.venue,
+                "claims": len(paper.claims),
+                "environment": paper.about.environment,
+                "parts": [part.role for part in paper.about.parts],
+                "specifications": [str(path) for path in specifications[paper.name]],
+            }
+            for paper in papers
+        }
+        print(msgspec.json.encode(listed).decode())
+        return
+    for paper in papers:
+        about = paper.about
+        print(f"{paper.name}: {', '.join(part for part in (about.authors, about.title, about.venue) if part)}")
+        parts, claims = len(about.parts), len(paper.claims)
+        measured = f"in {parts} {noun(parts, 'part')}, with {about.environment} unless another environment is named"
+        print(f"  {claims} {noun(claims, 'claim')}; reproduced {measured if parts else 'not yet'}")
+        for path in specifications[paper.name]:
+            print(f"  {path}")
 
 
 def reproduce(
-    paper: str,
-    environment: str,
+    name: str,
+    environment: str | None,
     *,
-    scale: float | None,
+    variables: Sequence[str],
     rounds: int | None,
     budget: str | None,
     exclusive: bool,
@@ -39,50 +68,50 @@ def reproduce(
     as_json: bool,
     yes: bool,
 ) -> int:
-    """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again."""
-    from dbtoll.analysis import reproduction
+    """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again.
+
+    ``environment``: None: the paper's own choice. ``variables``: NAME=VALUE, for the parts that declare them.
+    """
     from dbtoll.analysis.result.builder import analyze_run
     from dbtoll.progress import Progress
     from dbtoll.report import reproduction as reports
     from dbtoll.runner import run as runs
-    from dbtoll.store.reader import read_run
 
-    if paper not in REPRODUCED:
-        raise UsageError(f"there is no reproduction of {paper!r}", f"choose one of: {', '.join(REPRODUCED)}")
+    paper: Paper = registry.find("papers", name)()
+    if not paper.about.parts:
+        raise UsageError(f"nothing of {name} can be measured here yet", "dbtoll reproduce lists the papers")
+    environment = environment or paper.about.environment
+    values = from_words(variables)
+    if ENVIRONMENT in values:
+        raise UsageError("--set environment: it is named after the paper", f"dbtoll reproduce {name} ENV")
+    given = _given(paper, {ENVIRONMENT: environment, **values})
+    found = _used(paper, use)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    found = {spec_name: read_run(folder) for folder in use if (spec_name := _part_of(read_run(folder).plan.experiment))}
-    for name in REPRODUCED[paper]:
-        text = _reproducing((experiments() / paper / name).read_text(encoding="utf-8"), environment, scale, rounds)
-        if name in found:
+    for part in paper.about.parts:
+        if part.role in found:
             continue
-        if text is None:
-            console.print(
-                f"{name}: left out: {environment} has no kernel of its own that could read ahead", markup=False
-            )
+        if why := _left_out(part, environment, exclusive=exclusive):
+            console.print(f"{part.role}: left out: {why}", markup=False)
             continue
-        if COLD in text and not exclusive:
-            console.print(
-                f"{name}: left out: cold statements drop this machine's caches; say that it is yours: --exclusive",
-                markup=False,
-            )
-            continue
-        experiment = asked_otherwise(spec.parse(text, name, exclusive=exclusive), budget, None)
+        experiment, text = spec.read(paper.folder / part.file, exclusive=exclusive, variables=given[part.role])
+        experiment = _of_rounds(asked_otherwise(experiment, budget, None), rounds)
         bring_programs(experiment, yes=yes)
-        console.print(f"{name}: {experiment.question}", markup=False)
+        console.print(f"{part.role}: {experiment.question}", markup=False)
         with Progress(experiment, quiet=as_json, yes=yes) as progress:
-            found[name] = runs.begin_part(experiment, text, runs_dir, progress)
-    warm = found.get(REPRODUCED[paper][0])
-    if warm is None:
-        raise UsageError("without its warm part nothing can be said", "leave --use out, or name a run of it")
-    result = reproduction.reproduce(list(found.values()))
-    parts = [warm, *(run for run in found.values() if run is not warm)]
+            found[part.role] = runs.begin_part(experiment, text, runs_dir, progress)
+    needed = paper.about.parts[0].role
+    if needed not in found:
+        raise UsageError(f"without the part {needed!r} nothing can be said", "leave --use out, or name a run of it")
+    result = paper.reproduce(found)
+    parts = [found[part.role] for part in paper.about.parts if part.role in found]
     explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]
+    main = found[needed]
     try:
-        written = reports.write(warm.folder / paper, result, explained, parts)
+        written = reports.write(main.folder / name, paper.about, result, explained, parts)
     except OSError as error:
         require_no_link(error)
         raise RunFolderError(
-            f"{warm.folder}: the page cannot be written: {error.strerror}", "make room there"
+            f"{main.folder}: the page cannot be written: {error.strerror}", "make room there"
         ) from error
     if as_json:
         print(msgspec.json.encode(result).decode())
@@ -93,27 +122,50 @@ def reproduce(
     return 0
 
 
-def _part_of(experiment: Experiment) -> str | None:
-    """Which of the specifications a run is of; None of none."""
-    cold = "cold" in experiment.factors.get("cache", ())
-    unread = any(step.options.get("read_ahead") is not None for arm in experiment.arms for step in arm.stack)
-    warm, reading, not_reading = REPRODUCED["minhas2008"]
-    return (not_reading if unread else reading) if cold else warm
+def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By role: those of ``values`` that the part's specification declares. UsageError for one that none declares."""
+    declared = {part.role: spec.variables_of(paper.folder / part.file) for part in paper.about.parts}
+    everywhere = {name for variables in declared.values() for name in variables}
+    for name in values:
+        if name not in everywhere and name != ENVIRONMENT:
+            raise UsageError(
+                f"--set {name}: no part of {paper.name} has such a variable",
+                f"there is: {', '.join(sorted(everywhere))}",
+            )
+    return {
+        role: {name: value for name, value in values.items() if name in variables}
+        for role, variables in declared.items()
+    }
 
 
-def _reproducing(text: str, environment: str, scale: float | None, rounds: int | None) -> str | None:
-    """A shipped specification with that environment in the guest's place; None where it cannot be."""
-    if GUEST_THAT_DOES_NOT_READ_AHEAD in text:
-        name, _, options = environment.partition(":")
-        if "read_ahead" not in registry.find("environments", name).options:
-            return None
-        environment = f"{name}:{options + ',' if options else ''}read_ahead=0 KiB"
-        text = text.replace(GUEST_THAT_DOES_NOT_READ_AHEAD, GUEST)
-    text = text.replace(GUEST, f"stack = {json.dumps(environment)}").replace(
-        '"guest"', json.dumps(environment.partition(":")[0])
-    )
-    if scale is not None:
-        text = text.replace("scale = 0.05", f"scale = {scale:g}")
-    if rounds is not None:
-        text = text.replace('margin = "2%"', f'margin = "2%"\nrounds_min = {rounds}\nrounds_max = {rounds}')
-    return text
+def _used(paper: Paper, folders: Sequence[Path]) -> dict[str, Run]:
+    """By role. UsageError for a run of something else."""
+    from dbtoll.store.reader import read_run
+
+    found: dict[str, Run] = {}
+    for folder in folders:
+        run = read_run(folder)
+        experiment = run.plan.experiment
+        if experiment.paper != paper.name or experiment.role not in [part.role for part in paper.about.parts]:
+            raise UsageError(f"--use {folder}: it is no run of a part of {paper.name}", "leave it out")
+        found[experiment.role] = run
+    return found
+
+
+def _left_out(part: PartFile, environment: str, *, exclusive: bool) -> str | None:
+    """Why a part is not measured; None if it is."""
+    if "exclusive" in part.needs and not exclusive:
+        return "it drops this machine's caches; say that the machine is yours: --exclusive"
+    name, _, _ = environment.rsplit("//", maxsplit=1)[-1].partition(":")
+    if part.option and part.option not in registry.find("environments", name).options:
+        return f"{name} has no option {part.option}"
+    return None
+
+
+def _of_rounds(experiment: Experiment, rounds: int | None) -> Experiment:
+    """With exactly so many rounds."""
+    if rounds is None:
+        return experiment
+    if rounds < 2:
+        raise UsageError("--rounds: an interval needs at least two rounds", "--rounds 5")
+    return replace(experiment, precision=replace(experiment.precision, rounds_min=rounds, rounds_max=rounds))

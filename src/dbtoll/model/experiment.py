@@ -150,6 +150,8 @@ class Experiment:
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
     the baseline first and its A/A copy second. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
+    ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
+    specification's variables had; they are in their places already.
     """
 
     question: str
@@ -168,6 +170,9 @@ class Experiment:
     max_overhead: float | None = None
     exclusive: bool = False
     explain: tuple[str, ...] = ()
+    paper: str = ""
+    role: str = ""
+    variables: dict[str, Any] = field(default_factory=dict)
 
     @property
     def combinations(self) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
-from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome
 from dbtoll.model.json import Json
-from dbtoll.report import attribution, transactions
+from dbtoll.report import attribution, published, transactions
 from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 
@@ -40,28 +40,6 @@ class TimeTable:
     title: str
     arms: list[str]
     rows: list[tuple[str, list[QueryTimes | None]]]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A published table with this run's figures of one arm beside it."""
-
-    number: int
-    title: str
-    arm: str
-    lines: Sequence[side_by_side.Line]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedThroughput:
-    """Figure 5 of muehlbauer2015 with this run's figures beside it, at one combination of levels."""
-
-    group: AtLevels
-    lines: Sequence[side_by_side.ThroughputLine]
-
-    def ours(self, arm: str | None) -> str:
-        """Its throughput in the unit of the group."""
-        return next((each.throughput for each in self.group.arms if each.arm == arm), numbers.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +89,12 @@ def render(result: Result, run: Run) -> str:
         comparison_groups=groups,
         without_figures=_without_figures(result),
         allowance=sentences.allowance(result),
-        published=list(_published(result, experiment.workload.name)),
-        published_throughput=list(_published_throughput(result, experiment.workload.name)),
         engine=run.descriptions.engine.title,
+        published=list(published.beside(result, experiment)),
+        repeat=" ".join(
+            ["./dbtoll run question.toml"]
+            + [shlex.quote(f"--set={name}={value}") for name, value in experiment.variables.items()]
+        ),
         order=run_order.run_order(result.series, [arm.name for arm in result.arms]),
         time_tables=list(_time_tables(result)),
         plans=sentences.changed_plans(result),
@@ -135,6 +116,8 @@ def _environment() -> Environment:
     environment.globals.update(
         decides=lambda c: numbers.decisive(c).bounds or numbers.NOTHING,
         causes=names.causes,
+        cell_class=published.cell_class,
+        cell_text=published.cell_text,
         count=numbers.count,
         css=_css,
         estimand_text=names.estimand_text,
@@ -145,18 +128,16 @@ def _environment() -> Environment:
         effect=numbers.EffectText,
         effect_of=numbers.effect,
         kind_of=forest.kind_of,
+        levels_of=published.levels_of,
         margin_text=numbers.margin,
         noise_lead=sentences.NOISE_LEAD,
         nothing=numbers.NOTHING,
         order_decimals=partial(_limit_decimals),
         outcome_phrase=sentences.outcome_phrase,
-        ours_ms=numbers.milliseconds,
         p_value=numbers.p_value,
         percent=numbers.percent,
         plain_facts=_plain_facts,
         plural=numbers.plural,
-        published_percent=numbers.published_percent,
-        published_s=numbers.published_s,
         round_figure=numbers.figure,
         time_of=numbers.time_of,
         transaction_text=names.transaction_text,
@@ -265,26 +246,6 @@ def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[fores
             )
             for arm, entries in by_arm.items()
         ]
-
-
-def _published(result: Result, workload: str) -> Iterator[PublishedTable]:
-    """Tables 1, 4 and 5 of minhas2008 beside ours, as far as this run has their levels."""
-    for arm in result.arms:
-        if workload != "tpch" or arm.name in _without_figures(result) or not arm.rounds:
-            continue
-        for number in side_by_side.MINHAS2008:
-            if not side_by_side.is_measured(result, number, arm.name):
-                continue
-            layout, lines = side_by_side.minhas2008(result, number, arm.name)
-            if not any(c.is_aa for c in result.comparisons if c.arm == arm.name):
-                yield PublishedTable(number, layout.title, arm.name, lines)
-
-
-def _published_throughput(result: Result, workload: str) -> Iterator[PublishedThroughput]:
-    """Figure 5 of muehlbauer2015 beside ours, for each combination of levels."""
-    for group in transactions.groups(result):
-        if lines := side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels):
-            yield PublishedThroughput(group, lines)
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:

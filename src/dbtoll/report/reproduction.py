@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,36 +13,43 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbtoll import __version__
+from dbtoll.analysis.reproduction.tables import Difference, Quantity
 from dbtoll.durable import make_directory, write_durably
-from dbtoll.report import attribution
+from dbtoll.report import attribution, published
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.reproduction import ClaimResult, Reproduction
-    from dbtoll.analysis.reproduction.tables import Cell, Column, Reproduced
+    from dbtoll.analysis.reproduction.paper import About, ClaimResult, Reproduction
+    from dbtoll.analysis.reproduction.tables import Cell, Column
     from dbtoll.analysis.reproduction.verdicts import Figure, Judgement
     from dbtoll.analysis.result.schema import Result
     from dbtoll.store.reader import Run
 
-PAGE = "minhas2008.html"
-TITLE = "Database Systems on Virtual Machines: How Much Do You Lose?"
 OUTCOMES = {"reproduced": "same", "differs": "loses", "cannot tell": "unknown", "not possible here": "unknown"}
 """The colour of a verdict."""
 
 
-def write(folder: Path, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> list[Path]:
+def write(
+    folder: Path, about: About, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
+) -> list[Path]:
     """One page and a CSV file of each table into ``folder``; their paths, the page's first. Raises OSError.
 
-    ``explained``: of the parts that explain, the warm one first.
+    ``runs``: in the order of the paper's parts. ``explained``: the results of those that explain, in the same order.
     """
-    page = make_directory(folder) / PAGE
-    write_durably(page, render(found, explained, runs).encode())
+    page = make_directory(folder) / f"{found.paper}.html"
+    write_durably(page, render(about, found, explained, runs).encode())
     written = [page, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
     for each in found.tables:
         path = folder / f"{each.name.lower().replace(' ', '')}.csv"
-        head = ["query", *(f"{_side(column)}: {column.name} [{column.unit}]" for column in each.columns)]
-        written.append(_write_csv(path, head, [["" if cell is None else cell for cell in row] for row in each.rows]))
+        head = [each.rows_are, *(f"{_side(column)}: {column.name} [{column.unit}]" for column in each.columns)]
+        rows = [[csv_cell(cell) for cell in row] for row in each.rows]
+        written.append(_write_csv(path, head, rows))
     return written
+
+
+def csv_cell(cell: Cell) -> object:
+    """A number or a text; of a figure with an interval the estimate alone."""
+    return "" if cell is None else cell.estimate if isinstance(cell, Difference | Quantity) else cell
 
 
 def _side(column: Column) -> str:
@@ -103,8 +110,8 @@ def counts(found: Reproduction, aspect: str) -> dict[str, int]:
     return {outcome: judged[outcome] for outcome in OUTCOMES if judged[outcome]}
 
 
-def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> str:
-    """The whole page; everything that comes from a spec or a host is escaped."""
+def render(about: About, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> str:
+    """The whole page; everything that comes from a paper, a spec or a host is escaped."""
     environment = Environment(
         loader=PackageLoader("dbtoll.report"),
         autoescape=True,
@@ -112,37 +119,31 @@ def render(found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(cell_text=cell_text, claim_row=claim_row, outcomes=OUTCOMES)
+    environment.globals.update(
+        cell_class=published.cell_class,
+        cell_text=published.cell_text,
+        claim_row=claim_row,
+        nothing=numbers.NOTHING,
+        outcomes=OUTCOMES,
+    )
     labelled = [names.with_arm_labels(each) for each in explained]
-    together = replace(labelled[0], ledgers=tuple(ledger for each in labelled for ledger in each.ledgers))
+    ledgers = tuple(ledger for each in labelled for ledger in each.ledgers)
+    experiment = runs[0].plan.experiment
     return environment.get_template("reproduction.html.j2").render(
-        title=TITLE,
+        about=about,
+        citation=published.citation(about),
         version=__version__,
         found=found,
         counts={aspect: counts(found, aspect) for aspect in ASPECTS},
-        bills=attribution.bills(together),
+        bills=attribution.bills(replace(labelled[0], ledgers=ledgers)) if labelled else [],
         runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
-        host=together.facts.get("host", {}),
-        scale=runs[0].plan.experiment.workload.options.get("scale"),
+        host=runs[0].facts.get("host", {}),
+        workload=runs[0].descriptions.workload.title,
+        disclaimer=runs[0].descriptions.workload.disclaimer,
+        scale=experiment.workload.options.get("scale"),
+        margin=experiment.precision.margin,
         rounds=[len(run.complete_rounds) for run in runs],
     )
-
-
-_NUMBERS: dict[str, Callable[[float], str]] = {
-    "s": lambda value: numbers.time_of(value * 1e9),
-    "ms": numbers.milliseconds,
-    "percent": lambda value: numbers.EffectText("run_time", value / 100, None, None).value,
-    "MB": lambda value: f"{numbers.figure(value)} MB",
-}
-
-
-def cell_text(cell: Cell, column: Column) -> str:
-    """With the digits of its unit."""
-    if cell is None:
-        return numbers.NOTHING
-    if isinstance(cell, str):
-        return cell.replace("_", " ")
-    return _NUMBERS.get(column.unit, numbers.count)(cell)
 
 
 def sentences(found: Reproduction) -> list[str]:
@@ -153,15 +154,3 @@ def sentences(found: Reproduction) -> list[str]:
         said = [f"{aspect} {judged.outcome}: {measured(judged)}" for aspect, judged in told if judged]
         lines.append(f"{each.checked.claim.id} {'. '.join(said)}")
     return lines
-
-
-def markdown(each: Reproduced) -> str:
-    """A table for the documents."""
-    from dbtoll.report.tables import markdown_table
-
-    head = ["query", *(f"{_side(column)}: {column.name}" for column in each.columns)]
-    rows = [
-        [str(row[0]), *(cell_text(cell, column) for cell, column in zip(row[1:], each.columns, strict=True))]
-        for row in each.rows
-    ]
-    return markdown_table(head, rows, right=range(1, len(head)))

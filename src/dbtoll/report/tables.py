@@ -14,10 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dbtoll.analysis import side_by_side
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import attribution, transactions
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable
@@ -286,88 +284,3 @@ def markdown_throughput(result: Result) -> str:
     ]
     head = ["arm", "levels", "throughput", "difference", "round trips", "driver CPU", "its bound", "in a window"]
     return markdown_table(head, rows, right=range(2, 7))
-
-
-def markdown_figure5(runs: Iterable[tuple[Result, str]]) -> str:
-    """Figure 5 of muehlbauer2015 with ours below it: a column per environment, for each run its workload and engine.
-
-    ``runs``: a result and its workload's name. Empty if the figure has none of the workloads.
-    """
-    published: dict[str, dict[str, str]] = {}
-    ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for each, workload in runs:
-        result = names.with_arm_labels(each)
-        for group in transactions.groups(result):
-            beside = side_by_side.muehlbauer2015(result, workload, group.arms[0].windows.levels)
-            lines = {_figure5_head(line): line for line in beside if line.environment != "bare"}
-            if not lines:
-                continue
-            printed = {
-                head: numbers.EffectText(TIME_PER_TRANSACTION, line.published_overhead, None, None).text
-                for head, line in lines.items()
-            }
-            published.setdefault(names.workload_title(result), {}).update(printed)
-            own = ", ".join(part for part in (names.engine_title(result), group.title, f"run {result.run}") if part)
-            not_ok = sentences.arms_not_ok(result)
-            cells = {
-                head: numbers.EffectText(TIME_PER_TRANSACTION, found.estimate, found.low, found.high).text
-                + (f" ({not_ok[line.arm]})" if line.arm in not_ok else "")
-                for head, line in lines.items()
-                if (found := line.overhead)
-            }
-            ours.setdefault(names.workload_title(result), []).append((own, cells))
-    columns = list(dict.fromkeys(head for printed in published.values() for head in printed))
-    rows = [
-        [workload, engine, *(cells.get(head, numbers.NOTHING) for head in columns)]
-        for workload, printed in published.items()
-        for engine, cells in [("HyPer, published", printed), *ours[workload]]
-    ]
-    return markdown_table(["workload", "engine", *columns], rows, right=range(2, 2 + len(columns))) if rows else ""
-
-
-def _figure5_head(line: side_by_side.ThroughputLine) -> str:
-    """``qemu (emulated), published: kvm``"""
-    if line.arm is None or line.environment is None:
-        return line.arm or f"published: {line.environment}"
-    return line.arm if line.arm == line.environment else f"{line.arm}, published: {line.environment}"
-
-
-def markdown_side_by_side(result: Result, number: int, arm: str) -> str:
-    """Table ``number`` (1, 4 or 5) of minhas2008 with the figures of ``arm`` beside the published columns.
-
-    Published columns are as printed; ours are medians and the effect with its Holm-adjusted interval. UsageError if the
-    run was not measured at that table's levels.
-    """
-    emulated = any(each.emulated for each in result.arms if each.name == arm)
-    result, arm = names.with_arm_labels(result), names.arm_label(arm, emulated=emulated)
-    layout, lines = side_by_side.minhas2008(result, number, arm)
-    baseline = next(c.baseline for c in result.comparisons if c.arm == arm)
-    head = [
-        "query",
-        "base",
-        "Xen",
-        "slowdown",
-        f"ours: {baseline}",
-        f"ours: {arm}",
-        "ours: difference",
-        "ours: verdict",
-    ]
-    rows = []
-    for line in lines:
-        found = line.effect
-        rows.append(
-            [
-                line.query,
-                numbers.published_s(line.published_base_s),
-                numbers.published_s(line.published_arm_s),
-                numbers.published_percent(line.published_percent),
-                numbers.milliseconds(line.base_ms),
-                numbers.milliseconds(line.arm_ms),
-                numbers.EffectText("run_time", found.estimate, found.low, found.high).text
-                if found
-                else numbers.NOTHING,
-                sentences.verdict_text(line.verdict, result.margin) if found else line.reason or numbers.NOTHING,
-            ]
-        )
-    title = f"Table {number} of minhas2008 ({layout.title}); ours: {arm} against {baseline}, run {result.run}"
-    return f"{markdown_text(title)}\n\n{markdown_table(head, rows, right=range(1, 7))}"

@@ -270,7 +270,7 @@ class RoundRun:
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def warm_up(self, phase: Phase) -> None:
-        """Every query once in every arm (minhas2008 §4.1), untimed.
+        """Every query once in every arm (Minhas et al. 2008, §4.1), untimed.
 
         These first runs after a start are recorded and reported apart (first execution).
         """

@@ -27,6 +27,8 @@ from dbtoll.model.experiment import (
     Step,
     VisitTiming,
 )
+from dbtoll.model.options import Option
+from dbtoll.spec import variables as spec_variables
 from dbtoll.spec.command_line import COMMAND_LINE
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
@@ -43,34 +45,50 @@ NAME_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 
 _TOP = {
-    "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive", "explain",
-    "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
+    "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
+    "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
 }  # fmt: skip
 
 
-def read(path: Path, *, exclusive: bool = False) -> tuple[Experiment, str]:
+def read(path: Path, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None) -> tuple[Experiment, str]:
     """The experiment in a TOML file and the file's text. SpecError names file and line.
 
-    ``exclusive``: its user said beside the file that this machine is theirs for the run.
+    ``exclusive``: its user said beside the file that this machine is theirs for the run. ``variables``: values of those that the
+    file declares; texts are converted.
     """
+    text = _text(path)
+    return parse(text, str(path), exclusive=exclusive, variables=variables), text
+
+
+def parse(text: str, file: str, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment in a TOML text; ``file`` names it in errors. The rest as `read`."""
+    reader = _Reader(_document(text, file), text, file)
+    values = reader.put_in(variables or {})
+    if exclusive:
+        reader.document["exclusive"] = True
+    return replace(reader.experiment(), variables=values)
+
+
+def variables_of(path: Path) -> dict[str, Option]:
+    """The variables that a specification declares, by name. Raises SpecError."""
+    text = _text(path)
+    return _Reader(_document(text, str(path)), text, str(path)).variables()
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", "give the path of a TOML specification") from None
-    return parse(text, str(path), exclusive=exclusive), text
 
 
-def parse(text: str, file: str, *, exclusive: bool = False) -> Experiment:
-    """The experiment in a TOML text; ``file`` names it in errors."""
+def _document(text: str, file: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         where = re.search(r"at line (\d+)", str(error))
         line = where[1] if where else str(text.count("\n") + 1)
         raise SpecError(f"{file}:{line}: not TOML: {error}", "see docs/SPEC.md for the form") from None
-    if exclusive:
-        document["exclusive"] = True
-    return _Reader(document, text, file).experiment()
 
 
 class _Reader:
@@ -78,6 +96,22 @@ class _Reader:
 
     def __init__(self, document: dict[str, Any], text: str, file: str) -> None:
         self.document, self.lines, self.file = document, text.splitlines(), file
+
+    def variables(self) -> dict[str, Option]:
+        try:
+            return spec_variables.declared(self.document)
+        except spec_variables.VariableError as error:
+            raise self.error(error.table, error.key, error.message, error.hint) from None
+
+    def put_in(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Puts the variables' values into the document; returns them."""
+        declared = self.variables()
+        try:
+            values = spec_variables.values(declared, given)
+            self.document = spec_variables.resolved(self.document, values)
+        except spec_variables.VariableError as error:
+            raise self.error(error.table, error.key, error.message, error.hint) from None
+        return values
 
     def experiment(self) -> Experiment:
         self.known(self.document, _TOP, "")
@@ -103,6 +137,8 @@ class _Reader:
         experiment = Experiment(
             question=self.take("", "question", text_value, "How much does each arm lose?"),
             expected=self.take("", "expected", text_value, ""),
+            paper=self.take("", "paper", text_value, ""),
+            role=self.take("", "role", text_value, ""),
             engine=engine,
             workload=workload,
             arms=tuple(arms),
@@ -354,25 +390,28 @@ class _Reader:
 
         tomllib keeps no positions; this finds keys as people write them (one a line, or a [table] head).
         """
-        name, _, rest = table.partition(".")
-        index, _, below = rest.partition(".")
-        heads = 0
-        current, head_line = "", 1
-        for number, line in enumerate(self.lines, 1):
-            head = re.match(r"\s*\[\[?\s*([\w.\-\"]+)\s*\]\]?", line)
-            if head:
-                current = head[1]
-                if line.lstrip().startswith("[[") and current == name:
-                    heads += 1
-                if current == key and not table:
+        words = table.split(".") if table else []
+        names = [word for word in words if not word.isdigit()]
+        index = next((int(word) for word in words if word.isdigit()), None)
+        head_line = 0
+        # A table within a table has a head of its own, or stands at a key of the outer one.
+        for depth in range(len(names), min(len(names), 1) - 1, -1):
+            place = ".".join(names[:depth])
+            heads, current = 0, ""
+            for number, line in enumerate(self.lines, 1):
+                head = re.match(r"\s*\[\[?\s*([\w.\-\"]+)\s*\]\]?", line)
+                if head:
+                    current = head[1]
+                    heads += bool(names) and line.lstrip().startswith("[[") and current == names[0]
+                if index is not None and heads != index + 1:
+                    continue
+                if head and current == ".".join([*names[:depth], key]):
                     return number
-            wanted = current in (table, f"{name}.{below}" if below else name)
-            inside = wanted and (not index or heads == int(index) + 1)
-            if inside and head:
-                head_line = number
-            if (inside if table else not current) and re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
-                return number
-        return head_line
+                if current == place:
+                    head_line = head_line or (number if head else 0)
+                    if re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
+                        return number
+        return head_line or 1
 
 
 def _size(value: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import UsageError
 from dbtoll.spec.stack import NESTED
+from dbtoll.spec.variables import as_text
 
 COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
@@ -63,6 +64,7 @@ def _toml(value: Any) -> str:
         case dict():
             return "{ " + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + " }"
     escaped = "".join(
-        f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else "\\" + c if c in '"\\' else c for c in str(value)
+        f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else "\\" + c if c in '"\\' else c
+        for c in as_text(str(value))
     )
     return f'"{escaped}"'

@@ -19,7 +19,7 @@ def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner
             known = ", ".join(sorted(options)) or "none"
             raise OptionError(key, f"{owner} has no option {key!r}", f"its options are: {known}")
         try:
-            values[key] = _converted(value, options[key])
+            values[key] = converted(value, options[key])
         except (ValueError, TypeError) as error:
             raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
     return values
@@ -39,7 +39,8 @@ class OptionError(UsageError, ValueError):
         self.key = key
 
 
-def _converted(value: Any, option: Option) -> Any:
+def converted(value: Any, option: Option) -> Any:
+    """``value`` as the option's kind has it; None stays None. ValueError or TypeError for another kind."""
     if value is None:
         return None
     if option.choices and value not in option.choices:

@@ -54,7 +54,7 @@ def round_totals(ns: Floats, arm: int, references: Sequence[int], location: Loca
     """[..., round]: log of the arm's total over the references'.
 
     A total is the sum over queries of the location of a round's blocks; the references' time in a block is their geometric mean.
-    With one reference and the arithmetic mean for location this is the estimand of minhas2008 and muehlbauer2015.
+    With one reference and the arithmetic mean for location this is the estimand of Minhas et al. 2008 and Mühlbauer et al. 2015.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         pair = np.stack([ns[..., arm], np.exp(_mean_of_present(np.log(ns[..., list(references)])))], axis=-1)

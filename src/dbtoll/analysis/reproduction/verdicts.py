@@ -1,27 +1,27 @@
-"""The claims of minhas2008, each held against what was measured here: its direction, and its size (docs/adr/0019)."""
+"""The second half of the answer: a claim held against what was measured here, its direction and its size (docs/adr/0019).
+
+A paper's rules are made of what is here: figures with intervals over rounds, and what has to hold of them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from scipy import stats as distributions
 
-from dbtoll.analysis import published
 from dbtoll.analysis.effects import comparisons, stats
-from dbtoll.analysis.published import Row, column, percent_geomean, table
-from dbtoll.analysis.reproduction.parts import ONE, OWN, Cost, CountedFigure, Part, Parts
+from dbtoll.analysis.reproduction.parts import Part
 from dbtoll.analysis.result.schema import Comparison, Contrast, fractions
-from dbtoll.model.experiment import FEWEST_DRAWS, Verdict
 
 EQUIVALENT = (0.8, 1.25)
 """Of a published figure: what lies within is as large (docs/adr/0019)."""
-MINOR = 0.1
-FAR_FEWER = 0.5
+
+SIZE = "within 80 to 125 % of the published figure"
+
+NOT_COUNTED = "it was not counted in this run"
 
 ClaimOutcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
 Unit = Literal["overhead", "share", "r"]
@@ -62,16 +62,21 @@ class Judged:
     size: Judgement | None
 
 
-Rule = Callable[[Parts], Judged]
-CLAIMS: dict[str, Rule] = {}
+Rule = Callable[[Any], Judged]
+"""From a paper's parts (`Paper.parts`) to the two verdicts on a claim."""
 
 
-def _claim(identity: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        CLAIMS[identity] = rule
-        return rule
+class Rules(dict[str, Rule]):
+    """Claim -> the rule by which it is judged."""
 
-    return register
+    def of(self, identity: str) -> Callable[[Rule], Rule]:
+        """Registers a function as the rule of one claim."""
+
+        def register(rule: Rule) -> Rule:
+            self[identity] = rule
+            return rule
+
+        return register
 
 
 # --- deciding ----------------------------------------------------------------------------------------------------------
@@ -80,30 +85,33 @@ Test = Callable[[Figure], bool | None]
 """Whether a figure's interval lies where the claim says, or where it does not; None: partly here, partly there."""
 
 
-def _above(figure: Figure, bound: float = 0.0) -> bool | None:
+def above(figure: Figure, bound: float = 0.0) -> bool | None:
+    """Whether its interval lies above a bound. A `Test`."""
     low, high = figure.low, figure.high
     return None if low is None or high is None else True if low > bound else False if high < bound else None
 
 
-def _below(figure: Figure, bound: float = 0.0) -> bool | None:
-    found = _above(figure, bound)
+def below(figure: Figure, bound: float = 0.0) -> bool | None:
+    """Whether its interval lies below a bound. A `Test`."""
+    found = above(figure, bound)
     return None if found is None else not found
 
 
-def _within(figure: Figure, least: float, most: float) -> bool | None:
+def within(figure: Figure, least: float, most: float) -> bool | None:
+    """Whether its interval lies between two bounds, or wholly outside. A `Test`."""
     low, high = figure.low, figure.high
     if low is None or high is None:
         return None
     return True if least <= low and high <= most else False if high < least or low > most else None
 
 
-def _as_large(figure: Figure) -> bool | None:
+def as_large(figure: Figure) -> bool | None:
     """As the published one, that is."""
     bounds = sorted((figure.published or math.nan) * bound for bound in EQUIVALENT)
-    return _within(figure, *bounds)
+    return within(figure, *bounds)
 
 
-def _decide(
+def decide(
     rule: str, test: Test, figures: Sequence[Figure], shown: Sequence[Figure] | None = None, counted: str = ""
 ) -> Judgement:
     """All of them have to pass; one that does not is enough to differ. ``shown``: those that are told, all unless said."""
@@ -118,11 +126,7 @@ def _decide(
     return Judgement(outcome, rule, tuple(figures if shown is None else shown), counted, why)
 
 
-NOT_COUNTED = "it was not counted in this run"
-NO_COLD_RUN = "cold statements were not measured"
-
-
-def _unknown(direction: str | None, size: str | None, why: str, outcome: ClaimOutcome = "cannot tell") -> Judged:
+def unknown(direction: str | None, size: str | None, why: str, outcome: ClaimOutcome = "cannot tell") -> Judged:
     """Where there is nothing to go by: the rules that would have decided, and why they did not."""
     return Judged(*(None if rule is None else Judgement(outcome, rule, why=why) for rule in (direction, size)))
 
@@ -132,7 +136,7 @@ def _unknown(direction: str | None, size: str | None, why: str, outcome: ClaimOu
 Scale = Callable[[float], float]
 
 
-def _over_rounds(
+def over_rounds(
     part: Part, name: str, unit: Unit, values: Sequence[float], scale: Scale, of_many: int = 1
 ) -> Figure | None:
     """``values``: one per round, brought to ``unit`` by ``scale``. ``of_many``: intervals that hold together (Bonferroni)."""
@@ -148,15 +152,18 @@ def _over_rounds(
     return Figure(name, unit, estimate, low, high, why=why)
 
 
-def _compared(part: Part, name: str, found: Comparison | Contrast | None) -> Figure | None:
-    """With the interval that decides; of queries these hold together."""
+def compared(
+    part: Part, name: str, found: Comparison | Contrast | None, published: float | None = None
+) -> Figure | None:
+    """With the interval that decides; of queries these hold together. ``published``: a fraction, as the overhead."""
     if found is None or found.estimate is None:
         return None
     why = part.too_few(found.rounds) or found.reason or part.barred
-    return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, why=why)
+    return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, published, why)
 
 
-def _effect(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
+def effect_figure(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
+    """The same of an effect that is not in the result."""
     decisive = fractions(found.decisive) if found else None
     if found is None or decisive is None:
         return None
@@ -164,16 +171,8 @@ def _effect(part: Part, name: str, found: comparisons.Effect | None) -> Figure |
     return Figure(name, "overhead", decisive.estimate, decisive.low, decisive.high, why=why)
 
 
-def _queries(part: Part, connection: str = OWN) -> list[Figure] | None:
-    """Of all queries, with intervals that hold together; None where one has no figure."""
-    found = part.queries(connection)
-    figures = [_compared(part, part.name_of(each), each) for each in found]
-    if not found or len(found) < len(part.run.plan.queries) or None in figures:
-        return None
-    return [figure for figure in figures if figure is not None]
-
-
-def _extremes(figures: Sequence[Figure]) -> list[Figure]:
+def extremes(figures: Sequence[Figure]) -> list[Figure]:
+    """The least and the most of them, named so."""
     ordered = sorted(figures, key=lambda figure: figure.estimate)
     return [
         replace(ordered[0], name=f"least, {ordered[0].name}"),
@@ -181,7 +180,7 @@ def _extremes(figures: Sequence[Figure]) -> list[Figure]:
     ]
 
 
-def _largest(figures: Sequence[Figure], published_: float) -> Figure:
+def largest(figures: Sequence[Figure], published: float) -> Figure:
     """Of figures whose intervals hold together: so the largest lies between the greatest of their bounds."""
     most = max(figures, key=lambda figure: figure.estimate)
     why = next((figure.why for figure in figures if figure.why), "")
@@ -189,352 +188,19 @@ def _largest(figures: Sequence[Figure], published_: float) -> Figure:
         None if None in bounds else max(bound for bound in bounds if bound is not None)
         for bounds in ([figure.low for figure in figures], [figure.high for figure in figures])
     )
-    return Figure(f"most, {most.name}", most.unit, most.estimate, low, high, published_, why)
+    return Figure(f"most, {most.name}", most.unit, most.estimate, low, high, published, why)
 
 
-def _ratios(
+def ratios(
     part: Part, name: str, pairs: Iterable[tuple[float | None, float | None]], of_many: int = 1
 ) -> Figure | None:
     """Of pairs [round] of baseline and arm: how much more the arm has; None where one is not known or 0."""
     logs = [math.log(own / base) if base and own else math.nan for base, own in pairs]
-    return _over_rounds(part, name, "overhead", logs, math.expm1, of_many)
+    return over_rounds(part, name, "overhead", logs, math.expm1, of_many)
 
 
-def _whatever_is_cached(figure: Callable[[Cost], Figure | None]) -> Figure | None:
-    """Nobody knows how many of the calls find their things in the caches: the interval holds if all do, or none."""
-    known = _every(figure(cost) for cost in ("ns", "hot_ns", "cold_ns"))
-    if known is None:
-        return None
-    lows, highs = ([getattr(each, bound) for each in known] for bound in ("low", "high"))
-    return replace(known[0], low=None if None in lows else min(lows), high=None if None in highs else max(highs))
-
-
-def _every(figures: Iterable[Figure | None]) -> list[Figure] | None:
+def every(figures: Iterable[Figure | None]) -> list[Figure] | None:
     """None where one of them is missing."""
     found = list(figures)
     known = [figure for figure in found if figure is not None]
     return known if known and len(known) == len(found) else None
-
-
-def _geomean_of(name: str, queries: Sequence[str]) -> float:
-    return percent_geomean(published.minhas2008(name, queries), "xen", "base") / 100
-
-
-def _published_queries(name: str, chosen: Callable[[Row], bool] = lambda row: True) -> list[str]:
-    return [row["query"] for row in table(f"minhas2008/{name}") if chosen(row)]
-
-
-# --- the claims --------------------------------------------------------------------------------------------------------
-
-SIZE = "within 80 to 125 % of the published figure"
-
-
-@_claim("M01")
-def _every_query_is_slower(parts: Parts) -> Judged:
-    rule = (
-        "every query loses, by intervals that hold together; one that gains, or has no difference, is enough to differ"
-    )
-    size = "every query lies between 80 % of the published least and 125 % of the published most"
-    figures, found = _queries(parts.warm), parts.warm.queries(OWN)
-    if figures is None:
-        return _unknown(rule, size, "not every query has a figure")
-    printed = sorted((column(table("minhas2008/table1_warm_overhead"), "rel_slowdown_pct") / 100).tolist())
-    verdict = {parts.warm.name_of(each): each.verdict for each in found}
-    told = {Verdict.LOSES: True, Verdict.GAINS: False, Verdict.NO_DIFFERENCE: False}
-    many = [list(verdict.values()).count(each) for each in (Verdict.LOSES, Verdict.GAINS)]
-    counted = f"{many[0]} of {len(found)} queries lose, {many[1]} gain"
-    ends = [
-        replace(each, published=value)
-        for each, value in zip(_extremes(figures), (printed[0], printed[-1]), strict=True)
-    ]
-    within = partial(_within, least=EQUIVALENT[0] * printed[0], most=EQUIVALENT[1] * printed[-1])
-    return Judged(
-        _decide(rule, lambda figure: told.get(verdict[figure.name]), figures, [], counted),
-        _decide(size, within, figures, ends),
-    )
-
-
-@_claim("M02")
-def _system_time_slows_down_more(parts: Parts) -> Judged:
-    rule = "the slowdown of all system time, over that of all user time, is above 1; single queries have few ticks"
-    size = f"{SIZE}, of the query whose system time slows down most"
-    warm, queries = parts.warm, parts.warm.run.plan.queries
-    rounds = _rounds(warm, OWN, queries)
-    more = _ratios(warm, "system over user", [
-        (_slowdown(own, "user_ns", base), _slowdown(own, "system_ns", base)) for base, own in rounds
-    ])  # fmt: skip
-    both = _every(
-        _ratios(warm, name, [(getattr(base, field), getattr(own, field)) for base, own in rounds])
-        for name, field in (("system time", "system_ns"), ("user time", "user_ns"))
-    )
-    if more is None or both is None:
-        return _unknown(rule, size, NOT_COUNTED)
-    each = _every(
-        _ratios(
-            warm, query, [(base.system_ns, own.system_ns) for base, own in _rounds(warm, OWN, [query])], len(queries)
-        )
-        for query in queries
-    )
-    direction = _decide(rule, _above, [more], [*both, more])
-    if each is None:
-        why = "a query had no tick of system time in a round"
-        return Judged(direction, Judgement("cannot tell", size, why=why))
-    return Judged(direction, _decide(size, _as_large, [_largest(each, 1.54)]))
-
-
-def _slowdown(own: CountedFigure, name: str, base: CountedFigure) -> float | None:
-    """A count of the arm over the baseline's."""
-    counts = getattr(own, name), getattr(base, name)
-    return counts[0] / counts[1] if counts[0] and counts[1] else None
-
-
-def _rounds(part: Part, connection: str, queries: Sequence[str]) -> list[tuple[CountedFigure, CountedFigure]]:
-    """Sums over queries of baseline and arm, of each round that has all."""
-    sides = [[part.by_round(arm, connection, query) for query in queries] for arm in (part.baseline, part.arm)]
-    rounds = set.intersection(*(set(each) for side in sides for each in side)) if queries else set()
-    return [(_sum([each[n] for each in sides[0]]), _sum([each[n] for each in sides[1]])) for n in sorted(rounds)]
-
-
-def _sum(counts: Sequence[CountedFigure]) -> CountedFigure:
-    def total(name: str) -> float | None:
-        values = [getattr(each, name) for each in counts]
-        return None if None in values else sum(values)
-
-    return CountedFigure(*(total(name) for name in CountedFigure.__slots__))
-
-
-@_claim("M03")
-def _system_calls_are_slower(parts: Parts) -> Judged:
-    rule = "the time in system calls (counts times probed costs) is longer in every query but Q13, by intervals that hold together"
-    size = f"{SIZE}, of the query whose calls slow down most"
-    warm, queries = parts.warm, parts.warm.run.plan.queries
-
-    def slowdown(query: str, cost: Cost) -> Figure | None:
-        return _ratios(warm, query, warm.calls_by_round(query, cost).values(), len(queries))
-
-    figures = _every(_whatever_is_cached(partial(slowdown, query)) for query in queries)
-    if figures is None:
-        return _unknown(rule, size, NOT_COUNTED)
-    but_q13 = [figure for figure in figures if figure.name != "Q13"]
-    return Judged(
-        _decide(rule, _above, but_q13, _extremes(but_q13)), _decide(size, _as_large, [_largest(figures, 8.71)])
-    )
-
-
-@_claim("M04")
-def _system_calls_are_minor(parts: Parts) -> Judged:
-    size = f"minor: below {MINOR:.0%} of system time in every query on both sides, by intervals that hold together"
-    warm, queries = parts.warm, parts.warm.run.plan.queries
-
-    def share(index: int, arm: str, query: str, cost: Cost) -> Figure | None:
-        calls, counted = warm.calls_by_round(query, cost), warm.by_round(arm, OWN, query)
-        shares = [
-            calls[number][index] / system_ns if (system_ns := counted[number].system_ns) else math.nan
-            for number in sorted(set(calls) & set(counted))
-        ]
-        return _over_rounds(warm, f"{query} in {arm}", "share", shares, float, 2 * len(queries))
-
-    figures = [
-        _whatever_is_cached(partial(share, index, arm, query))
-        for index, arm in enumerate((warm.baseline, warm.arm))
-        for query in queries
-    ]
-    known = _every(figures)
-    if known is None:
-        return _unknown(None, size, f"{NOT_COUNTED}, or a query had no tick of system time in a round")
-    return Judged(None, _decide(size, lambda figure: _below(figure, MINOR), known, _extremes(known)))
-
-
-@_claim("M05")
-def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
-    rule = "r over queries is above 0, by Fisher's interval"
-    warm = parts.warm
-    rates_of = [(each, *warm.fault_rate(warm.name_of(each))) for each in warm.queries(OWN)]
-    known = [
-        (rate, each.estimate, warm.too_few(min(each.rounds, counted)))
-        for each, rate, counted in rates_of
-        if rate is not None and each.estimate is not None
-    ]
-    if len(known) < max(FEWEST_DRAWS, len(warm.run.plan.queries)):
-        return _unknown(rule, SIZE, "not every query has a figure" if known else NOT_COUNTED)
-    rates, slowdowns = np.array([each[:2] for each in known]).T
-    found = distributions.pearsonr(rates, slowdowns)
-    bounds = found.confidence_interval(warm.result.confidence)
-    why = next((each[2] for each in known if each[2]), warm.barred)
-    figure = Figure(
-        f"over {len(known)} queries", "r", float(found.statistic), float(bounds.low), float(bounds.high), why=why
-    )
-    return Judged(_decide(rule, _above, [figure]), _decide(SIZE, _as_large, [replace(figure, published=0.916)]))
-
-
-@_claim("M06")
-def _a_fault_costs_more(parts: Parts) -> Judged:
-    rule = "a fault on a new page, as probed, is dearer"
-    size = f"{SIZE}, of the ratio of the two costs: the costs themselves are the processors'"
-    figure = _compared(parts.warm, "difference", parts.warm.comparison(OWN, "query:fault_anonymous", "event_time"))
-    if figure is None:
-        return _unknown(rule, size, "it was not probed in this run")
-    beside = replace(figure, published=3.5 / 1.67 - 1)
-    return Judged(_decide(rule, _above, [figure]), _decide(size, _as_large, [beside]))
-
-
-@_claim("M07")
-def _one_connection_costs_less(parts: Parts) -> Judged:
-    rule = "a connection for each query costs more than one connection, by the contrast of the two"
-    size = f"{SIZE}, of the geometric mean of the ten queries of Table 4"
-    warm = parts.warm
-    found = next((c for c in warm.result.contrasts if c.arm == warm.arm and c.factor == "connection"), None)
-    difference = _compared(warm, "one for each query over one connection", found)
-    ten = _published_queries("table4_single_connection")
-    one = _effect(warm, "one connection", warm.geomean(ONE, ten))
-    return Judged(
-        _decide(rule, _above, _every([difference]) or []),
-        _decide(
-            size,
-            _as_large,
-            [replace(one, published=_geomean_of("table4_single_connection", ten))] if one else [],
-        ),
-    )
-
-
-@_claim("M08")
-def _later_runs_fault_less(parts: Parts) -> Judged:
-    rule = "on both sides later runs have fewer page faults than the first on a connection, all queries together"
-    size = f"far fewer: less than {FAR_FEWER:.0%} of the first run's on both sides; that later runs are alike is not judged"
-    warm, queries = parts.warm, parts.warm.run.plan.queries
-    figures = []
-    for arm in (warm.baseline, warm.arm):
-        sides = [[warm.by_round(arm, connection, query) for query in queries] for connection in (OWN, ONE)]
-        common = set.intersection(*(set(each) for side in sides for each in side))
-        sums = [[_sum([each[number] for each in side]).faults for number in sorted(common)] for side in sides]
-        logs = [math.log(later / first) if first and later else math.nan for first, later in zip(*sums, strict=True)]
-        figures.append(_over_rounds(warm, f"later over first, {arm}", "share", logs, math.exp, 2))
-    known = _every(figures)
-    if known is None:
-        return _unknown(rule, size, NOT_COUNTED)
-    return Judged(
-        _decide(rule, lambda figure: _below(figure, 1.0), known),
-        _decide(size, lambda figure: _below(figure, FAR_FEWER), known),
-    )
-
-
-def _cold_queries(parts: Parts, queries: Sequence[str], name: str, *, faster: bool = False) -> Judged:
-    """Of the paper's queries, whatever they do here: those that come out so would be chosen by the outcome."""
-    rule = f"{name} are {'faster' if faster else 'slower'}, by their geometric mean"
-    size = f"{SIZE}, of their geometric mean"
-    if parts.cold is None:
-        return _unknown(rule, size, NO_COLD_RUN)
-    figure = _effect(parts.cold, name, parts.cold.geomean(OWN, queries))
-    if figure is None:
-        return _unknown(rule, size, "not every one of them has a figure")
-    beside = replace(figure, published=_geomean_of("table5_cold_overhead", queries))
-    return Judged(_decide(rule, _below if faster else _above, [figure]), _decide(size, _as_large, [beside]))
-
-
-@_claim("M09")
-def _slower_on_average_cold(parts: Parts) -> Judged:
-    return _cold_queries(parts, _published_queries("table5_cold_overhead"), "all cold queries together")
-
-
-@_claim("M10")
-def _slower_cold(parts: Parts) -> Judged:
-    slower = _published_queries("table5_cold_overhead", lambda row: float(row["rel_slowdown_pct"]) > 0)
-    return _cold_queries(parts, slower, f"the paper's {len(slower)} slower queries")
-
-
-@_claim("M11")
-def _faster_cold(parts: Parts) -> Judged:
-    faster = _published_queries("table5_cold_overhead", lambda row: float(row["rel_slowdown_pct"]) < 0)
-    return _cold_queries(parts, faster, f"the paper's {len(faster)} faster queries", faster=True)
-
-
-@_claim("M12")
-def _waiting_for_the_disk(parts: Parts) -> Judged:
-    size = f"{SIZE}, of both shares, each a mean over queries"
-    cold = parts.cold
-    if cold is None:
-        return _unknown(None, size, NO_COLD_RUN)
-    figures = []
-    for arm, printed in ((cold.baseline, 0.77), (cold.arm, 0.79)):
-        queries = [cold.by_round(arm, OWN, query) for query in cold.run.plan.queries]
-        shares = [
-            float(np.mean([_share(each[number]) for each in queries]))
-            for number in sorted(set.intersection(*map(set, queries)))
-        ]
-        figure = _over_rounds(cold, arm, "share", shares, float, 2)
-        figures.append(replace(figure, published=printed) if figure else None)
-    known = _every(figures)
-    return _unknown(None, size, NOT_COUNTED) if known is None else Judged(None, _decide(size, _as_large, known))
-
-
-def _share(counted: CountedFigure) -> float:
-    return math.nan if counted.iowait_ns is None or not counted.elapsed_ns else counted.iowait_ns / counted.elapsed_ns
-
-
-@_claim("M13")
-def _the_host_reads_more(parts: Parts) -> Judged:
-    rule = "the host's reads over the guest's are more in queries that gain here than in the others (means of logs)"
-    size = "arm and baseline read the same: all their reads differ by less than the experiment's margin"
-    cold = parts.cold
-    if cold is None:
-        return _unknown(rule, size, NO_COLD_RUN)
-    pairs = _rounds(cold, OWN, cold.run.plan.queries)
-    if not pairs or any(own.outer_read_bytes is None for _, own in pairs):
-        why = "reads are not counted at two levels: the arm shares its parent's devices"
-        return _unknown(rule, size, why, "not possible here")
-    same = _ratios(cold, "arm over baseline", [(base.read_bytes, own.read_bytes) for base, own in pairs])
-    margin = cold.run.plan.experiment.precision.margin
-    alike = (
-        Judgement("cannot tell", size, why="nothing was read in a round")
-        if same is None
-        else _decide(size, lambda figure: _within(figure, -margin, margin), [same])
-    )
-    gaining = [cold.name_of(each) for each in cold.queries(OWN) if each.verdict == Verdict.GAINS]
-    others = [query for query in cold.run.plan.queries if query not in gaining]
-    if not gaining or not others:
-        why = "no query is shown to gain" if others else "every query gains"
-        return Judged(Judgement("cannot tell", rule, why=f"{why}, so none can be set against others"), alike)
-    means = [_host_over_guest(cold, queries) for queries in (gaining, others)]
-    logs = [means[0][number] - means[1][number] for number in sorted(set(means[0]) & set(means[1]))]
-    more = _over_rounds(cold, "those that gain over the others", "overhead", logs, math.expm1)
-    return Judged(_decide(rule, _above, _every([more]) or []), alike)
-
-
-def _host_over_guest(part: Part, queries: Sequence[str]) -> dict[int, float]:
-    """Round -> mean over queries of log(host's reads / guest's)."""
-    found = [part.by_round(part.arm, OWN, query) for query in queries]
-    return {
-        number: float(np.mean([_log_reads(each[number]) for each in found]))
-        for number in set.intersection(*map(set, found))
-    }
-
-
-def _log_reads(counted: CountedFigure) -> float:
-    outer, inner = counted.outer_read_bytes, counted.read_bytes
-    return math.log(outer / inner) if outer and inner else math.nan
-
-
-@_claim("M14")
-def _without_reading_ahead(parts: Parts) -> Judged:
-    rule = "some query gains with read-ahead in the guest; without it every interval excludes a gain of the experiment's margin"
-    if parts.unread is None:
-        why = "the arm has no kernel of its own whose read-ahead could be off, or it was not run"
-        return _unknown(rule, None, why, "not possible here")
-    figures, found = _queries(parts.unread), parts.unread.queries(OWN)
-    if figures is None:
-        return _unknown(rule, None, "not every query has a figure")
-    before = 0 if parts.cold is None else sum(each.verdict == Verdict.GAINS for each in parts.cold.queries(OWN))
-    gaining = {parts.unread.name_of(each) for each in found if each.verdict == Verdict.GAINS}
-    margin = parts.unread.run.plan.experiment.precision.margin
-
-    def excluded(figure: Figure) -> bool | None:
-        return False if figure.name in gaining else (figure.low is not None and figure.low > -margin) or None
-
-    out = sum(not figure.why and excluded(figure) is True for figure in figures)
-    counted = f"{before} gain with read-ahead; without it {len(gaining)} of {len(found)} gain, {out} are shown not to"
-    judged = _decide(rule, excluded, figures, [], counted)
-    if judged.outcome == "reproduced" and not before:
-        judged = replace(
-            judged, outcome="cannot tell", why="none gains with read-ahead either, so its end could not show"
-        )
-    return Judged(judged, None)

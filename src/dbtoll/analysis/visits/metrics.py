@@ -129,7 +129,7 @@ def _value(visit: Visit, middle: float, *, asked: int, told: int) -> float | Non
 
 
 def by_number(number: int) -> Value:
-    """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
+    """Run time of execution ``number`` (from 1) on a connection that was made for the visit (Minhas et al. 2008, Figure 2)."""
 
     def value(visit: Visit) -> float | None:
         is_new = visit.levels.get("connection") == "per_visit" and not visit.first_execution

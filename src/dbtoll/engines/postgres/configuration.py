@@ -13,7 +13,7 @@ from pathlib import Path
 from dbtoll.errors import SpecError
 from dbtoll.model.experiment import Resources
 
-PROFILES = ("default", "minhas2008", "modern")
+PROFILES = ("default", "serial", "modern")
 
 WHERE_IT_LIVES = frozenset(
     {
@@ -77,12 +77,12 @@ _INCLUDES = ("include", "include_dir", "include_if_exists")
 def profile(name: str, resources: Resources) -> dict[str, str]:
     """Settings of a profile, given what the arm gets.
 
-    ``default``: Debian's own. ``minhas2008``: its §4, a buffer pool larger than the database and one process for each
-    query; half of the memory, as the page cache needs the other half to load it from. ``modern``: what the manual
-    (§20.4) and common tuning guides advise for a server of this size.
+    ``default``: Debian's own. ``serial``: one process for each query, which is not compiled, and a buffer pool of half
+    of the memory, as the page cache needs the other half to load it from. ``modern``: what the manual (§20.4) and
+    common tuning guides advise for a server of this size.
     """
     memory_mib = resources.memory_bytes >> 20
-    if name == "minhas2008":
+    if name == "serial":
         return {
             "shared_buffers": f"{memory_mib // 2}MB",
             "huge_pages": "off",

@@ -249,16 +249,6 @@ def milliseconds(value_ms: float | None) -> str:
     return time_of(None if value_ms is None else value_ms * 1e6)
 
 
-def published_s(value_s: float | None) -> str:
-    """Seconds with two decimals, as the papers print them: ``14.19 s``."""
-    return NOTHING if value_s is None else f"{value_s:.2f}{THIN}s"
-
-
-def published_percent(value_percent: float | None) -> str:
-    """Per cent with two decimals, as the papers print them: ``+7.82 %``."""
-    return NOTHING if value_percent is None else f"{number(value_percent, 2, plus=True)}{THIN}%"
-
-
 def span(seconds: float | None) -> str:
     """How long something lasted, for people: ``45 s``, ``5 min``, ``2 h 5 min``."""
     if seconds is None:

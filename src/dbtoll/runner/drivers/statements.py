@@ -15,7 +15,7 @@ from dbtoll.store import schema
 
 REUSES = 5
 """Executions on a connection that is made for one visit: what each of them costs shows how soon its making is paid off
-(minhas2008, Figure 2: page faults of the first run on a connection against those of the second and later ones). As many
+(Minhas et al. 2008, Figure 2: page faults of the first run on a connection against those of the second and later ones). As many
 as the analysis looks at (`analysis.visits.metrics.REUSES`)."""
 
 

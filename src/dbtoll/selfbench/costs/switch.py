@@ -86,7 +86,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         raise UsageError(f"the arm {chosen!r} is not among {', '.join(stacks)}", "name it under environments, too")
     asked = available.over(
         stacks,
-        {"name": "postgres", "profile": "minhas2008"},
+        {"name": "postgres", "profile": "serial"},
         {"name": "tpch", "scale": options["scale"], "queries": ["Q6"]},
         factors={"connection": ["per_statement"]},
     )

@@ -124,11 +124,11 @@ WORKLOADS = {
     "tpch": """
 [engine]
 name = "postgres"
-profile = "minhas2008"
+profile = "serial"
 [workload]
 name = "tpch"
 scale = {scale}
-indexes = "minhas2008"
+indexes = "dates"
 {queries}
 [factors]
 connection = {connection}

@@ -63,8 +63,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     queries = [str(query) for query in options["queries"]]
     asked = available.over(
         [BASELINE],
-        {"name": "postgres", "profile": "minhas2008"},
-        {"name": "tpch", "scale": options["scale"], "indexes": "minhas2008", "queries": queries},
+        {"name": "postgres", "profile": "serial"},
+        {"name": "tpch", "scale": options["scale"], "indexes": "dates", "queries": queries},
     )
     found: list[Floats] = []
     watch = Quiet(say)

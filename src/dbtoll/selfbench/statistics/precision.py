@@ -1,6 +1,6 @@
 """How wide an interval is in dbtoll's protocol and in the papers', in equal time: in simulated worlds and on this machine.
 
-The papers (minhas2008, muehlbauer2015) start each arm once, run all that is asked of it, then the next arm. Such a protocol has no
+The papers that are reproduced start each arm once, run all that is asked of it, then the next arm. Such a protocol has no
 interval over starts; what it would need is the half-width that covers the truth in 95 % of all experiments. Between two copies of
 one thing the truth is 0, so how far the estimates of many experiments lie from it tells that half-width, for either protocol.
 """
@@ -57,11 +57,11 @@ WORLDS = {"quiet": "none", "drifting": "drift", "stepping": "steps", "spiky": "o
 SPEC = """
 [engine]
 name = "postgres"
-profile = "minhas2008"
+profile = "serial"
 [workload]
 name = "tpch"
 scale = {scale}
-indexes = "minhas2008"
+indexes = "dates"
 queries = {queries}
 [[arm]]
 name = "native"

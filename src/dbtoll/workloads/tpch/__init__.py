@@ -8,10 +8,12 @@ Some answers are empty: Q18 asks for orders of more than 312 to 315 items, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dbtoll.errors import UsageError
@@ -41,7 +43,7 @@ CONNECTIONS = 2
 SCALE_MIN, SCALE_MAX = 0.01, 10_000
 """Below, supplier keys repeat themselves within a part; above, part keys leave four bytes."""
 
-PROFILES = {"keys": ("keys",), "minhas2008": ("indexes-minhas2008", "keys")}
+PROFILES = {"keys": ("keys",), "dates": ("indexes-dates", "keys")}
 """Index profile -> its files, in the order in which their statements are begun: the largest indexes first."""
 
 
@@ -61,8 +63,9 @@ class Workload(interface.Workload):
     options: ClassVar[Mapping[str, Option]] = {
         "scale": Option("number", 0.1, "scale factor, at least 0.01; 1 is about 1 GB of rows"),
         "indexes": Option(
-            "text", "keys", "keys, or minhas2008: the date columns as well, as in the paper", choices=tuple(PROFILES)
+            "text", "keys", "keys, or dates: the date columns as well, as was usual in 2008", choices=tuple(PROFILES)
         ),
+        "indexes_file": Option("path", "", "more indexes: a file of your own with CREATE INDEX statements"),
         "queries": Option("list", ["all"], "which of Q1 to Q22, or all"),
         "parameters": Option(
             "text",
@@ -78,12 +81,14 @@ class Workload(interface.Workload):
         self.description = replace(DESCRIPTION, size=f"at scale factor {self.scale:g}")
         self.queries = _valid_queries(chosen["queries"])
         self._indexes: str = chosen["indexes"]
+        self._own_indexes = _own_indexes(chosen["indexes_file"]) if chosen["indexes_file"] else []
         self._validation = chosen["parameters"] == "validation"
 
     def key(self) -> str:
         """Scale and indexes in words, and a digest of what the tables are made with."""
         files = ("schema", "constraints", *PROFILES[self._indexes])
-        digest = sha256("\0".join([DATA, repr(self.scale), *map(_file, files)]).encode()).hexdigest()[:16]
+        own = [part.sql for part in self._own_indexes]
+        digest = sha256("\0".join([DATA, repr(self.scale), *map(_file, files), *own]).encode()).hexdigest()[:16]
         return f"tpch-{self.scale:g}-{self._indexes}-{digest}"
 
     def estimate_bytes(self) -> int:
@@ -102,7 +107,7 @@ class Workload(interface.Workload):
         progress("rows")
         loaded = self.make_rows(machine, address, progress)
         progress("indexes")
-        indexes = [part for stem in PROFILES[self._indexes] for part in _parts(stem)]
+        indexes = [*self._own_indexes, *(part for stem in PROFILES[self._indexes] for part in _parts(stem))]
         index_ns = run_side_by_side(machine, address, indexes, connections=CONNECTIONS)
         progress("constraints")
         constraint_ns = run_in_order(machine, address, _parts("constraints"))
@@ -161,6 +166,18 @@ def _file(stem: str) -> str:
 
 def _parts(stem: str) -> list[sql_text.Part]:
     return sql_text.split(_file(stem), f"tpch/{stem}.sql")
+
+
+def _own_indexes(file: str) -> list[sql_text.Part]:
+    """The user's. UsageError naming file and line for a statement that makes no index."""
+    try:
+        found = sql_text.split(Path(file).read_text(encoding="utf-8"), file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}:1: the indexes cannot be read: {error}", "give a file of SQL") from None
+    for part in found:
+        if not re.match(r"create\s+(unique\s+)?index\b", part.sql, re.IGNORECASE):
+            raise UsageError(f"{part.where}: this makes no index: {part.sql[:80]!r}", "write CREATE INDEX … ON …")
+    return found
 
 
 def _valid_scale(scale: float) -> float:
