@@ -5,10 +5,37 @@ A message is one sentence that says what is wrong and where; ``hint`` is one tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from dbtoll.text import printable
 
+NO_OUTPUT = 74
+"""EX_IOERR."""
+NO_PERMISSION = 77
+"""EX_NOPERM."""
 INTERRUPTED = 130
-"""Exit code of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+"""Of what its user stopped: 128 and the number of SIGINT, as shells have it."""
+NOBODY_READS = 141
+"""128 and the number of SIGPIPE."""
+
+EXIT_CODES = {
+    0: "It did what was asked. With --max-overhead: every arm is within the limit.",
+    1: "With --max-overhead: an arm exceeds the limit. `selfbench`: a figure is out of its bounds.",
+    2: "With --max-overhead: it cannot be told.",
+    64: "The command line asks for something that does not exist.",
+    65: "A specification, an SQL directory or an image is faulty.",
+    66: "A run folder is missing, incomplete or damaged, or cannot be written.",
+    69: "This machine lacks what was asked for.",
+    70: "A check voids the run, something could not be removed, or dbtoll has a defect.",
+    71: "A server, a program or an agent failed.",
+    NO_OUTPUT: "A disk is full, or the output cannot be written.",
+    76: "The connection to an agent broke.",
+    NO_PERMISSION: "The user may not do this.",
+    INTERRUPTED: "Its user stopped it. What was measured is kept, and the last line says how to go on.",
+    NOBODY_READS: "Nobody reads the output any more.",
+}
+"""Every exit code of every command, with its meaning. Those from 64 to 78 are those of sysexits.h."""
 
 
 class DbtollError(Exception):
@@ -29,15 +56,31 @@ class DbtollError(Exception):
 
 
 class UsageError(DbtollError):
-    """The command line asks for something that does not exist."""
+    """The command line asks for something that does not exist. ``parts``: the single errors, where it is `together` of them."""
 
     exit_code = 64  # EX_USAGE
+    parts: tuple[UsageError, ...] = ()
 
 
 class SpecError(DbtollError):
-    """A specification is wrong; the message begins with ``file:line``."""
+    """A specification is wrong; the message begins with ``file:line``. ``parts``: as UsageError's."""
 
     exit_code = 65  # EX_DATAERR
+    parts: tuple[SpecError, ...] = ()
+
+
+E = TypeVar("E", UsageError, SpecError)
+
+
+def together(errors: Sequence[E]) -> E:
+    """One error that says all of them, each once and with its hint. ``errors``: of one class, at least one."""
+    single = [part for error in errors for part in error.parts or (error,)]
+    said = list(dict.fromkeys(str(error) for error in single))
+    if len(said) == 1:
+        return errors[0]
+    joined = type(single[0])("\n".join([f"{len(said)} faults:", *said]))
+    joined.parts = tuple(single)
+    return joined
 
 
 class ImageError(DbtollError):

@@ -27,14 +27,21 @@ def find(family: str, name: str) -> Any:
     """
     known = names(family)
     if name not in known:
-        meant = _meant(family, name.lower(), known)
+        word, colon, _ = name.lower().partition(":")
+        meant = _meant(family, word, known)
         hint = f"did you mean {meant}? There is: {', '.join(known)}" if meant else f"choose one of: {', '.join(known)}"
+        if family == "engines" and colon:
+            hint += "; the version comes with the image: --image"
+        elif family == "environments" and "/" in name:
+            hint += "; a run folder is read with `dbtoll analyze` or `dbtoll report`"
         raise UsageError(f"there is no {family.removesuffix('s')} named {name!r}", hint)
     return getattr(_module(family, name), FAMILIES[family])
 
 
 def _meant(family: str, name: str, known: Sequence[str]) -> str | None:
-    """The member that is ``also_called`` so, or whose name is nearly that."""
+    """The member that is named or ``also_called`` so, or whose name is nearly that."""
+    if name in known:
+        return name
     for each in known:
         if name in getattr(getattr(_module(family, each), FAMILIES[family]), "also_called", ()):
             return each

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
 from dbtoll import spec, units
 from dbtoll.commands.experiments import experiments
@@ -17,6 +16,8 @@ from dbtoll.errors import INTERRUPTED, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
+from dbtoll.store.folders import find_run
+from dbtoll.terminal import notices, print_tables
 
 QUICK = "quick.toml"
 
@@ -24,18 +25,14 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
-def quick(runs_dir: Path, *, as_json: bool) -> int:
+def quick(runs_dir: Path, *, as_json: bool, quiet: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
     experiment, text = spec.read(experiments() / QUICK)
-    console = Console(stderr=True, highlight=False)
-
-    def say(line: str) -> None:
-        console.print(line, markup=False)
-
+    say = notices(quiet=quiet)
     with open_local() as host:
         missing = missing_requirements(host, experiment.arms, say)
     for name, found in missing.items():
@@ -49,12 +46,12 @@ def quick(runs_dir: Path, *, as_json: bool) -> int:
             text = text.replace(plain, with_guests)
         experiment = spec.parse(text, QUICK)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
-    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json)
+    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, quiet=quiet)
 
 
-def compare(text: str, *, runs_dir: Path, as_json: bool) -> int:
+def compare(text: str, *, runs_dir: Path, as_json: bool, quiet: bool) -> int:
     """Measure the specification that the command line was made into."""
-    return _measure(spec.parse(text, command_line.COMMAND_LINE), text, runs_dir, as_json=as_json)
+    return _measure(spec.parse(text, command_line.COMMAND_LINE), text, runs_dir, as_json=as_json, quiet=quiet)
 
 
 def comparison_text(
@@ -73,7 +70,11 @@ def comparison_text(
     name, given = parse_words(workload, "workloads")
     if "directory" in given:
         given["directory"] = str(Path(given["directory"]).absolute())
-    pictured = {} if image is None else {"path" if "/" in image or Path(image).exists() else "suite": image}
+    pictured: dict[str, str] = {}
+    if image is not None:
+        reference = image.partition("://")[2]  # docker://NAME: nothing is fetched from a registry
+        is_path = not reference and ("/" in image or Path(image).exists())
+        pictured = {"path": image} if is_path else {"suite": reference or image}
     return command_line.comparison(
         stacks,
         baseline=baseline,
@@ -101,8 +102,10 @@ def run(
     path: Path,
     *,
     resume: bool,
+    name: str | None,
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
     exclusive: bool,
     budget: str | None,
     max_overhead: str | None,
@@ -110,24 +113,32 @@ def run(
     """A specification, or with ``resume`` a run folder; ``budget`` is the whole run's, what it has used included."""
     if not resume:
         experiment, text = spec.read(path, exclusive=exclusive)
-        return _measure(asked_otherwise(experiment, budget, max_overhead), text, runs_dir, as_json=as_json)
+        asked = asked_otherwise(experiment, budget, max_overhead, name)
+        return _measure(asked, text, runs_dir, as_json=as_json, quiet=quiet)
+    if name is not None:
+        raise UsageError("a run that is resumed has its name already", "leave --name out")
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
+    path = find_run(path, runs_dir)
     experiment = asked_otherwise(runs.experiment_of(path), budget, max_overhead)
-    with Progress(experiment, quiet=as_json) as progress:
+    with Progress(experiment, quiet=quiet) as progress:
         progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
-    return _conclude(path, experiment, as_json=as_json)
+    return _conclude(path, experiment, as_json=as_json, quiet=quiet)
 
 
-def asked_otherwise(experiment: Experiment, budget: str | None, max_overhead: str | None) -> Experiment:
-    """With what the command line says in the specification's place."""
+def asked_otherwise(
+    experiment: Experiment, budget: str | None, max_overhead: str | None, name: str | None = None
+) -> Experiment:
+    """With what the command line says in the specification's place. UsageError."""
     if budget is not None:
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
     if max_overhead is not None:
         experiment = replace(experiment, max_overhead=_unit("--max-overhead", max_overhead, units.fraction))
+    if name is not None:
+        experiment = replace(experiment, name=_unit("--name", name, spec.run_name))
     return experiment
 
 
@@ -135,32 +146,32 @@ def _unit(option: str, text: str, convert: Any) -> Any:
     try:
         return convert(text)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}", "see --help") from None
+        raise UsageError(f"{option}: {error}", spec.form_hint(f"{option} ", text, convert)) from None
 
 
-def _measure(experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool) -> int:
+def _measure(experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool, quiet: bool) -> int:
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
-    with Progress(experiment, quiet=as_json) as progress:
+    with Progress(experiment, quiet=quiet) as progress:
         folder = runs.begin(experiment, text, runs_dir, progress)
-    return _conclude(folder, experiment, as_json=as_json)
+    return _conclude(folder, experiment, as_json=as_json, quiet=quiet)
 
 
-def _conclude(folder: Path, experiment: Experiment, *, as_json: bool) -> int:
+def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, quiet: bool) -> int:
     """Analysis and report of a run that has just ended, and the gate's exit code. What its user stopped decides nothing."""
     from dbtoll.analysis.effects import overhead_gate
     from dbtoll.runner.cleanup.journal import resuming
     from dbtoll.runner.run import STOPPED
 
-    result = report(folder, as_json=as_json)
+    result = report(folder, as_json=as_json, quiet=quiet)
     code, sentence = 0, None
     if result.stopped == STOPPED:
         code, sentence = INTERRUPTED, f"stopped: {resuming(folder)}"
     elif experiment.max_overhead is not None:
         code, sentence = overhead_gate.judge(result, experiment.max_overhead)
     if sentence is not None:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
+        notices()(sentence)
     return code
 
 
@@ -173,6 +184,7 @@ def predict(
     probes_text: str,
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
     from dbtoll.analysis.attribution import prediction
@@ -183,7 +195,7 @@ def predict(
 
     def measured(text: str) -> Path:
         experiment = spec.parse(text, command_line.COMMAND_LINE)
-        with Progress(experiment, quiet=as_json) as progress:
+        with Progress(experiment, quiet=quiet) as progress:
             return runs.begin(experiment, text, runs_dir, progress)
 
     found = prediction.find_all(
@@ -192,5 +204,5 @@ def predict(
     if as_json:
         print(msgspec.json.encode(found).decode())
     else:
-        Console(highlight=False).print(predictions.terminal(found))
+        print_tables(predictions.terminal(found))
     return 0

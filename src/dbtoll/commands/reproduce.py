@@ -37,6 +37,7 @@ def reproduce(
     use: Sequence[Path],
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again."""
     from dbtoll.analysis import reproduction
@@ -48,7 +49,7 @@ def reproduce(
 
     if paper not in REPRODUCED:
         raise UsageError(f"there is no reproduction of {paper!r}", f"choose one of: {', '.join(REPRODUCED)}")
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     found = {spec_name: read_run(folder) for folder in use if (spec_name := _part_of(read_run(folder).plan.experiment))}
     for name in REPRODUCED[paper]:
         text = _reproducing((experiments() / paper / name).read_text(encoding="utf-8"), environment, scale, rounds)
@@ -67,7 +68,7 @@ def reproduce(
             continue
         experiment = asked_otherwise(spec.parse(text, name, exclusive=exclusive), budget, None)
         console.print(f"{name}: {experiment.question}", markup=False)
-        with Progress(experiment, quiet=as_json) as progress:
+        with Progress(experiment, quiet=quiet) as progress:
             found[name] = runs.begin_part(experiment, text, runs_dir, progress)
     warm = found.get(REPRODUCED[paper][0])
     if warm is None:

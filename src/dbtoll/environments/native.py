@@ -34,6 +34,7 @@ class Environment:
     also_called = ("host", "bare-metal", "baremetal", "none")
     primary = "root"
     packages = ()
+    programs = ()
     options: Mapping[str, Option] = {
         "root": Option(
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")

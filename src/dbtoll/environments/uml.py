@@ -42,6 +42,7 @@ class Environment:
     also_called = ("linux.uml", "user-mode-linux")
     primary = "path"
     packages = ("user-mode-linux",)
+    programs = ("linux.uml",)
     options: Mapping[str, Option] = {
         **OPTIONS,
         # Seen by trace: Debian's 6.1 takes a flush from its block layer and asks the host for nothing.

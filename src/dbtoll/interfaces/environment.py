@@ -17,7 +17,8 @@ class Environment(Protocol):
     """Takes a machine and yields a machine. Knows no engine and no workload.
 
     A module ``environments/NAME.py`` defines a class ``Environment`` with this shape. ``primary`` is the option that the short
-    form ``docker:runsc`` sets. ``packages``: Debian's, which a machine must have to open it.
+    form ``docker:runsc`` sets. ``packages``: Debian's, which a machine must have to open it; ``programs``: of which one must be
+    there, by name or, of a socket, by path.
     ``also_called``, where there is one: names that people may type instead; they are answered with this one.
     """
 
@@ -25,6 +26,7 @@ class Environment(Protocol):
     primary: str | None
     options: Mapping[str, Option]
     packages: tuple[str, ...]
+    programs: tuple[str, ...]
 
     def missing_requirements(
         self,

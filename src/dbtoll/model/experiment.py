@@ -121,6 +121,7 @@ class Experiment:
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
     the baseline first and its A/A copy second. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
+    ``name``: of the run, as its user calls it; "" if it has none. ``running_time``: how long it takes, as its author says.
     """
 
     question: str
@@ -139,6 +140,8 @@ class Experiment:
     max_overhead: float | None = None
     exclusive: bool = False
     explain: tuple[str, ...] = ()
+    name: str = ""
+    running_time: str = ""
 
     @property
     def combinations(self) -> list[dict[str, str]]:

@@ -146,7 +146,7 @@ def read_run(folder: Path) -> Run:
     """All of a run. RunFolderError names file and line of the first thing that is wrong, and the hint."""
     history = folder / HISTORY_FILE
     if not folder.is_dir():
-        raise RunFolderError(f"{folder}: there is no such run folder", "see `dbtoll run --runs-dir` for where runs lie")
+        raise RunFolderError(f"{folder}: there is no such run folder", "`dbtoll runs` lists the runs")
     data = read_file(history, HISTORY_BYTES_MAX)
     verified = data.rfind(b"\n") + 1
     if verified == 0:

@@ -81,6 +81,7 @@ class Environment:
     also_called = ("podman", "containerd", "container", "oci", "gvisor", "runsc", "runc", "crun", "kata")
     primary = "runtime"
     packages = ("docker.io", "iptables")
+    programs = ("dockerd", SYSTEM_SOCKET)
     options: Mapping[str, Option] = {
         "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
         "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),

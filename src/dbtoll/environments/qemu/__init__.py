@@ -67,6 +67,7 @@ class Environment:
     also_called = ("kvm", "vm", "virtual-machine", "firecracker")
     primary = "accel"
     packages = ("qemu-system-x86",)
+    programs = (PROGRAM,)
     options: Mapping[str, Option] = {
         **OPTIONS,
         "accel": Option(

@@ -24,6 +24,7 @@ class Environment:
     name = "simulated"
     primary = "effect"
     packages = ()
+    programs = ()
     simulated = True
     """Needs no image and no data."""
 
