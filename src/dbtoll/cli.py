@@ -42,8 +42,9 @@ Examples:
   dbtoll help compare                     what a command does, with examples
   dbtoll help exit-codes                  what the exit codes mean
 
-An environment is written NAME:OPTION,OPTION=VALUE, nested with //, such as docker:runsc,network=host or qemu//docker. Run folders lie
-in runs/ or where --runs-dir says; a run is named by its folder, by its name, by the beginning of either, or by: latest.
+An environment is written NAME:OPTION,OPTION=VALUE, nested with //, such as docker:runsc,network=host or qemu//docker.
+
+Run folders lie in runs/ or where --runs-dir says. A run is meant by its folder, its name, the beginning of either, or by: latest.
 """,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -94,7 +95,8 @@ MaxOverhead = Annotated[
     typer.Option("--max-overhead", help="Gate, e.g. 5%: exit 0 when every arm is within, 1 exceeded, 2 cannot tell."),
 ]
 Name = Annotated[
-    str | None, typer.Option("--name", help="Of the run: a part of its folder's name, and what other commands find it by.")
+    str | None,
+    typer.Option("--name", help="Of the run: a part of its folder's name, and what other commands find it by."),
 ]
 Engine = Annotated[
     str,
@@ -110,9 +112,7 @@ Workload = Annotated[
     ),
 ]
 Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
-Indexes = Annotated[
-    str | None, typer.Option(help="Index profile, <<indexes>>.", autocompletion=completion.indexes)
-]
+Indexes = Annotated[str | None, typer.Option(help="Index profile, <<indexes>>.", autocompletion=completion.indexes)]
 Queries = Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")]
 SettingsProfile = Annotated[
     str | None,
@@ -185,7 +185,7 @@ def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, quiet: Quiet = Fals
     MEASURE,
     "dbtoll compare docker",
     "dbtoll compare docker docker:runsc qemu uml --scale 0.1 --budget 20m --target 1% --margin 2%",
-    "dbtoll compare docker --workload sql:examples/sql --name nightly",
+    "dbtoll compare docker --workload sql:my-queries --name nightly",
     "dbtoll compare docker --max-overhead 5%",
     "dbtoll compare docker uml --workload tpcc:5,terminals=4 -f interaction=statement+pipelined",
     codes=GATED,
@@ -253,7 +253,7 @@ def compare(
 
 @command(
     MEASURE,
-    "dbtoll run experiments/gate.toml --name gate",
+    "dbtoll run spec.toml --name nightly",
     "dbtoll run latest --resume --budget 20m",
     codes=(1, 2, 65, 66, 69, 71, INTERRUPTED),
 )
@@ -295,7 +295,7 @@ def run(
     raise typer.Exit(code)
 
 
-@command(MEASURE, "dbtoll plan experiments/quick.toml", "dbtoll plan spec.toml --visits --rounds 3", codes=(65,))
+@command(MEASURE, "dbtoll plan spec.toml", "dbtoll plan spec.toml --visits --rounds 3", codes=(65,))
 def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
     rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
@@ -376,7 +376,9 @@ def predict(
     probes_run: Annotated[
         Path | None,
         typer.Option(
-            "--probes-run", help="A run of `dbtoll probe`: what events cost in its arms.", autocompletion=completion.runs
+            "--probes-run",
+            help="A run of `dbtoll probe`: what events cost in its arms.",
+            autocompletion=completion.runs,
         ),
     ] = None,
     engine: Engine = "postgres",
@@ -613,13 +615,18 @@ EXIT_CODES_TOPIC = "exit-codes"
 
 
 @app.command(
-    "help", cls=Command, rich_help_panel=INSTRUMENT, epilog=epilog("dbtoll help compare", f"dbtoll help {EXIT_CODES_TOPIC}")
+    "help",
+    cls=Command,
+    rich_help_panel=INSTRUMENT,
+    epilog=epilog("dbtoll help compare", f"dbtoll help {EXIT_CODES_TOPIC}", codes=(0, 64)),
 )
 def show_help(
     context: typer.Context,
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[COMMAND]", help=f"A command, or {EXIT_CODES_TOPIC}.", autocompletion=completion.topics),
+        typer.Argument(
+            metavar="[COMMAND]", help=f"A command, or {EXIT_CODES_TOPIC}.", autocompletion=completion.topics
+        ),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -634,7 +641,9 @@ def show_help(
         return
     if topic is not None and topic not in commands:
         meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(topic, commands, 1))
-        raise UsageError(f"there is no command {topic!r}", f"{meant}there is: {', '.join((*commands, EXIT_CODES_TOPIC))}")
+        raise UsageError(
+            f"there is no command {topic!r}", f"{meant}there is: {', '.join((*commands, EXIT_CODES_TOPIC))}"
+        )
     of = whole if topic is None else type(context)(commands[topic], info_name=topic, parent=whole)
     text = of.get_help()
     print(json.dumps({"command": topic, "help": text}) if as_json else text)

@@ -45,6 +45,8 @@ class DbtollError(Exception):
     """
 
     exit_code = 70  # EX_SOFTWARE
+    parts: tuple[DbtollError, ...] = ()
+    """The single errors of which it is `together`."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = printable(message, lines=True)
@@ -56,29 +58,28 @@ class DbtollError(Exception):
 
 
 class UsageError(DbtollError):
-    """The command line asks for something that does not exist. ``parts``: the single errors, where it is `together` of them."""
+    """The command line asks for something that does not exist."""
 
     exit_code = 64  # EX_USAGE
-    parts: tuple[UsageError, ...] = ()
 
 
 class SpecError(DbtollError):
-    """A specification is wrong; the message begins with ``file:line``. ``parts``: as UsageError's."""
+    """A specification is wrong; the message begins with ``file:line``."""
 
     exit_code = 65  # EX_DATAERR
-    parts: tuple[SpecError, ...] = ()
 
 
-E = TypeVar("E", UsageError, SpecError)
+E = TypeVar("E", bound=DbtollError)
 
 
 def together(errors: Sequence[E]) -> E:
-    """One error that says all of them, each once and with its hint. ``errors``: of one class, at least one."""
+    """One error that says all of them, each once and with its hint. ``errors``: of one class that takes message and hint, at least
+    one."""
     single = [part for error in errors for part in error.parts or (error,)]
     said = list(dict.fromkeys(str(error) for error in single))
     if len(said) == 1:
         return errors[0]
-    joined = type(single[0])("\n".join([f"{len(said)} faults:", *said]))
+    joined = type(errors[0])("\n".join([f"{len(said)} faults:", *said]))
     joined.parts = tuple(single)
     return joined
 

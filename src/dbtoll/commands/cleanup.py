@@ -37,7 +37,9 @@ def clean(runs_dir: Path, *, dry_run: bool, as_json: bool) -> int:
     for folder in cleaned.runs:
         print(printable(f"go on with: dbtoll run {folder} --resume"))
     if kept := sum(kept.size_bytes for kept in Cache().kept()):
-        print(f"the cache holds {kept / (1 << 30):.1f} GiB, which save time in later runs; smaller by: dbtoll clean --cache")
+        print(
+            f"the cache holds {kept / (1 << 30):.1f} GiB, which save time in later runs; smaller by: dbtoll clean --cache"
+        )
     return DbtollError.exit_code if cleaned.failed else 0
 
 

@@ -146,13 +146,14 @@ def _needs_lines(needed: Needs) -> Iterator[str]:
     if needed.running_time:
         yield f"  its author says: {needed.running_time}"
     yield (
-        f"  a round of one block has {needed.visits} visits, which take at least {_time(needed.round_s_min)}; its starts come on top, "
-        "and how long they take shows in a pilot round"
+        f"  a round of one block has {needed.visits} visits, which take at least {_time(needed.round_s_min)}; "
+        "its starts come on top, and how long they take shows in a pilot round"
     )
     if needed.round_s_min * needed.rounds_min > needed.budget_s:
         enough_s = needed.round_s_min * needed.rounds_min
         yield (
-            f"  {needed.rounds_min} rounds do not fit, so there can be no verdict: a budget of more than {_time(enough_s)} is needed"
+            f"  {needed.rounds_min} rounds do not fit, so there can be no verdict: "
+            f"a budget of more than {_time(enough_s)} is needed"
         )
     parts = {"an image": needed.image_bytes, "the data": needed.data_bytes, "a copy for each arm": needed.copies_bytes}
     said = ", ".join(f"{size / GIB:.1f} GiB for {what}" for what, size in parts.items() if size)

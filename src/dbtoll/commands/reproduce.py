@@ -72,7 +72,7 @@ def reproduce(
             found[name] = runs.begin_part(experiment, text, runs_dir, progress)
     warm = found.get(REPRODUCED[paper][0])
     if warm is None:
-        raise UsageError("without its warm part nothing can be said", "leave --use out, or name a run of it")
+        raise UsageError("without its warm part nothing can be said", "leave --reuse out, or name a run of it")
     result = reproduction.reproduce(list(found.values()))
     parts = [warm, *(run for run in found.values() if run is not warm)]
     explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import errno
 import hashlib
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -10,7 +10,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,15 +309,11 @@ class _Reader:
             rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
         )
         if not 0.5 <= made.confidence < 1:
-            self.fault(
-                "precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"'
-            )
+            self.fault("precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"')
         if not 0 < made.margin < 1:
             self.fault("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
         if not 2 <= made.rounds_min <= made.rounds_max:
-            self.fault(
-                "precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5"
-            )
+            self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
         return made
 
     def pace(self) -> VisitTiming:
@@ -397,7 +393,7 @@ class _Reader:
         """Where the key is known, or which is meant."""
         others = dict(_KEYS)
         for table, family, default in (("engine", "engines", "postgres"), ("workload", "workloads", "tpch")):
-            with self.ignored():
+            with suppress(DbtollError, AttributeError, TypeError):  # it is told where it is chosen
                 others[table] = set(registry.find(family, self.table(table).get("name", default)).options)
         for other, known in others.items():
             if other != name and key in known:
@@ -412,14 +408,6 @@ class _Reader:
             yield
         except (UsageError, SpecError) as error:
             self.faults.append(error)
-
-    @contextmanager
-    def ignored(self) -> Iterator[None]:
-        """What is wrong inside is told elsewhere."""
-        try:
-            yield
-        except (DbtollError, AttributeError, TypeError):
-            pass
 
     def require_none(self) -> None:
         """One error for all faults so far: a SpecError, or of a command line a UsageError, unless only files are faulty."""
@@ -482,7 +470,9 @@ def _run_name(value: Any) -> str:
 def run_name(text: str) -> str:
     """The text, if it can be the name of a run; ValueError."""
     if not RUN_NAME.fullmatch(text):
-        raise ValueError(f"{text!r} cannot be a run's name: use at most 40 letters, digits and ._-, a letter or digit first")
+        raise ValueError(
+            f"{text!r} cannot be a run's name: use at most 40 letters, digits and ._-, a letter or digit first"
+        )
     return text
 
 

@@ -50,14 +50,15 @@ def point_latest(runs_dir: Path, to: str | None) -> str | None:
     link = runs_dir / LATEST
     before = None
     with suppress(OSError):
-        before = os.readlink(link)  # noqa: PTH115 -- as it is written
+        before = str(link.readlink())
     if before is None and os.path.lexists(link):
         return None
     with suppress(OSError):
         if to is None:
             link.unlink(missing_ok=True)
         else:
-            new = runs_dir / f".{LATEST}-{secrets.token_hex(4)}"
+            new = runs_dir / f".{LATEST}.new"
+            new.unlink(missing_ok=True)  # of one that was killed in between
             new.symlink_to(to)
             new.replace(link)
     return before
@@ -72,7 +73,7 @@ def find_run(asked: Path, runs_dir: Path) -> Path:
     if "/" in word:
         raise _no_run(f"{asked}: there is no such run folder", runs_dir)
     if word == LATEST and (runs_dir / LATEST).is_dir():
-        return runs_dir / os.readlink(runs_dir / LATEST)  # noqa: PTH115 -- relative, as the user wrote runs_dir
+        return runs_dir / (runs_dir / LATEST).readlink()
     folders = run_folders(runs_dir)
     if word == LATEST and folders:
         return folders[0]

@@ -74,8 +74,8 @@ class JournalEntry:
 class Journal:
     """One journal, open for writing and locked. The folder must be the caller's own.
 
-    ``record``: a run folder that gets a copy of each line; ``run_folder``: of the run whose journal it is, None of a trial's. Raises StillAlive if another process holds it; Foreign if it was not
-    begun here; RunFolderError.
+    ``record``: a run folder that gets a copy of each line; ``run_folder``: of the run whose journal it is, None of a trial's.
+    Raises StillAlive if another process holds it; Foreign if it was not begun here; RunFolderError.
     """
 
     def __init__(self, folder: Path, name: str = FILE, record: Path | None = None) -> None:

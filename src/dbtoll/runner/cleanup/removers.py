@@ -99,12 +99,13 @@ def clean_all(runs_dir: Path, *, dry_run: bool = False) -> Cleaned:
 def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE, *, dry_run: bool = False) -> bool:
     """Remove what one journal names, and then the journal. Whether nothing of it is left and nobody works on it."""
     left = True
+    failed: list[str] = []
     try:
         left = bool(leftovers(folder, name))
         with Journal(folder, name) as held:
             # Only now it is certain that nobody works on it, and so that these are leftovers.
             if dry_run:
-                removed, failed = [journal.described(line) for line in held.leftovers()], []
+                removed = [journal.described(line) for line in held.leftovers()]
             elif held.forget():
                 return True
             else:

@@ -124,7 +124,9 @@ def read(path: Path) -> Directory:
         with faults.collected():
             asked[file.stem] = _asked(file, expected.get(file.stem))
     for file in (file for name, file in expected.items() if name not in {each.stem for each in statements}):
-        faults.found.append(SpecError(f"{file}: there is no statement {file.stem}", "name it as the file in statements/"))
+        faults.found.append(
+            SpecError(f"{file}: there is no statement {file.stem}", "name it as the file in statements/")
+        )
     faults.require_none()
     return Directory(
         key=_digest(path, [*(path / name for name in scripts), *loads]),
