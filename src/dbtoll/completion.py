@@ -25,9 +25,9 @@ def workloads(incomplete: str) -> list[str]:
 
 def selfbenches(incomplete: str) -> list[str]:
     """Names."""
-    from dbtoll.selfbench import listed
+    from dbtoll.selfbench import names
 
-    return _beginning(list(listed()), incomplete)
+    return _beginning(names(), incomplete)
 
 
 def runs(incomplete: str) -> list[str]:

@@ -358,13 +358,12 @@ def test_a_run_that_cannot_be_prepared_leaves_no_folder(dbtoll: Run, tmp_path: P
 def test_a_run_that_is_stopped_while_it_is_prepared_says_how_to_go_on(tmp_path: Path) -> None:
     text = '[engine]\nname = "noop"\n[[arm]]\nstack = "simulated"\n'
 
-    class Impatient(Quiet):
-        def say(self, text: str) -> None:
-            if text.startswith("pilot"):
-                raise KeyboardInterrupt
+    def impatient(text: str) -> None:
+        if text.startswith("pilot"):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        runner.begin(spec.parse(text, "x"), text, tmp_path, Impatient(lambda _: None))
+        runner.begin(spec.parse(text, "x"), text, tmp_path, Quiet(impatient))
     folder = only_run(tmp_path)
     assert stopped.value.__notes__ == [f"then go on: dbtoll run {folder} --resume"]
 
