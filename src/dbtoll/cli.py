@@ -174,11 +174,17 @@ def begin(
 
 
 @command(MEASURE, "dbtoll quick", "dbtoll quick --yes --json > result.json", codes=MEASURED)
-def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False) -> None:
+def quick(
+    name: Name = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
     """PostgreSQL on TPC-H, native against whatever this machine can run: the first measurement, in minutes."""
     from dbtoll.commands import measure
 
-    raise typer.Exit(measure.quick(runs_dir, as_json=as_json, quiet=quiet))
+    raise typer.Exit(measure.quick(runs_dir, name=name, as_json=as_json, quiet=quiet))
 
 
 @command(

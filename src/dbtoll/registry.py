@@ -30,6 +30,9 @@ def find(family: str, name: str) -> Any:
         word, colon, _ = name.lower().partition(":")
         meant = _meant(family, word, known)
         hint = f"did you mean {meant}? There is: {', '.join(known)}" if meant else f"choose one of: {', '.join(known)}"
+        other = next((other for other in FAMILIES if other != family and word in names(other)), None)
+        if other:
+            hint += f"; {word} is one of the {other}"
         if family == "engines" and colon:
             hint += "; the version comes with the image: --image"
         elif family == "environments" and "/" in name:

@@ -235,6 +235,11 @@ def test_quiet_says_nothing_but_the_result(dbtoll: Run) -> None:
     assert "Noise floor" in out
 
 
+def test_the_quick_run_has_a_name_too(dbtoll: Run, tmp_path: Path) -> None:
+    code, _, err = dbtoll("quick", "--name", "a b")
+    assert (code, list(tmp_path.iterdir())) == (64, []) and "cannot be a run's name" in err
+
+
 def test_names_of_folders() -> None:
     assert name_in(folder_name("20260501-091500", "a-b.c")) == "a-b.c"
     assert name_in(folder_name("20260501-091500", "")) == ""
@@ -423,6 +428,7 @@ def test_all_faults_of_a_directory_are_told_at_once(dbtoll: Run, tmp_path: Path)
         (("docker:image=postgres:16",), "no option 'image'", ["--image"]),
         (("postgres://localhost:5432/db",), "'postgres://localhost:5432/db' is no environment", ["server of its own"]),
         (("runs/a", "runs/b"), "no environment named 'runs/a'", ["dbtoll analyze"]),
+        (("postgres",), "no environment named 'postgres'", ["postgres is one of the engines"]),
         (("kvm",), "no environment named 'kvm'", ["did you mean qemu?"]),
         (("--budget", "5"), "'5' is not a duration", ["--budget 5m"]),
         (("--target", "1"), "'1' is not a percentage", ["--target 1%"]),

@@ -25,19 +25,20 @@ QUICK_WITH_GUESTS = {"scale = 0.1": "scale = 0.05", 'budget = "4m"': 'budget = "
 """What is written otherwise where guests are among the arms: these may be twenty times slower."""
 
 
-def quick(runs_dir: Path, *, as_json: bool, quiet: bool) -> int:
+def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
     experiment, text = spec.read(experiments() / QUICK)
+    asked_otherwise(experiment, None, None, name)  # a name that is none is told before anything is tried
     say = notices(quiet=quiet)
     with open_local() as host:
         missing = missing_requirements(host, experiment.arms, say)
-    for name, found in missing.items():
+    for arm, found in missing.items():
         for lack in found:
-            say(f"{name} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
+            say(f"{arm} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
     kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
@@ -46,7 +47,8 @@ def quick(runs_dir: Path, *, as_json: bool, quiet: bool) -> int:
             text = text.replace(plain, with_guests)
         experiment = spec.parse(text, QUICK)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
-    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, quiet=quiet)
+    experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)
+    return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet)
 
 
 def compare(text: str, *, runs_dir: Path, as_json: bool, quiet: bool) -> int:
