@@ -16,13 +16,14 @@ COMMON = ("--runs-dir", "--json", "--quiet", "--yes")
 
 HEAD = """# Commands
 
-Made from the program's own help by `python docs/make_commands.py`; a test compares the two. `dbtoll help COMMAND` says the same in a
-terminal.
+Made from the program's own help by `python docs/make_commands.py`; a test compares the two. `dbtoll help COMMAND`
+says the same in a terminal.
 
 An environment is written `NAME:OPTION,OPTION=VALUE`, nested with `//`: `docker:runsc,network=host`, `qemu//docker`
-([ENVIRONMENTS](ENVIRONMENTS.md)). Where a command takes a run, that is a run folder, its name, the beginning of either, or `latest`:
-the newest run in `runs/`, to which `runs/latest` leads. Of several runs with the same name the newest is meant. A run's name is given with
-`--name`, or as `name` in a specification ([SPEC](SPEC.md)); it is a part of the folder's name: `20260501-091500-nightly-3f9a2b`.
+([ENVIRONMENTS](ENVIRONMENTS.md)). Where a command takes a run, that is a run folder, its name, the beginning of
+either, or `latest`: the newest run in `runs/`, to which `runs/latest` leads. Of several runs with the same name the
+newest is meant. A run's name is given with `--name`, or as `name` in a specification ([SPEC](SPEC.md)); it is a part
+of the folder's name: `20260501-091500-nightly-3f9a2b`.
 
 ## Options of all commands
 
@@ -31,12 +32,13 @@ the newest run in `runs/`, to which `runs/latest` leads. Of several runs with th
 - `--yes`, `-y`: agrees to whatever would be asked.
 - `--runs-dir DIR`: where run folders lie (default `runs`, or `DBTOLL_RUNS`). Of commands that read or write runs.
 
-On a terminal progress is one live line. Elsewhere it is a line for each round, and one for each minute without any; no line is folded.
+On a terminal progress is one live line. Elsewhere it is a line for each round, and one for each minute without any;
+no line is folded.
 
 ## Completion
 
-`dbtoll --install-completion` makes your shell complete commands, options, environments with their options, engines, workloads and runs;
-`dbtoll --show-completion` prints what it would install.
+`dbtoll --install-completion` makes your shell complete commands, options, environments with their options, engines,
+workloads and runs; `dbtoll --show-completion` prints what it would install.
 """
 
 
