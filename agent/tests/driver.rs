@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use dbtoll_agent::driver::answer::{Comparison, Expected};
 use dbtoll_agent::driver::session::{ServerSession, Session};
-use dbtoll_agent::driver::{Execution, Mode, Outcome, Statement};
+use dbtoll_agent::driver::{Execution, Outcome, QueryProtocol, Statement};
 use dbtoll_agent::failure::Code;
 use dbtoll_agent::wire::blocking::{Address, Interrupter};
 use support::{PASSWORD, Server, login};
 
-const MODES: [Mode; 3] = [Mode::Simple, Mode::Extended, Mode::Prepared];
+const QUERY_PROTOCOLS: [QueryProtocol; 3] = [QueryProtocol::Simple, QueryProtocol::Extended, QueryProtocol::Prepared];
 
-fn statement(mode: Mode, sql: &str) -> Statement {
-    Statement { mode, keep_rows: true, ..Statement::simple("s", sql.to_owned()) }
+fn statement(query_protocol: QueryProtocol, sql: &str) -> Statement {
+    Statement { query_protocol, keep_rows: true, ..Statement::simple("s", sql.to_owned()) }
 }
 
 fn rows(execution: &Execution) -> Vec<Vec<&str>> {
@@ -69,14 +69,18 @@ impl Drop for NullServer {
 fn the_null_server_answers_every_mode_with_an_empty_result() {
     let server = NullServer::start();
     let mut session = server.session();
-    for mode in MODES {
+    for query_protocol in QUERY_PROTOCOLS {
         for _ in 0..3 {
-            let execution = session.execute(&statement(mode, "select 1")).unwrap();
-            assert_eq!((execution.outcome, execution.rows, execution.result_bytes), (Outcome::Ok, 0, 0), "{mode:?}");
+            let execution = session.execute(&statement(query_protocol, "select 1")).unwrap();
+            assert_eq!(
+                (execution.outcome, execution.rows, execution.result_bytes),
+                (Outcome::Ok, 0, 0),
+                "{query_protocol:?}"
+            );
             assert_times_are_in_order(&execution);
         }
     }
-    let alone = session.execute_alone(&statement(Mode::Simple, "select 1")).unwrap();
+    let alone = session.execute_alone(&statement(QueryProtocol::Simple, "select 1")).unwrap();
     assert_eq!(alone.outcome, Outcome::Ok);
     assert!(alone.connected_ns.is_some());
     let result = session.query("select 1").unwrap().unwrap();
@@ -91,7 +95,7 @@ fn the_null_server_serves_many_connections_at_once() {
     let mut sessions: Vec<Session> = (0..100).map(|_| server.session()).collect();
     for _ in 0..3 {
         for session in &mut sessions {
-            assert_eq!(session.execute(&statement(Mode::Extended, "select 1")).unwrap().outcome, Outcome::Ok);
+            assert_eq!(session.execute(&statement(QueryProtocol::Extended, "select 1")).unwrap().outcome, Outcome::Ok);
         }
     }
 }
@@ -100,16 +104,17 @@ fn the_null_server_serves_many_connections_at_once() {
 fn all_modes_return_the_same_rows() {
     let Some(server) = Server::shared() else { return };
     let mut session = server.session();
-    for mode in MODES {
-        let execution = session.execute(&statement(mode, "select g, null, 'ä' from generate_series(1, 3) g")).unwrap();
+    for query_protocol in QUERY_PROTOCOLS {
+        let execution =
+            session.execute(&statement(query_protocol, "select g, null, 'ä' from generate_series(1, 3) g")).unwrap();
         assert_eq!(execution.outcome, Outcome::Ok, "{:?}", execution.error);
         assert_eq!(rows(&execution), [["1", "null", "ä"], ["2", "null", "ä"], ["3", "null", "ä"]]);
         // 5 (header) + 2 (columns) + 3 lengths + 1 + 2 bytes of values, in each row.
         assert_eq!((execution.rows, execution.result_bytes), (3, 3 * (5 + 2 + 12 + 3)));
         assert_times_are_in_order(&execution);
         let mut session = server.session();
-        if mode != Mode::Prepared {
-            let alone = session.execute_alone(&statement(mode, "select 1")).unwrap();
+        if query_protocol != QueryProtocol::Prepared {
+            let alone = session.execute_alone(&statement(query_protocol, "select 1")).unwrap();
             assert_eq!(rows(&alone), [["1"]]);
             assert_times_are_in_order(&alone);
         }
@@ -120,10 +125,11 @@ fn all_modes_return_the_same_rows() {
 fn tcp_works_like_a_unix_socket() {
     let Some(server) = Server::shared() else { return };
     let mut session = Session::new(server.tcp_address(), login("tester", None), Interrupter::default());
-    assert_eq!(rows(&session.execute(&statement(Mode::Extended, "select 1")).unwrap()), [["1"]]);
-    let slow = Statement { timeout_ns: Some(100_000_000), ..statement(Mode::Simple, "select pg_sleep(30)") };
+    assert_eq!(rows(&session.execute(&statement(QueryProtocol::Extended, "select 1")).unwrap()), [["1"]]);
+    let slow = Statement { timeout_ns: Some(100_000_000), ..statement(QueryProtocol::Simple, "select pg_sleep(30)") };
     assert_eq!(session.execute(&slow).unwrap().outcome, Outcome::Timeout);
-    let alone = session.execute_alone(&statement(Mode::Simple, "select inet_server_port() is not null")).unwrap();
+    let alone =
+        session.execute_alone(&statement(QueryProtocol::Simple, "select inet_server_port() is not null")).unwrap();
     assert_eq!(rows(&alone), [["t"]]);
 }
 
@@ -131,10 +137,10 @@ fn tcp_works_like_a_unix_socket() {
 fn parameters_are_bound_as_text_and_null() {
     let Some(server) = Server::shared() else { return };
     let mut session = server.session();
-    for mode in [Mode::Extended, Mode::Prepared] {
+    for query_protocol in [QueryProtocol::Extended, QueryProtocol::Prepared] {
         for value in [Some("41"), None] {
             let parameters = vec![value.map(str::to_owned)];
-            let statement = Statement { parameters, ..statement(mode, "select $1::int + 1") };
+            let statement = Statement { parameters, ..statement(query_protocol, "select $1::int + 1") };
             let execution = session.execute(&statement).unwrap();
             assert_eq!(rows(&execution), [[if value.is_some() { "42" } else { "null" }]], "{:?}", execution.error);
         }
@@ -148,7 +154,7 @@ fn more_prepared_statements_than_are_kept_work_all_the_same() {
     let Some(server) = Server::shared() else { return };
     let mut session = server.session();
     for number in 0..1100 {
-        let execution = session.execute(&statement(Mode::Prepared, &format!("select {number}"))).unwrap();
+        let execution = session.execute(&statement(QueryProtocol::Prepared, &format!("select {number}"))).unwrap();
         assert_eq!(rows(&execution), [[&*number.to_string()]]);
     }
 }
@@ -159,12 +165,12 @@ fn a_large_answer_arrives_whole() {
     let mut session = server.session();
     let sql = "select g, repeat('x', 1000) from generate_series(1, 20000) g";
     for _ in 0..2 {
-        let execution = session.execute(&statement(Mode::Simple, sql)).unwrap();
+        let execution = session.execute(&statement(QueryProtocol::Simple, sql)).unwrap();
         assert_eq!(execution.rows, 20000);
         let result = execution.result.unwrap();
         assert_eq!(result[19999], [Some("20000".to_owned()), Some("x".repeat(1000))]);
     }
-    let one_value = session.execute(&statement(Mode::Simple, "select repeat('y', 30000000)")).unwrap();
+    let one_value = session.execute(&statement(QueryProtocol::Simple, "select repeat('y', 30000000)")).unwrap();
     assert_eq!(one_value.result.unwrap()[0][0].as_ref().map(String::len), Some(30_000_000));
 }
 
@@ -174,7 +180,7 @@ fn a_statement_of_several_has_all_their_rows() {
     let mut session = server.session();
     let sql = "create temp view v as select 7 as x; select x from v; drop view v";
     for _ in 0..2 {
-        assert_eq!(rows(&session.execute(&statement(Mode::Simple, sql)).unwrap()), [["7"]]);
+        assert_eq!(rows(&session.execute(&statement(QueryProtocol::Simple, sql)).unwrap()), [["7"]]);
     }
     let result = session.query(sql).unwrap().unwrap();
     assert_eq!(result.columns, ["x"]);
@@ -191,9 +197,9 @@ fn answers_are_compared() {
         Some(Expected { columns, relative_tolerance: 1e-9, rows })
     };
     let sql = "select 'a'::char(5), 12345678901234.50::numeric";
-    let right = Statement { answer: expected("12345678901234.5"), ..statement(Mode::Simple, sql) };
+    let right = Statement { answer: expected("12345678901234.5"), ..statement(QueryProtocol::Simple, sql) };
     assert_eq!(session.execute(&right).unwrap().outcome, Outcome::Ok);
-    let wrong = Statement { answer: expected("12345678.5"), ..statement(Mode::Simple, sql) };
+    let wrong = Statement { answer: expected("12345678.5"), ..statement(QueryProtocol::Simple, sql) };
     let execution = session.execute(&wrong).unwrap();
     assert_eq!(execution.outcome, Outcome::WrongAnswer);
     let text = execution.difference.unwrap();
@@ -205,20 +211,20 @@ fn an_error_leaves_the_session_usable() {
     let Some(server) = Server::shared() else { return };
     let mut session = server.session();
     session.query("create temp table kept (x int)").unwrap().unwrap();
-    for mode in MODES {
-        let execution = session.execute(&statement(mode, "select 1/0")).unwrap();
+    for query_protocol in QUERY_PROTOCOLS {
+        let execution = session.execute(&statement(query_protocol, "select 1/0")).unwrap();
         assert_eq!(execution.outcome, Outcome::Error);
         assert_eq!(execution.error.unwrap().sqlstate.as_deref(), Some("22012"));
-        let execution = session.execute(&statement(mode, "selec 1")).unwrap();
+        let execution = session.execute(&statement(query_protocol, "selec 1")).unwrap();
         assert_eq!((execution.error.as_ref().unwrap().position, execution.digest), (Some(1), None));
-        let copy = session.execute(&statement(mode, "copy kept from stdin")).unwrap();
-        assert_eq!(copy.error.unwrap().sqlstate.as_deref(), Some("57014"), "{mode:?}");
-        let after = session.execute(&statement(mode, "select count(*) from kept")).unwrap();
+        let copy = session.execute(&statement(query_protocol, "copy kept from stdin")).unwrap();
+        assert_eq!(copy.error.unwrap().sqlstate.as_deref(), Some("57014"), "{query_protocol:?}");
+        let after = session.execute(&statement(query_protocol, "select count(*) from kept")).unwrap();
         assert_eq!(rows(&after), [["0"]], "the same connection is used on");
     }
     session.query("begin").unwrap().unwrap();
     assert!(session.query("select 1/0").unwrap().is_err());
-    let after = session.execute(&statement(Mode::Simple, "select 1")).unwrap();
+    let after = session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap();
     assert_eq!(after.outcome, Outcome::Ok, "a failed transaction does not spoil what follows");
 }
 
@@ -229,20 +235,20 @@ fn a_statement_beyond_its_timeout_is_cancelled_and_the_session_goes_on() {
     session.query("create temp table kept (x int)").unwrap().unwrap();
     // One waits silently, the other sends rows all the time.
     let slow = ["select pg_sleep(30)", "select g, repeat('x', 100) from generate_series(1, 2000000000) g"];
-    for mode in MODES {
+    for query_protocol in QUERY_PROTOCOLS {
         for sql in slow {
             let timeout_ns = Some(200_000_000);
-            let execution = session.execute(&Statement { timeout_ns, ..statement(mode, sql) }).unwrap();
-            assert_eq!(execution.outcome, Outcome::Timeout, "{mode:?} {sql}");
+            let execution = session.execute(&Statement { timeout_ns, ..statement(query_protocol, sql) }).unwrap();
+            assert_eq!(execution.outcome, Outcome::Timeout, "{query_protocol:?} {sql}");
             let elapsed_ns = execution.end_ns - execution.start_ns;
-            assert!((200_000_000..3_000_000_000).contains(&elapsed_ns), "{mode:?} {sql}: {elapsed_ns}");
-            let after = session.execute(&statement(mode, "select count(*) from kept")).unwrap();
+            assert!((200_000_000..3_000_000_000).contains(&elapsed_ns), "{query_protocol:?} {sql}: {elapsed_ns}");
+            let after = session.execute(&statement(query_protocol, "select count(*) from kept")).unwrap();
             assert_eq!(rows(&after), [["0"]], "the same connection is used on");
         }
     }
-    let alone = Statement { timeout_ns: Some(200_000_000), ..statement(Mode::Simple, slow[0]) };
+    let alone = Statement { timeout_ns: Some(200_000_000), ..statement(QueryProtocol::Simple, slow[0]) };
     assert_eq!(session.execute_alone(&alone).unwrap().outcome, Outcome::Timeout);
-    let in_time = Statement { timeout_ns: Some(60_000_000_000), ..statement(Mode::Simple, "select 1") };
+    let in_time = Statement { timeout_ns: Some(60_000_000_000), ..statement(QueryProtocol::Simple, "select 1") };
     assert_eq!(session.execute(&in_time).unwrap().outcome, Outcome::Ok);
 }
 
@@ -251,7 +257,7 @@ fn per_statement_connections_are_gone_before_the_next_begins() {
     let Some(server) = Server::start() else { return };
     let mut session = server.session();
     let sql = "select count(*) from pg_stat_activity where backend_type = 'client backend'";
-    let mut is_alone = || rows(&session.execute_alone(&statement(Mode::Extended, sql)).unwrap()) == [["1"]];
+    let mut is_alone = || rows(&session.execute_alone(&statement(QueryProtocol::Extended, sql)).unwrap()) == [["1"]];
     // Whoever found out that the server is ready did not wait for the end of that connection.
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_alone() {
@@ -270,7 +276,7 @@ fn a_backend_killed_in_mid_statement_is_an_error_and_the_session_reconnects() {
             thread::sleep(Duration::from_millis(300));
             std::process::Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
         });
-        let execution = session.execute(&statement(Mode::Simple, "select pg_sleep(30)")).unwrap();
+        let execution = session.execute(&statement(QueryProtocol::Simple, "select pg_sleep(30)")).unwrap();
         killer.join().unwrap();
         assert_eq!(execution.outcome, Outcome::Error);
         let error = execution.error.unwrap();
@@ -280,7 +286,7 @@ fn a_backend_killed_in_mid_statement_is_an_error_and_the_session_reconnects() {
         }
         // After a kill the server restarts its other processes; until then it refuses.
         let deadline = Instant::now() + Duration::from_secs(20);
-        while session.execute(&statement(Mode::Simple, "select 1")).unwrap().outcome != Outcome::Ok {
+        while session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap().outcome != Outcome::Ok {
             assert!(Instant::now() < deadline);
             thread::sleep(Duration::from_millis(20));
         }
@@ -293,16 +299,16 @@ fn a_session_closed_by_the_server_while_idle_says_why() {
     let (mut session, mut other) = (server.session(), server.session());
     let pid = session.query("select pg_backend_pid()").unwrap().unwrap().rows[0][0].clone().unwrap();
     other.query(&format!("select pg_terminate_backend({pid}, 5000)")).unwrap().unwrap();
-    let execution = session.execute(&statement(Mode::Simple, "select 1")).unwrap();
+    let execution = session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap();
     assert_eq!(execution.error.unwrap().sqlstate.as_deref(), Some("57P01"));
-    assert_eq!(session.execute(&statement(Mode::Simple, "select 1")).unwrap().outcome, Outcome::Ok);
+    assert_eq!(session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap().outcome, Outcome::Ok);
 }
 
 #[test]
 fn no_server_is_an_error_that_names_the_address() {
     let nowhere = Address::Unix("/nonexistent/socket".to_owned());
     let mut session = Session::new(nowhere, login("u", None), Interrupter::default());
-    let execution = session.execute(&statement(Mode::Simple, "select 1")).unwrap();
+    let execution = session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap();
     let error = execution.error.unwrap();
     assert!(error.sqlstate.is_none() && error.message.contains("/nonexistent/socket"), "{}", error.message);
     assert!(session.connect().unwrap().is_err());
@@ -318,11 +324,11 @@ fn an_interrupted_statement_ends_at_once_and_nothing_runs_after_it() {
         interrupter.interrupt();
     });
     let start = Instant::now();
-    let failure = session.execute(&statement(Mode::Simple, "select pg_sleep(30)")).unwrap_err();
+    let failure = session.execute(&statement(QueryProtocol::Simple, "select pg_sleep(30)")).unwrap_err();
     interrupt.join().unwrap();
     assert_eq!(failure.code, Code::Cancelled);
     assert!(start.elapsed() < Duration::from_secs(5));
-    assert_eq!(session.execute(&statement(Mode::Simple, "select 1")).unwrap_err().code, Code::Cancelled);
+    assert_eq!(session.execute(&statement(QueryProtocol::Simple, "select 1")).unwrap_err().code, Code::Cancelled);
 }
 
 #[test]
@@ -342,7 +348,7 @@ fn a_frozen_server_times_out_and_the_connection_is_dropped() {
     let address = Address::Unix(path.to_str().unwrap().to_owned());
     let mut session = Session::new(address, login("u", None), Interrupter::default());
     let start = Instant::now();
-    let slow = Statement { timeout_ns: Some(100_000_000), ..statement(Mode::Simple, "select 1") };
+    let slow = Statement { timeout_ns: Some(100_000_000), ..statement(QueryProtocol::Simple, "select 1") };
     let execution = session.execute(&slow).unwrap();
     assert_eq!(execution.outcome, Outcome::Timeout);
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());

@@ -25,7 +25,7 @@ fn with(base: &Value, more: &Value) -> Value {
 
 fn params(address: &Value, workload: &Value, interaction: &str, terminals: usize, more: &Value) -> Value {
     let own = json!({"workload": workload, "interaction": interaction, "terminals": terminals, "seed": 7,
-        "patience_ns": 10 * SECOND_NS});
+        "response_timeout_ns": 10 * SECOND_NS});
     with(&with(&login(address), &own), more)
 }
 
@@ -58,7 +58,7 @@ fn windows_against_the_null_server_are_counted_whole() {
         let replies = replies(&answer.output);
         assert_eq!(replies.len(), 3, "{replies:?}");
         for report in &replies[1..] {
-            let done = sum_of(report, "committed") + sum_of(report, "rolled_back") + sum_of(report, "missed");
+            let done = sum_of(report, "committed") + sum_of(report, "rolled_back") + sum_of(report, "not_found");
             let series: u64 = report["series"].as_array().unwrap().iter().map(|each| each.as_u64().unwrap()).sum();
             assert_eq!(done, series, "{interaction} {report}");
             assert!(done > 100, "{interaction} {report}");
@@ -89,16 +89,16 @@ fn an_open_loop_keeps_its_rate_and_tells_response_from_service() {
     let answer = agent.call("oltp", &asked, &lines(&[with(&window(1000), &json!({"rate": 2000.0}))]));
     assert_eq!(answer.error, None, "{:?}", answer.result);
     let report = &replies(&answer.output)[1];
-    let done = sum_of(report, "committed") + sum_of(report, "missed");
+    let done = sum_of(report, "committed") + sum_of(report, "not_found");
     // Poisson: the standard deviation is 45.
     assert!((1780..2220).contains(&done), "{done}");
     // Only what came at the very end can find all terminals busy.
-    let unserved = report["unserved"].as_u64().unwrap();
-    assert!(unserved < 100, "{unserved}");
+    let backlog_at_end = report["backlog_at_end"].as_u64().unwrap();
+    assert!(backlog_at_end < 100, "{backlog_at_end}");
     let count = |what: &str| -> u64 {
         report["transactions"].as_object().unwrap().values().map(|kind| count_of(&kind[what])).sum()
     };
-    assert_eq!(count("response_ns"), count("service_ns") + unserved);
+    assert_eq!(count("response_ns"), count("service_ns") + backlog_at_end);
     for kind in report["transactions"].as_object().unwrap().values() {
         assert!(kind["response_ns"]["sum"].as_u64() >= kind["service_ns"]["sum"].as_u64());
     }
@@ -249,7 +249,7 @@ fn a_stall_shows_in_the_responses_of_an_open_loop() {
 fn patience_counts_from_the_request_and_not_from_the_idle_time_before_it() {
     let Some(server) = Server::start() else { return };
     // Each of the terminals is idle for some 3 s between two transactions, and waits at most 0.5 s for an answer.
-    let report = stalled(&server, 60, 20.0, &json!({"patience_ns": SECOND_NS}), Duration::from_millis(500));
+    let report = stalled(&server, 60, 20.0, &json!({"response_timeout_ns": SECOND_NS}), Duration::from_millis(500));
     assert!(sum_of(&report, "committed") > 20, "{report}");
     assert_eq!(report["connections_lost"], 0, "{report}");
     assert_eq!(sum_of(&report, "lost") + sum_of(&report, "unknown"), 0, "{report}");
@@ -295,7 +295,7 @@ fn a_killed_server_is_survived_and_counted() {
     let Some(server) = Server::start() else { return };
     let mut agent = Agent::start();
     let workload = tpcc(&server, &mut agent, 1);
-    let asked = params(&unix(&server), &workload, "statement", 64, &json!({"patience_ns": 3 * SECOND_NS}));
+    let asked = params(&unix(&server), &workload, "statement", 64, &json!({"response_timeout_ns": 3 * SECOND_NS}));
     let controller = agent.controller();
     let stream = controller.sender.open("oltp", &asked);
     controller.next_of(stream);

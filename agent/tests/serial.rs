@@ -16,7 +16,7 @@ fn params(address: &Value, connection: &str) -> Value {
 }
 
 fn statement(sql: &str, more: &Value) -> Value {
-    let mut statement = json!({"id": "s", "sql": sql, "mode": "simple"});
+    let mut statement = json!({"id": "s", "sql": sql, "query_protocol": "simple"});
     statement.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     statement
 }
@@ -35,10 +35,10 @@ fn a_visit_leads_in_repeats_and_counts() {
         json!({"command": "visit", "lead_in": {"sql": "select 1", "min_ns": 2_000_000, "min_executions": 7},
             "statements": [
                 statement("select 1", &json!({"id": "often", "min_executions": 5})),
-                statement("select 2", &json!({"id": "dwelling", "dwell_ns": 3_000_000, "mode": "extended",
+                statement("select 2", &json!({"id": "dwelling", "measurement_time_ns": 3_000_000, "query_protocol": "extended",
                     "parameters": ["x", null]})),
-                statement("select 3", &json!({"id": "bounded", "dwell_ns": 60_000_000_000_u64, "max_executions": 9,
-                    "mode": "prepared"})),
+                statement("select 3", &json!({"id": "bounded", "measurement_time_ns": 60_000_000_000_u64, "max_executions": 9,
+                    "query_protocol": "prepared"})),
             ], "counters": true, "server_pid": pid}),
         json!({"command": "counters", "tree_of": pid, "machine": false}),
         json!({"command": "disconnect"}),
@@ -98,7 +98,7 @@ fn what_is_not_a_command_ends_the_stream() {
         json!({"command": "query"}),
         visit(&[statement("select $1", &json!({"parameters": ["x"]}))]),
         visit(&[statement("select 1", &json!({"min_executions": 2, "max_executions": 1}))]),
-        visit(&[statement("select 1", &json!({"mode": "telepathic"}))]),
+        visit(&[statement("select 1", &json!({"query_protocol": "telepathic"}))]),
         visit(&[statement("select 1", &json!({"answer": {"columns": ["about"], "rows": []}}))]),
         visit(&[statement("select 1", &json!({"answer": {"columns": ["exact"], "rows": [["a", "b"]]}}))]),
         visit(&[statement("nul \0 byte", &json!({}))]),
@@ -110,7 +110,7 @@ fn what_is_not_a_command_ends_the_stream() {
     }
     let answer = agent.call("serial", &params(&server.address(), "one"), b"not json\n");
     assert_eq!(answer.error.as_deref(), Some("bad_request"));
-    let prepared = visit(&[statement("select 1", &json!({"mode": "prepared"}))]);
+    let prepared = visit(&[statement("select 1", &json!({"query_protocol": "prepared"}))]);
     let answer = agent.call("serial", &params(&server.address(), "per_statement"), &lines(&[prepared]));
     assert_eq!(answer.error.as_deref(), Some("bad_request"));
     for (key, value) in [("wire", json!("carrier pigeon")), ("connection", json!("two")), ("tls", json!(true))] {
@@ -169,7 +169,7 @@ fn answers_errors_and_rows_come_back_in_a_visit() {
             statement("select 2.50", &json!({"answer": answer("2.6"), "min_executions": 3})),
             statement("select * from nosuch", &json!({})),
             statement("select pg_sleep(20)", &json!({"timeout_ns": 50_000_000})),
-            statement("select repeat('x', 70 * 1024 * 1024)", &json!({"mode": "extended"})),
+            statement("select repeat('x', 70 * 1024 * 1024)", &json!({"query_protocol": "extended"})),
         ]),
         json!({"command": "query", "sql": "select repeat('x', 70 * 1024 * 1024)"}),
         json!({"command": "query", "sql": "select 1 as one, null as two"}),

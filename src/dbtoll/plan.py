@@ -82,7 +82,7 @@ class Plan:
 
 
 def _cold(levels: Mapping[str, str]) -> bool:
-    return levels.get("temperature") == "cold"
+    return levels.get("cache") == "cold"
 
 
 class _Chance:

@@ -91,10 +91,10 @@ def test_its_life(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
         assert (server.pid is None) == (name == "no_server")
         assert (server.network is None) == (at is None)
         if at is not None:
-            outside = machine.serial(server.network, connection="one")
+            outside = machine.serial(server.network, connection="persistent")
             assert engine.peer(outside) == at
             outside.close()
-        session = machine.serial(server.address, connection="one")
+        session = machine.serial(server.address, connection="persistent")
         assert at is None or engine.peer(session) is None
         try:
             engine.finish_load(session)
@@ -130,7 +130,7 @@ def test_its_isolation_is_what_it_says(name: str, open_arm: OpenArm, tmp_path: P
     server = engine.start(machine, DATA, engine.settings(RESOURCES))
     sees, skews = {}, {}
     for level in ("read_committed", "repeatable_read", "serializable"):
-        first, second, third = (machine.serial(server.address, connection="one") for _ in range(3))
+        first, second, third = (machine.serial(server.address, connection="persistent") for _ in range(3))
         for sql in ("drop table if exists t", "create table t (a integer primary key, b integer)"):
             third.query(sql)
         third.query("insert into t values (1, 1), (2, 1)")
@@ -184,7 +184,7 @@ SETTINGS = {"mariadb": {"performance-schema": "ON"}}
 def test_its_accounts_tell_of_pages_and_of_waits(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     engine, machine = created(name, open_arm, tmp_path)
     server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **SETTINGS.get(name, {})})
-    session, other = (machine.serial(server.address, connection="one") for _ in range(2))
+    session, other = (machine.serial(server.address, connection="persistent") for _ in range(2))
     try:
         session.query("create table t (a integer, b char(200))")
         session.query(

@@ -166,14 +166,14 @@ def test_a_visit_is_bracketed_from_outside(open_one: Open) -> None:
     machine = open_one()
     engine = NullEngine({})
     server = engine.start(machine, "/dbtoll/data", {})
-    session = machine.serial(server.address, connection="one")
+    session = machine.serial(server.address, connection="persistent")
     statement = Statement("Q1", "SELECT 1", "SELECT 1")
-    pace = VisitTiming(lead_in_ns=1_000_000, dwell_ns=2_000_000)
+    timing = VisitTiming(lead_in_ns=1_000_000, measurement_time_ns=2_000_000)
     for _ in range(3):
-        reply = session.visit([statement], mode="simple", pace=pace, answers={})
+        reply = session.visit([statement], query_protocol="simple", timing=timing, answers={})
         assert {each.outcome for each in reply.executions} == {"ok"}
         inside = reply.end_ns - reply.start_ns
-        assert inside >= sum(each.end_ns - each.start_ns for each in reply.executions) >= pace.dwell_ns
+        assert inside >= sum(each.end_ns - each.start_ns for each in reply.executions) >= timing.measurement_time_ns
         assert reply.host_start_ns is not None
         assert reply.host_end_ns is not None
         assert reply.host_end_ns - reply.host_start_ns >= inside

@@ -316,7 +316,7 @@ def test_the_certificate_of_predictions_is_whole_and_its_picture_is_drawn(plante
     assert "arms is 1 and should be at least 3" in found.failure
     told = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert told["figures"]["inside"] > 0.5
-    assert told["figures"]["everything"]["factors"] == len(told["facts"]["predicted"]["planted (one)"])
+    assert told["figures"]["everything"]["factors"] == len(told["facts"]["predicted"]["planted (persistent)"])
     pytest.importorskip("matplotlib")
     (tmp_path / "predict.json").write_text(json.dumps(told))
     plot = Path(__file__).parents[2] / "docs/plot_predictions.py"

@@ -28,7 +28,7 @@ CHANGES = int(os.environ.get("DBTOLL_TEST_CHANGES", "40"))
 
 
 def statements(place: Path) -> Folder:
-    made = make_run(place, rounds=5, blocks=2, cold=True, connections=("one", "per_statement"))
+    made = make_run(place, rounds=5, blocks=2, cold=True, connections=("persistent", "per_statement"))
     return only_queries(Folder.of(made), ["Q1", "Q6", "Q9"])
 
 
@@ -107,12 +107,12 @@ def test_whatever_is_changed_it_is_analysed_or_named(
         ("statements", "visit", ("executions", 0, 0), RAW + "NaN"),
         ("statements", "visit", ("executions", 0, 6), "fine"),
         ("statements", "visit", ("order",), 1),
-        ("statements", "visit", ("levels",), {"temperature": "hot"}),
+        ("statements", "visit", ("levels",), {"cache": "hot"}),
         ("transactions", "visit", ("window", "transactions"), {}),
         ("transactions", "visit", ("window", "transactions", "delivery"), GONE),
         ("transactions", "visit", ("window", "interval_ns"), 0),
         ("transactions", "visit", ("window", "length_ns"), -1),
-        ("transactions", "visit", ("window", "counted"), "nothing"),
+        ("transactions", "visit", ("window", "throughput_transaction"), "nothing"),
         ("transactions", FACTS_FILE, ("driver", "null_per_s", "statement"), -1),
     ],
 )

@@ -3,7 +3,7 @@
     python tests/support/make_run.py FOLDER [--rounds 8] [--blocks 2] [--seed 1] [--cold]
 
 Three arms (native, its A/A copy, docker with a planted effect), 22 queries with their own base times, start-to-start
-and visit-to-visit noise, a drift, a first touch, one interrupted attempt, and one query whose plan and time change.
+and visit-to-visit noise, a drift, a first execution, one interrupted attempt, and one query whose plan and time change.
 Everything is written by the real writer.
 """
 
@@ -21,9 +21,9 @@ from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, S
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,
+    CheckRecord,
     Counters,
     Fingerprint,
-    GateRecord,
     PlanFile,
     RoundBegin,
     RoundEnd,
@@ -48,7 +48,7 @@ def experiment(
     *,
     cold: bool = False,
     warm: bool = True,
-    connections: tuple[str, ...] = ("one",),
+    connections: tuple[str, ...] = ("persistent",),
     options: Mapping[str, Any] | None = None,
     seed: int = 1,
 ) -> Experiment:
@@ -64,7 +64,7 @@ def experiment(
             Arm(DOCKER, (Step("docker", {"runtime": "runc", **(options or {})}),)),
         ),
         baseline=NATIVE,
-        factors={"temperature": ("warm",) * warm + ("cold",) * cold, "connection": connections},
+        factors={"cache": ("warm",) * warm + ("cold",) * cold, "connection": connections},
         precision=Precision(),
         seed=seed,
     )
@@ -79,7 +79,7 @@ def make_run(
     seed: int = 1,
     cold: bool = False,
     warm: bool = True,
-    connections: tuple[str, ...] = ("one",),
+    connections: tuple[str, ...] = ("persistent",),
     options: Mapping[str, Any] | None = None,
     docker_effect: float = 0.012,
     q9_effect: float = 0.25,
@@ -132,8 +132,8 @@ def make_run(
 
 def _believed(probe: str) -> dict[str, float]:
     """As the workload has it, with room for the costs of a simulation."""
-    most_ns = 1e9
-    return {"least_ns": -most_ns if Probes({}).about(probe)["least_ns"] < 0 else 1.0, "most_ns": most_ns}
+    max_ns = 1e9
+    return {"min_ns": -max_ns if Probes({}).about(probe)["min_ns"] < 0 else 1.0, "max_ns": max_ns}
 
 
 class _World:
@@ -169,28 +169,28 @@ class _World:
         for arm in made.start_order:
             self.now_ns += 400_000_000
             yield Start(round=index, arm=arm, outcome="ok", facts=start_facts(arm))
-            for gate in ("answers_known", "commit_reaches_device"):
-                yield GateRecord(
-                    round=index, arm=arm, gate=gate, passed=True, finding="as it should be",
-                    voids=gate == "commit_reaches_device",
+            for check in ("answers_known", "commit_reaches_device"):
+                yield CheckRecord(
+                    round=index, arm=arm, check=check, passed=True, finding="as it should be",
+                    voids=check == "commit_reaches_device",
                 )  # fmt: skip
             for query in QUERIES:
                 yield from self._fingerprint(index, arm, query)
         order = 0
         for phase in made.phases:
-            warm = phase.levels["temperature"] == "warm"
+            warm = phase.levels["cache"] == "warm"
             for arm in made.start_order:
                 yield self._counters(index, arm, phase.levels, "begin")
             if warm:
                 for query in QUERIES:
                     for arm in made.start_order:
                         at = {"round": index, "arm": arm, "levels": phase.levels, "block": -1, "query": query}
-                        yield self._visit(at, order, offsets[arm], first_touch=True)
+                        yield self._visit(at, order, offsets[arm], first_execution=True)
                         order += 1
             for block in phase.blocks:
                 for visit in block.visits:
                     at = {"round": index, "arm": visit.arm, "levels": phase.levels, "block": block.index}
-                    yield self._visit({**at, "query": visit.query}, order, offsets[visit.arm], first_touch=False)
+                    yield self._visit({**at, "query": visit.query}, order, offsets[visit.arm], first_execution=False)
                     order += 1
                 if broken:
                     return
@@ -208,7 +208,7 @@ class _World:
         yield Fingerprint(round=index, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=text)
 
     def _explained(self, index: int, arm: str, levels: dict[str, str], order: int) -> Iterator[Visit]:
-        at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_touch": False, "asleep_ok": True}
+        at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_execution": False, "asleep_ok": True}
         at |= {
             "host_start_ns": self.now_ns,
             "host_end_ns": self.now_ns,
@@ -236,26 +236,26 @@ class _World:
             },
             processes={"user_ns": at_ns // 4, "system_ns": at_ns // 40},
             background={"checkpoints": 3, "vacuums": 0},
-            outside_cpu_ns=at_ns // 100 if arm == DOCKER else 0,
+            unattributed_cpu_ns=at_ns // 100 if arm == DOCKER else 0,
             driver_cpu_ns=at_ns // 100,
             host_at_ns=self.now_ns,
         )  # fmt: skip
 
-    def _visit(self, at: dict[str, Any], order: int, offset: float, *, first_touch: bool) -> Visit:
+    def _visit(self, at: dict[str, Any], order: int, offset: float, *, first_execution: bool) -> Visit:
         """``at``: round, arm, levels, block and query."""
         arm, levels, query = at["arm"], at["levels"], at["query"]
-        cold = levels["temperature"] == "cold"
+        cold = levels["cache"] == "cold"
         drift = 0.06 * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
         level = math.log(BASE_MS[query] * 1e6) + offset + drift + self.chance.gauss(0, self.visit_sd)
         if arm == DOCKER:
-            level += self.effects[query] + (0.05 if first_touch else 0.0)
-        if first_touch or cold:
+            level += self.effects[query] + (0.05 if first_execution else 0.0)
+        if first_execution or cold:
             level += 0.4
         begin = self.now_ns + VISIT_LATENCY_NS
         now = begin + 5_000_000
         timings = []
         per_statement = levels.get("connection") == "per_statement"
-        for _ in range(1 if first_touch or cold else self.executions):
+        for _ in range(1 if first_execution or cold else self.executions):
             connecting = round(1.6e6 * math.exp(self.chance.gauss(0.2 if arm == DOCKER else 0, 0.05))) * per_statement
             took = connecting + round(math.exp(level + abs(self.chance.gauss(0, 0.01))))
             connected = now + connecting if per_statement else None
@@ -264,10 +264,10 @@ class _World:
         end = now + 10_000
         host_start, self.now_ns = self.now_ns, end + VISIT_LATENCY_NS + 2_000_000
         return Visit(
-            **at, order=order, first_touch=first_touch, asleep_ok=True,
+            **at, order=order, first_execution=first_execution, asleep_ok=True,
             host_start_ns=host_start, host_end_ns=end + VISIT_LATENCY_NS, start_ns=begin, end_ns=end,
             executions=tuple(timings), parameter_set=max(at["block"], 0),
-            disk_read_bytes=BASE_MS[query] << 17 if cold or first_touch else 0,
+            disk_read_bytes=BASE_MS[query] << 17 if cold or first_execution else 0,
             cpu={"user_ns": (end - begin) * 9 // 10, "system_ns": (end - begin) // 20},
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Step
 from dbtoll.model.json import Json
 from dbtoll.plan import Plan
-from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
+from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.make_run import COPY, DOCKER, FACTS, NATIVE, start_facts
 
@@ -100,7 +100,7 @@ def make_windows(
             for arm in made.start_order:
                 writer.append(Start(round=number, arm=arm, outcome="ok", facts=start_facts(arm)))
                 writer.append(
-                    GateRecord(round=number, arm=arm, gate="consistent", passed=True, finding="all hold", voids=True)
+                    CheckRecord(round=number, arm=arm, check="consistent", passed=True, finding="all hold", voids=True)
                 )
             order = 0
             for phase in made.phases:
@@ -115,11 +115,11 @@ def make_windows(
                             chance, level * 2.718281828 ** chance.gauss(0, noise), shape, noise, kinds, trips,
                             (driver_us or {}).get(arm, 20.0), causes or {},
                         )  # fmt: skip
-                        window["counted"] = "new_order" if workload == "tpcc" else None
+                        window["throughput_transaction"] = "new_order" if workload == "tpcc" else None
                         writer.append(
                             Visit(
                                 round=number, arm=arm, levels=phase.levels, block=block, query="mix", order=order,
-                                first_touch=block < 0, asleep_ok=True, host_start_ns=now_ns,
+                                first_execution=block < 0, asleep_ok=True, host_start_ns=now_ns,
                                 host_end_ns=now_ns + 600_000 + round(LENGTH_NS / clock_rate),
                                 start_ns=now_ns + 300_000, end_ns=now_ns + 300_000 + LENGTH_NS, parameter_set=max(block, 0),
                                 window={**window, **(changes or {})},
@@ -158,7 +158,7 @@ def _window(
         "statements": round_trips * sum(counts.values()),
         "sent_bytes": 100 * total,
         "received_bytes": 90 * total,
-        "unserved": 0,
+        "backlog_at_end": 0,
         "connections_lost": 0,
         "reconnects": 0,
         "refusal": None,
@@ -166,7 +166,7 @@ def _window(
             name: {
                 "committed": count,
                 "rolled_back": 0,
-                "missed": 0,
+                "not_found": 0,
                 "failed": dict(causes.get("failed", {})) if index == 0 else {},
                 "retried": dict(causes.get("retried", {})) if index == 0 else {},
                 "lost": 0,

@@ -34,8 +34,8 @@ stack = "simulated"
         (("compare", "simulated", "--workload", "tpcz"), 64, ["tpcz", "tpch"]),
         (("compare", "simulated", "--scale", "0.000001"), 64, ["scale"]),
         (("compare", "simulated", "--budget", "soon"), 64, ["soon", "duration"]),
-        (("compare", "simulated", "--factor", "temperature=cold"), 64, ["exclusive"]),
-        (("compare", "simulated", "--factor", "temperature"), 64, ["FACTOR=LEVEL"]),
+        (("compare", "simulated", "--factor", "cache=cold"), 64, ["exclusive"]),
+        (("compare", "simulated", "--factor", "cache"), 64, ["FACTOR=LEVEL"]),
         (("compare", "simulated", "--engine", "mariadb"), 64, ["tpch cannot be asked of mariadb"]),
         (("compare", "simulated", "--workload", "tatp:5"), 64, ["subscribers is 5", "from 1000"]),
         (
@@ -197,7 +197,7 @@ def test_a_name_that_no_file_can_have_is_one_error(words: tuple[str, ...]) -> No
 
 def test_a_history_that_is_a_pipe_does_not_hold_a_resumed_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "asked.json").write_text("{}")
+    (tmp_path / "run" / "experiment.json").write_text("{}")
     os.mkfifo(tmp_path / "run" / "history.ndjson")
     done = dbtoll("run", str(tmp_path / "run"), "--resume", timeout_s=60)
     assert done.returncode == 66 and "it is no file" in done.stderr

@@ -49,7 +49,7 @@ class Numbers:
 
     def load(self, machine: Machine, engine: str, server: Server, progress: Callable[[str], None]) -> Json:
         self.loads += 1
-        session = machine.serial(server.address, connection="one")
+        session = machine.serial(server.address, connection="persistent")
         try:
             session.query(f"CREATE TABLE numbers AS SELECT g AS n, md5(g::text) AS t FROM generate_series(1, {ROWS}) g")
         finally:
@@ -128,7 +128,7 @@ def test_loaded_once_copied_and_started(build: Build, open_arm: OpenArm, local: 
         assert tree_hash(copy) == before, "names, owners, modes, times and contents"
         engine = Engine({})
         server = engine.start(arm, dataset.DATA, engine.settings(RESOURCES))
-        session = arm.serial(server.address, connection="one")
+        session = arm.serial(server.address, connection="persistent")
         assert session.query("SELECT count(*), sum(n) FROM numbers") == [[str(ROWS), str(ROWS * (ROWS + 1) // 2)]]
         session.query("DELETE FROM numbers")  # what one arm writes, no other sees
         session.close()

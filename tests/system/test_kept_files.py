@@ -63,7 +63,7 @@ def test_what_the_history_begins_with_is_named(name: str, harm: Harm, tmp_path: 
 
 
 @pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("name", [schema.ASKED_FILE, schema.RESULT_FILE, "logs"])
+@pytest.mark.parametrize("name", [schema.EXPERIMENT_FILE, schema.RESULT_FILE, "logs"])
 def test_what_is_not_needed_any_more_is_not_missed(name: str, harm: Harm, tmp_path: Path) -> None:
     folder = begun(tmp_path)
     if name != "logs":
@@ -86,7 +86,7 @@ def test_a_history_that_ends_early_loses_what_is_cut_and_no_more(tmp_path: Path)
 
 
 @pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("name", [schema.SPEC_FILE, schema.ASKED_FILE, schema.PLAN_FILE])
+@pytest.mark.parametrize("name", [schema.SPEC_FILE, schema.EXPERIMENT_FILE, schema.PLAN_FILE])
 def test_before_the_first_line_what_can_be_made_again_is(name: str, harm: Harm, tmp_path: Path) -> None:
     """A run that was killed between its plan and its history."""
     folder = begun(tmp_path)

@@ -18,7 +18,7 @@ from tests.support.make_run import make_run
 
 WIDE, NARROW = 1280, 360
 SECTIONS = (
-    "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "gates", "comparisons", "times",
+    "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "checks", "comparisons", "times",
     "facts", "repeat", "data",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if lacking := missing():
         pytest.skip(f"{lacking} is not installed, the page is not looked at (apt-get install chromium chromium-driver)")
     folder = tmp_path_factory.mktemp("page") / "run"
-    make_run(folder, rounds=6, cold=True, connections=("one", "per_statement"))
+    make_run(folder, rounds=6, cold=True, connections=("persistent", "per_statement"))
     file = folder / "report.html"
     file.write_text(page.render(results.analyze(folder), read_run(folder)), encoding="utf-8")
     return file

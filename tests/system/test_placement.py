@@ -112,10 +112,10 @@ def assert_driven(
     if "inside" in found:
         assert found["inside"]["peer"] is None
         assert found["inside"]["address"].startswith("/")
-    gates = {record.gate: record for record in of_arm if isinstance(record, schema.GateRecord)}
-    assert gates[paths.NAME].passed is True
-    assert gates["consistent"].passed is True, gates["consistent"].finding
-    windows = [record for record in of_arm if isinstance(record, schema.Visit) and not record.first_touch]
+    checks = {record.check: record for record in of_arm if isinstance(record, schema.CheckRecord)}
+    assert checks[paths.NAME].passed is True
+    assert checks["consistent"].passed is True, checks["consistent"].finding
+    windows = [record for record in of_arm if isinstance(record, schema.Visit) and not record.first_execution]
     assert tuple(visit.levels["placement"] for visit in windows) == placements
     for visit in windows:
         assert visit.problem is None
@@ -167,6 +167,6 @@ def test_an_outside_session_that_comes_by_no_network_is_found() -> None:
         "inside": {"address": "/socket", "peer": None, "round_trip_ns": 15_000},
         "outside": {"address": "127.0.0.1:2345", "peer": "127.0.0.1", "round_trip_ns": 50_000},
     }
-    assert paths.gate(0, "a", found).passed is True
-    gate = paths.gate(0, "a", {**found, "outside": {**found["outside"], "peer": None}})
-    assert gate.passed is False and gate.voids
+    assert paths.check(0, "a", found).passed is True
+    check = paths.check(0, "a", {**found, "outside": {**found["outside"], "peer": None}})
+    assert check.passed is False and check.voids

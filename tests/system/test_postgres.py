@@ -36,7 +36,7 @@ def machine(open_arm: OpenArm, tmp_path: Path) -> Machine:
 def running(machine: Machine, **options: Any) -> Iterator[tuple[Engine, Server, Session]]:
     engine = Engine(options)
     server = engine.start(machine, DATA, engine.settings(RESOURCES))
-    session = machine.serial(server.address, connection="one")
+    session = machine.serial(server.address, connection="persistent")
     try:
         yield engine, server, session
     finally:
@@ -127,7 +127,7 @@ def test_settings_arrive_and_are_told(machine: Machine) -> None:
         assert facts["settings"]["search_path"] == '"it\'s", public'
         assert facts["settings"]["autovacuum"] == "off"
         assert facts["settings"]["data_directory"] == DATA
-        assert facts["settings_set_aside"] == ["data_directory"]
+        assert facts["ignored_settings"] == ["data_directory"]
         assert facts["collation"] == "C"
         assert facts["encoding"] == "UTF8"
         assert facts["version"].startswith("PostgreSQL 1")
@@ -226,7 +226,7 @@ def test_asking_for_a_plan_executes_nothing(machine: Machine) -> None:
 def test_after_a_load_nothing_is_left_to_do(machine: Machine) -> None:
     engine = Engine({})
     server = engine.start(machine, DATA, engine.load_settings(RESOURCES))
-    session = machine.serial(server.address, connection="one")
+    session = machine.serial(server.address, connection="persistent")
     session.query("CREATE TABLE t AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, 200000) g")
     engine.finish_load(session)
     assert session.query("SELECT relpages > 0, relallvisible = relpages FROM pg_class WHERE relname = 't'") == [

@@ -32,7 +32,7 @@ def test_probes_of_a_native_arm_are_believed_and_equal_to_its_copys(tmp_path: Pa
     result = json.loads(done.stdout)
     assert result["main_metric"] == "event_time"
     arm = result["arms"][0]
-    (believed,) = (gate for gate in arm["gates"] if gate["name"] == "plausible_costs")
+    (believed,) = (check for check in arm["checks"] if check["name"] == "plausible_costs")
     assert believed["passed"] is True, believed["finding"]
     costs = {t["query"]: t["median_ns"] for t in result["times"] if t["arm"] == "native"}
     assert set(costs) == set(chosen)

@@ -211,7 +211,7 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
     before = carried()
     text = REAL.format(
         explain="false", workload=TPCH.format(queries='["Q1", "Q6", "Q13"]'), budget="100s",
-        factors='connection = ["one", "per_statement"]\nprotocol = ["extended"]',
+        factors='connection = ["persistent", "per_statement"]\nquery_protocol = ["extended"]',
         arms='[[arm]]\nname = "docker"\nstack = "docker"',
     )  # fmt: skip
     done = run_of(tmp_path, text)
@@ -220,13 +220,13 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
     result = json.loads(done.stdout)
     outcomes = {arm["name"]: arm["outcome"] for arm in result["arms"]}
     assert outcomes == {"native": "ok", "native (A/A)": "ok", "docker": "ok"}, done.stderr
-    assert {c["levels"]["connection"] for c in result["comparisons"]} == {"one", "per_statement"}
+    assert {c["levels"]["connection"] for c in result["comparisons"]} == {"persistent", "per_statement"}
     assert {c["metric"] for c in result["comparisons"]} == {"run_time", "connect_time"}
-    gates = {(arm["name"], gate["name"]): gate for arm in result["arms"] for gate in arm["gates"]}
+    checks = {(arm["name"], check["name"]): check for arm in result["arms"] for check in arm["checks"]}
     for arm in outcomes:
-        assert gates[arm, "equal_answers"]["passed"]
-        assert gates[arm, "same_plans"]["passed"]
-        assert gates[arm, "others_asleep"]["passed"], gates[arm, "others_asleep"]
+        assert checks[arm, "equal_answers"]["passed"]
+        assert checks[arm, "same_plans"]["passed"]
+        assert checks[arm, "others_asleep"]["passed"], checks[arm, "others_asleep"]
     folder = only_run(tmp_path / "runs")
     assert (folder / "report.html").stat().st_size > 20_000
     assert any((folder / "logs").iterdir())
@@ -240,18 +240,18 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
 def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
     text = REAL.format(
         explain="true", workload=TPCH.format(queries='["Q1", "Q6"]'), budget="80s",
-        factors='temperature = ["warm", "cold"]', arms="",
+        factors='cache = ["warm", "cold"]', arms="",
     )  # fmt: skip
     done = run_of(tmp_path, text, "--exclusive")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
-    visits = [r for r in records if r["record"] == "visit" and not r["first_touch"] and r["batches"] is None]
-    cold = [v for v in visits if v["levels"]["temperature"] == "cold"]
+    visits = [r for r in records if r["record"] == "visit" and not r["first_execution"] and r["batches"] is None]
+    cold = [v for v in visits if v["levels"]["cache"] == "cold"]
     assert cold
     assert all(v["disk_read_bytes"] > 0 for v in cold)
-    warm = [v for v in visits if v["levels"]["temperature"] == "warm"]
+    warm = [v for v in visits if v["levels"]["cache"] == "warm"]
     assert sum(v["disk_read_bytes"] == 0 for v in warm) > len(warm) / 2
-    (ledger,) = (each for each in json.loads(done.stdout)["ledgers"] if each["levels"]["temperature"] == "cold")
+    (ledger,) = (each for each in json.loads(done.stdout)["ledgers"] if each["levels"]["cache"] == "cold")
     reads = next(item for item in ledger["items"] if item["amount"]["name"] == "device: pages read")
     read_bytes = sum(
         statistics.median(v["disk_read_bytes"] for v in cold if v["query"] == query) for query in ("Q1", "Q6")
@@ -263,16 +263,18 @@ def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> N
 @needs_root
 def test_where_all_is_cold_nothing_is_warmed_up_and_plans_are_compared(tmp_path: Path) -> None:
     text = REAL.format(
-        explain="true", workload=TPCH.format(queries='["Q6"]'), budget="60s", factors='temperature = ["cold"]', arms=""
+        explain="true", workload=TPCH.format(queries='["Q6"]'), budget="60s", factors='cache = ["cold"]', arms=""
     )
     done = run_of(tmp_path, text, "--exclusive")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
     visits = [record for record in records if record["record"] == "visit"]
     assert {visit["query"] for visit in visits} > {"Q6"}  # the probes of an experiment that explains
-    assert not any(visit["first_touch"] for visit in visits)
-    gates = [gate for arm in json.loads(done.stdout)["arms"] for gate in arm["gates"] if gate["name"] == "same_plans"]
-    assert [gate["passed"] for gate in gates] == [True, True], gates
+    assert not any(visit["first_execution"] for visit in visits)
+    checks = [
+        check for arm in json.loads(done.stdout)["arms"] for check in arm["checks"] if check["name"] == "same_plans"
+    ]
+    assert [check["passed"] for check in checks] == [True, True], checks
 
 
 @needs_root

@@ -10,7 +10,7 @@ import pytest
 from dbtoll import spec
 from dbtoll.errors import SpecError
 from dbtoll.secretive import HIDDEN, without_secrets
-from dbtoll.store.schema import ASKED_FILE, FACTS_FILE, HISTORY_FILE, REPORT_FILE, RESULT_FILE
+from dbtoll.store.schema import EXPERIMENT_FILE, FACTS_FILE, HISTORY_FILE, REPORT_FILE, RESULT_FILE
 from tests.support.program import ROOT, dbtoll, is_root, only_run
 
 SPEC = """
@@ -26,9 +26,9 @@ directory = "{place}/sql"
 budget = "20s"
 rounds_min = 2
 rounds_max = 2
-[pace]
+[visit]
 lead_in = "1ms"
-dwell = "5ms"
+measurement_time = "5ms"
 [resources]
 memory = "512 MiB"
 [[arm]]
@@ -69,7 +69,7 @@ def test_no_secret_of_any_input_is_in_any_output(tmp_path: Path, monkeypatch: py
     analysed = dbtoll("analyze", str(folder), "--json")
 
     kept = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert {ASKED_FILE, FACTS_FILE, HISTORY_FILE, RESULT_FILE, REPORT_FILE, "tables/samples.csv"} <= kept.keys()
+    assert {EXPERIMENT_FILE, FACTS_FILE, HISTORY_FILE, RESULT_FILE, REPORT_FILE, "tables/samples.csv"} <= kept.keys()
     assert any(name.startswith("logs/") for name in kept)
     kept["printed"] = "".join((done.stdout, done.stderr, analysed.stdout, analysed.stderr)).encode()
     for where, secret in SECRETS.items():

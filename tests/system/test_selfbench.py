@@ -71,12 +71,12 @@ def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared
     for name in ("residual_us", "without_lead_in_us", "without_switch_us", "clock_runs_on_asleep"):
         assert set(figures[name]) == {"native"}, name
     assert figures["clock_backwards"] == 0
-    assert figures["dwell_over_residual"] > 0
-    for variant in ("one_neighbour", "four_neighbours", "short_dwell", "long_dwell"):
+    assert figures["measurement_time_over_residual"] > 0
+    for variant in ("one_neighbour", "four_neighbours", "short_time", "long_time"):
         estimate, low, high = figures[variant]
         assert low <= estimate <= high
     assert isinstance(figures["agree"], bool)
-    for pair in ("one_neighbour, four_neighbours", "short_dwell, long_dwell"):
+    for pair in ("one_neighbour, four_neighbours", "short_time, long_time"):
         estimate, low, high = figures[pair]["difference"]
         assert low <= estimate <= high
         assert 0 <= figures[pair]["power"] <= 1

@@ -24,7 +24,7 @@ except Unavailable as lack:
 
 pytestmark = pytest.mark.timeout(60)
 
-PACE = VisitTiming(lead_in_ns=2_000_000, dwell_ns=5_000_000)
+PACE = VisitTiming(lead_in_ns=2_000_000, measurement_time_ns=5_000_000)
 STATEMENTS = [Statement("Q1", "SELECT 1", "SELECT $1", ("1",)), Statement("Q2", "SELECT 2", "SELECT $1", ("2",))]
 
 
@@ -45,7 +45,7 @@ def address(arm: AgentMachine, tmp_path: Path) -> Address:
 
 
 @pytest.mark.parametrize(
-    ("mode", "connection"),
+    ("query_protocol", "connection"),
     [
         ("simple", "one"),
         ("extended", "one"),
@@ -54,10 +54,10 @@ def address(arm: AgentMachine, tmp_path: Path) -> Address:
         ("extended", "per_statement"),
     ],
 )
-def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, mode: str, connection: str) -> None:
+def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, query_protocol: str, connection: str) -> None:
     session = arm.serial(address, connection=connection)
     for _ in range(5):
-        reply = session.visit(STATEMENTS, mode=mode, pace=PACE, answers={})
+        reply = session.visit(STATEMENTS, query_protocol=query_protocol, timing=PACE, answers={})
         assert {each.outcome for each in reply.executions} == {"ok"}
         assert [query for query in ("Q1", "Q2") if any(each.statement == query for each in reply.executions)] == [
             "Q1",
@@ -65,7 +65,10 @@ def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, mode: str, co
         ]
         for query in ("Q1", "Q2"):
             spent_ns = sum(each.end_ns - each.start_ns for each in reply.executions if each.statement == query)
-            assert spent_ns >= PACE.dwell_ns or sum(each.statement == query for each in reply.executions) == 1000
+            assert (
+                spent_ns >= PACE.measurement_time_ns
+                or sum(each.statement == query for each in reply.executions) == 1000
+            )
         assert reply.lead_in is not None
         assert reply.lead_in["executions"] >= 1
         assert reply.host_start_ns is not None
@@ -83,21 +86,23 @@ def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, mode: str, co
 def test_prepared_needs_a_connection_that_stays(arm: AgentMachine, address: Address) -> None:
     session = arm.serial(address, connection="per_statement")
     with pytest.raises(AgentFailure) as caught:
-        session.visit(STATEMENTS, mode="prepared", pace=PACE, answers={})
+        session.visit(STATEMENTS, query_protocol="prepared", timing=PACE, answers={})
     assert caught.value.code == "bad_request"
 
 
-def test_without_lead_in_and_dwell(arm: AgentMachine, address: Address) -> None:
-    session = arm.serial(address, connection="one")
-    reply = session.visit(STATEMENTS, mode="simple", pace=PACE, answers={}, lead_in=False, dwell=False)
+def test_without_lead_in_and_repetition(arm: AgentMachine, address: Address) -> None:
+    session = arm.serial(address, connection="persistent")
+    reply = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, lead_in=False, repeat=False)
     assert reply.lead_in is None
     assert [each.statement for each in reply.executions] == ["Q1", "Q2"]
 
 
 def test_answers_are_compared(arm: AgentMachine, address: Address) -> None:
-    session = arm.serial(address, connection="one")
+    session = arm.serial(address, connection="persistent")
     answers = {"Q1": AnswerReference((), ()), "Q2": AnswerReference(("exact",), (("2",),))}
-    reply = session.visit(STATEMENTS, mode="simple", pace=PACE, answers=answers, dwell=False, keep_rows=True)
+    reply = session.visit(
+        STATEMENTS, query_protocol="simple", timing=PACE, answers=answers, repeat=False, keep_rows=True
+    )
     first, second = reply.executions
     assert (first.outcome, first.result) == ("ok", [])
     assert second.outcome == "wrong_answer"
@@ -105,9 +110,9 @@ def test_answers_are_compared(arm: AgentMachine, address: Address) -> None:
 
 
 def test_counters_around_a_visit(arm: AgentMachine, address: Address) -> None:
-    session = arm.serial(address, connection="one")
+    session = arm.serial(address, connection="persistent")
     pid = arm.hello()["pid"]
-    reply = session.visit(STATEMENTS, mode="simple", pace=PACE, answers={}, counters_of=pid)
+    reply = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, counters_of=pid)
     assert reply.counters is not None
     before, after = reply.counters["before"], reply.counters["after"]
     assert before["at_ns"] < reply.executions[0].start_ns < reply.executions[-1].end_ns < after["at_ns"]
@@ -115,7 +120,7 @@ def test_counters_around_a_visit(arm: AgentMachine, address: Address) -> None:
 
 
 def test_query_disconnect_and_on(arm: AgentMachine, address: Address) -> None:
-    session = arm.serial(address, connection="one")
+    session = arm.serial(address, connection="persistent")
     assert session.query("SELECT 1") == []
     session.disconnect()
     assert session.query("SELECT 1") == []
@@ -124,7 +129,7 @@ def test_query_disconnect_and_on(arm: AgentMachine, address: Address) -> None:
 
 
 def test_no_server(arm: AgentMachine, tmp_path: Path) -> None:
-    session = arm.serial(Address("postgres", "a", "b", unix=str(tmp_path / "none")), connection="one")
+    session = arm.serial(Address("postgres", "a", "b", unix=str(tmp_path / "none")), connection="persistent")
     with pytest.raises(EngineError) as caught:
         session.query("SELECT 1")
     assert "arm" in caught.value.message
@@ -141,7 +146,7 @@ def test_a_server_that_ends_is_missed_and_comes_again(arm: AgentMachine, tmp_pat
         until = time.monotonic() + 10
         while not Path(path).exists() and time.monotonic() < until:
             time.sleep(0.01)
-        session = session or arm.serial(address, connection="one")
+        session = session or arm.serial(address, connection="persistent")
         assert session.query("SELECT 1") == []
         server.signal(9)
         assert server.wait(10).signal == 9

@@ -73,9 +73,9 @@ queries = ["Q6", "Q14"]
 budget = "{budget}"
 rounds_max = 9
 rounds_min = 9
-[pace]
+[visit]
 lead_in = "1ms"
-dwell = "{dwell}"
+measurement_time = "{measurement_time}"
 statement_timeout = "2s"
 [resources]
 memory = "512 MiB"
@@ -129,9 +129,9 @@ def nothing() -> None:
     """No harm."""
 
 
-def measured(tmp_path: Path, stack: str, watch: Harm, dwell: str = "5ms", budget: str = "60s") -> Run:
+def measured(tmp_path: Path, stack: str, watch: Harm, measurement_time: str = "5ms", budget: str = "60s") -> Run:
     """A run with that victim; nothing is left of it."""
-    text = SPEC.format(stack=stack, dwell=dwell, budget=budget)
+    text = SPEC.format(stack=stack, measurement_time=measurement_time, budget=budget)
     folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
     assert carried(Marks(folder)) == {}
     assert leftovers(folder) == []
@@ -262,7 +262,7 @@ def test_an_agent_that_hangs_meets_a_deadline(tmp_path: Path, monkeypatch: pytes
         agent = the_one(tmp_path / "runs", "/dbtoll/agent")
         threading.Timer(0.1, os.kill, (agent, signal.SIGSTOP)).start()
 
-    of = measured(tmp_path, "native", Harm("victim Q6", stop_in_a_moment), dwell="300ms", budget="40s")
+    of = measured(tmp_path, "native", Harm("victim Q6", stop_in_a_moment), measurement_time="300ms", budget="40s")
     assert "in time" in (assert_only_the_victim_failed(of).reason or "")
     assert "database system is ready" in logs(of)
 
@@ -330,7 +330,7 @@ def test_a_copy_of_the_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytes
 def test_a_run_folder_that_cannot_grow(tmp_path: Path) -> None:
     needs("native")
     with memory_disk(tmp_path / "runs-disk", "4m") as disk:
-        text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+        text = SPEC.format(stack="native", measurement_time="5ms", budget="60s")
         with pytest.raises(RunFolderError, match="No space left") as caught:
             run.begin(spec.parse(text, "test"), text, disk / "runs", Harm("victim Q6", lambda: fill(disk), index=1))
         assert "make room" in caught.value.hint
@@ -360,7 +360,9 @@ PROGRAM = str(Path(sys.executable).parent / "dbtoll")
 
 def spec_file(tmp_path: Path) -> Path:
     file = tmp_path / "spec.toml"
-    file.write_text(SPEC.format(stack="native", dwell="5ms", budget="60s").replace("rounds_max = 9", "rounds_max = 60"))
+    file.write_text(
+        SPEC.format(stack="native", measurement_time="5ms", budget="60s").replace("rounds_max = 9", "rounds_max = 60")
+    )
     return file
 
 
@@ -455,7 +457,7 @@ def _read_all(terminal: int) -> None:
 def test_a_reader_of_its_output_that_goes_away_does_not_end_it(tmp_path: Path) -> None:
     needs("native")
     file = tmp_path / "spec.toml"
-    text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+    text = SPEC.format(stack="native", measurement_time="5ms", budget="60s")
     file.write_text(text.replace("rounds_max = 9", "rounds_max = 2").replace("rounds_min = 9", "rounds_min = 2"))
     reader, writer = os.pipe()
     process = subprocess.Popen(
@@ -490,7 +492,7 @@ def test_a_signal_that_a_failing_clean_up_hides_ends_the_run(
     def harm() -> None:
         monkeypatch.setattr(dataset, "fresh_copy", cut)
 
-    text = SPEC.format(stack="native", dwell="5ms", budget="60s")
+    text = SPEC.format(stack="native", measurement_time="5ms", budget="60s")
     experiment, watch = spec.parse(text, "test"), Harm("start of victim", harm, monkeypatch.undo, index=index)
     if index < 0:
         with pytest.raises(KeyboardInterrupt):
@@ -613,7 +615,7 @@ def test_a_run_killed_before_its_first_round_is_resumed(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     until = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("*/asked.json")) and time.monotonic() < until:
+    while not list((tmp_path / "runs").glob("*/experiment.json")) and time.monotonic() < until:
         time.sleep(0.01)
     process.kill()
     process.wait()

@@ -94,7 +94,7 @@ def load(open_arm: OpenArm, tmp_path: Path) -> Iterator[Load]:
         engine.create(machine, DATA)
         server = engine.start(machine, DATA, engine.load_settings(resources))
         found = workload.load(machine, "postgres", server, lambda line: None)
-        session = machine.serial(server.address, connection="one")
+        session = machine.serial(server.address, connection="persistent")
         sessions.append(session)
         engine.finish_load(session)
         return session, found
@@ -105,15 +105,15 @@ def load(open_arm: OpenArm, tmp_path: Path) -> Iterator[Load]:
 
 
 def outcomes(
-    session: Session, statements: dict[str, Statement], mode: str, answers: dict[str, AnswerReference]
+    session: Session, statements: dict[str, Statement], query_protocol: str, answers: dict[str, AnswerReference]
 ) -> dict[str, str]:
     reply = session.visit(
         list(statements.values()),
-        mode=mode,
-        pace=VisitTiming(),
+        query_protocol=query_protocol,
+        timing=VisitTiming(),
         answers=answers,
         lead_in=False,
-        dwell=False,
+        repeat=False,
         keep_rows=False,
     )
     return {
@@ -137,8 +137,8 @@ def test_postgres_and_duckdb_agree(indexes: str, load: Load, local: AgentMachine
         statements = workload.statements("postgres", seed)
         answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert answers.keys() == statements.keys()
-        for mode in ("simple", "extended", "prepared"):
-            assert outcomes(session, statements, mode, answers) == ok, (seed, mode)
+        for query_protocol in ("simple", "extended", "prepared"):
+            assert outcomes(session, statements, query_protocol, answers) == ok, (seed, query_protocol)
 
 
 def test_an_answer_that_is_off_by_a_millionth_is_found(load: Load, local: AgentMachine, tmp_path: Path) -> None:
@@ -208,11 +208,11 @@ def test_the_user_s_own_statements(load: Load, local: AgentMachine, tmp_path: Pa
     workload = Sql({"directory": str(EXAMPLE)})
     session, found = load(workload)
     assert found["rows"] == {"public.country": 5, "public.customer": 20000, "public.orders": 200000}
-    for mode in ("simple", "extended", "prepared"):
+    for query_protocol in ("simple", "extended", "prepared"):
         statements = workload.statements("postgres", 1)
         answers = workload.references(local, statements, Cache(tmp_path), lambda line: None)
         assert set(answers) == {"countries"}
-        assert outcomes(session, statements, mode, answers) == dict.fromkeys(workload.queries, "ok")
+        assert outcomes(session, statements, query_protocol, answers) == dict.fromkeys(workload.queries, "ok")
 
 
 @pytest.mark.parametrize(

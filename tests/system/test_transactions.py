@@ -97,11 +97,11 @@ def test_a_round_is_measured_and_its_data_are_right(
     result = measure_one_round(text, folder)
     (native,) = (arm for arm in result.arms if arm.name == "native")
     assert native.outcome is Outcome.OK, native.reason
-    assert {gate.name: gate.passed for gate in native.gates}["consistent"] is True
+    assert {check.name: check.passed for check in native.checks}["consistent"] is True
     driver = json.loads((folder / "facts.json").read_text())["driver"]
     assert set(driver["null_per_s"]) == set(interactions)
     assert all(0 < us < 1000 for us in driver["null_us_per_transaction"].values())
-    windows = [visit for visit in records(folder, "visit") if not visit["first_touch"] and visit["arm"] == "native"]
+    windows = [visit for visit in records(folder, "visit") if not visit["first_execution"] and visit["arm"] == "native"]
     assert {visit["levels"]["interaction"] for visit in windows} == set(interactions)
     for visit in windows:
         kinds = visit["window"]["transactions"].values()
@@ -127,7 +127,7 @@ def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {arm.outcome for arm in result.arms} == {Outcome.OK}
     assert {(level, count) for level, count, _ in seen} == {("no", 0), ("yes", 10)}
     assert len({counted for level, _, counted in seen if level == "no"}) == 1
-    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_touch"]]
+    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_execution"]]
     assert {visit["levels"]["foreign_keys"] for visit in windows} == {"no", "yes"}
 
 
@@ -176,7 +176,7 @@ def test_faults_are_survived_and_nothing_acknowledged_is_lost(engine: str, suffe
 def test_each_block_has_terminals_of_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks have inputs of their own; the terminals of the one before are gone when the next begins."""
     connected: list[int] = []
-    whole = Tpcc.pace
+    whole = Tpcc.window_timing
 
     def counted(self: Tpcc) -> tuple[int, int, float | None]:  # asked for right before a window
         connected.append(len(open_terminals))
@@ -193,12 +193,12 @@ def test_each_block_has_terminals_of_its_own_and_no_others(tmp_path: Path, monke
         close(self)
         open_terminals.discard(self)
 
-    monkeypatch.setattr(Tpcc, "pace", counted)
+    monkeypatch.setattr(Tpcc, "window_timing", counted)
     monkeypatch.setattr(AgentTerminals, "__init__", begun)
     monkeypatch.setattr(AgentTerminals, "close", closed)
     text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
     measure_one_round(text, tmp_path / "run", blocks=3)
-    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_touch"]]
+    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_execution"]]
     assert len({visit["parameter_set"] for visit in windows}) > 1
     assert max(connected) == 2  # one set in each of the two arms
     assert open_terminals == set()

@@ -635,12 +635,14 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     assert driver.parameters["address"] == {"unix": "/run/pg"}
     reference = AnswerReference(("numeric",), (("3",),))
     visiting = Later(
-        lambda: driver.session.visit([STATEMENT], mode="prepared", pace=VisitTiming(), answers={"Q1": reference})
+        lambda: driver.session.visit(
+            [STATEMENT], query_protocol="prepared", timing=VisitTiming(), answers={"Q1": reference}
+        )
     )
     command = driver.asked()
     assert command["lead_in"] == {"sql": "SELECT 1", "min_ns": 5_000_000, "min_executions": 1}
     (asked,) = command["statements"]
-    assert (asked["id"], asked["sql"], asked["parameters"], asked["dwell_ns"]) == (
+    assert (asked["id"], asked["sql"], asked["parameters"], asked["measurement_time_ns"]) == (
         "Q1",
         "SELECT 1+$1",
         ["2"],
@@ -654,17 +656,28 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     assert reply.lead_in == {"executions": 3, "elapsed_ns": 5}
 
 
-def test_a_visit_without_dwell_and_lead_in(agent: ScriptedAgent) -> None:
+def test_a_visit_without_repetition_and_lead_in(agent: ScriptedAgent) -> None:
     driver = Driver(agent)
     visiting = Later(
         lambda: driver.session.visit(
-            [STATEMENT], mode="simple", pace=VisitTiming(), answers={}, lead_in=False, dwell=False, keep_rows=True
+            [STATEMENT],
+            query_protocol="simple",
+            timing=VisitTiming(),
+            answers={},
+            lead_in=False,
+            repeat=False,
+            keep_rows=True,
         )
     )
     command = driver.asked()
     assert command["lead_in"] is None
     (asked,) = command["statements"]
-    assert (asked["sql"], asked["parameters"], asked["dwell_ns"], asked["answer"]) == ("SELECT 1+2", [], 0, None)
+    assert (asked["sql"], asked["parameters"], asked["measurement_time_ns"], asked["answer"]) == (
+        "SELECT 1+2",
+        [],
+        0,
+        None,
+    )
     assert asked["keep_rows"] is True
     driver.answer(VISIT)
     assert len(visiting.get().executions) == 1
@@ -688,7 +701,9 @@ def test_query_and_the_servers_errors(agent: ScriptedAgent) -> None:
 )
 def test_strange_answers(agent: ScriptedAgent, answer: bytes) -> None:
     driver = Driver(agent)
-    visiting = Later(lambda: driver.session.visit([STATEMENT], mode="simple", pace=VisitTiming(), answers={}))
+    visiting = Later(
+        lambda: driver.session.visit([STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={})
+    )
     driver.asked()
     driver.answer(answer)
     with pytest.raises(ChannelError, match="the load driver on arm"):

@@ -1,4 +1,4 @@
-"""Every honesty gate, in a run in which it fails: what it says, and what that costs."""
+"""Every honesty check, in a run in which it fails: what it says, and what that costs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import ArmResult, Comparison, Gate, Result
+from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
 from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
 from dbtoll.report.text import sentences, warnings
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Counters, Fingerprint, GateRecord, PlanFile, Record, Start, Timing, Visit
+from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, PlanFile, Record, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run, start_facts
@@ -46,30 +46,30 @@ def with_facts(**facts: object) -> Alter:
 
 
 def with_gate(name: str) -> Alter:
-    """The runner's own gate failed."""
+    """The runner's own check failed."""
 
     def alter(record: Record) -> Record:
-        hit = isinstance(record, GateRecord) and record.gate == name
+        hit = isinstance(record, CheckRecord) and record.check == name
         return revised(record, passed=False, finding="it did not") if hit else record
 
     return alter
 
 
-def with_visits(temperature: str = "warm", **values: object) -> Alter:
-    """The steady visits at that temperature say something else."""
+def with_visits(cache: str = "warm", **values: object) -> Alter:
+    """The steady visits at that cache say something else."""
 
     def alter(record: Record) -> Record:
-        hit = isinstance(record, Visit) and record.levels["temperature"] == temperature and not record.first_touch
+        hit = isinstance(record, Visit) and record.levels["cache"] == cache and not record.first_execution
         return revised(record, **values) if hit else record
 
     return alter
 
 
-def with_counters(temperature: str = "warm", **added: int) -> Alter:
+def with_counters(cache: str = "warm", **added: int) -> Alter:
     """So much more is counted at the end of a phase; keys of ``machine`` and its ``pressure``, or of the record."""
 
     def alter(record: Record) -> Record:
-        if not isinstance(record, Counters) or record.when != "end" or record.levels["temperature"] != temperature:
+        if not isinstance(record, Counters) or record.when != "end" or record.levels["cache"] != cache:
             return record
         machine: dict[str, Any] = dict(record.machine or {})
         pressure: dict[str, int] = dict(machine["pressure"])
@@ -97,7 +97,7 @@ def other_plan(record: Record) -> Record:
 
 
 def host_saw_more(record: Record) -> Record:
-    if isinstance(record, Visit) and record.query == "Q1" and record.levels["temperature"] == "warm":
+    if isinstance(record, Visit) and record.query == "Q1" and record.levels["cache"] == "warm":
         assert record.host_end_ns is not None
         return revised(record, host_end_ns=record.host_end_ns + 200_000_000)
     return record
@@ -117,16 +117,16 @@ def slow_clock(record: Record) -> Record:
 
 
 def checkpointed(record: Record) -> Record:
-    hit = isinstance(record, Counters) and record.when == "end" and record.levels["temperature"] == "warm"
+    hit = isinstance(record, Counters) and record.when == "end" and record.levels["cache"] == "warm"
     return revised(record, background={"checkpoints": 4, "vacuums": 0}) if hit else record
 
 
 OF_OTHERS = {"consistent", "path", "plausible_costs"}
-"""Gates that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py)."""
+"""Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py)."""
 
 SECONDS = 1_000_000_000
 CASES: dict[str, tuple[Alter, str, str]] = {
-    # gate: what goes wrong in one round, what it takes out, what it says
+    # check: what goes wrong in one round, what it takes out, what it says
     "answers_known": (with_gate("answers_known"), "nothing", "it did not"),
     "commit_reaches_device": (with_gate("commit_reaches_device"), "round", "it did not"),
     "same_server": (with_facts(settings={"jit": "on", "port": "9"}), "round", "jit on (off)"),
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Alter, str, str]] = {
     "driver_cpu_share": (with_counters(driver_cpu_ns=20 * SECONDS), "nothing", "of the visits' time"),
     "steal": (with_counters(steal_ns=20 * SECONDS), "nothing", "was stolen"),
     "pressure": (with_counters(memory_some_ns=10 * SECONDS), "nothing", "memory"),
-    "foreign_load": (with_counters(outside_cpu_ns=60 * SECONDS), "nothing", "went to no arm"),
+    "other_host_load": (with_counters(unattributed_cpu_ns=60 * SECONDS), "nothing", "went to no arm"),
     "background_work": (checkpointed, "nothing", "checkpoints: 1"),
 }
 
@@ -160,8 +160,8 @@ def arm_of(result: Result, name: str) -> ArmResult:
     return next(arm for arm in result.arms if arm.name == name)
 
 
-def gate_of(result: Result, name: str, arm: str = DOCKER) -> Gate:
-    return next(gate for gate in arm_of(result, arm).gates if gate.name == name)
+def check_of(result: Result, name: str, arm: str = DOCKER) -> CheckResult:
+    return next(check for check in arm_of(result, arm).checks if check.name == name)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,28 +170,28 @@ def test_a_gate_fails_where_it_should_and_costs_what_it_says(
 ) -> None:
     alter, cost, said = CASES[name]
     result = damaged(plain, tmp_path / "run", alter)
-    gate = gate_of(result, name)
-    assert gate.passed is False
-    assert gate.rounds_failed == ((0, 1, 2, 3, 4, 5) if name == "same_plans" else (BAD_ROUND,))  # Q9's plan is planted
-    assert said in gate.finding
-    assert gate.voids == (cost != "nothing")
-    assert gate.void_rounds == ((BAD_ROUND,) if cost == "round" else ())
-    assert (gate.void_visits > 0) == (cost == "visits")
+    check = check_of(result, name)
+    assert check.passed is False
+    assert check.rounds_failed == ((0, 1, 2, 3, 4, 5) if name == "same_plans" else (BAD_ROUND,))  # Q9's plan is planted
+    assert said in check.finding
+    assert check.voids == (cost != "nothing")
+    assert check.void_rounds == ((BAD_ROUND,) if cost == "round" else ())
+    assert (check.void_visits > 0) == (cost == "visits")
     assert arm_of(result, DOCKER).rounds == (5 if cost == "round" else 6)
     assert arm_of(result, DOCKER).outcome is (Outcome.INVALID if cost == "verdict" else Outcome.OK)
     assert arm_of(result, COPY).rounds == 6
-    # It is said where the reader looks, and only there: the others' gates are as they were.
+    # It is said where the reader looks, and only there: the others' checks are as they were.
     shown = warnings.cautions(result)
     lines = [caution.sentence for caution in (*shown.left_out, *shown.labels)]
-    told = [line for line in lines if gate.finding in line]
-    assert told or gate.finding in (arm_of(result, DOCKER).reason or "")
-    assert [g.passed for g in arm_of(result, NATIVE).gates] == [g.passed for g in arm_of(unchanged, NATIVE).gates]
+    told = [line for line in lines if check.finding in line]
+    assert told or check.finding in (arm_of(result, DOCKER).reason or "")
+    assert [g.passed for g in arm_of(result, NATIVE).checks] == [g.passed for g in arm_of(unchanged, NATIVE).checks]
 
 
 def test_without_damage_all_gates_pass_but_the_planted_plan(unchanged: Result) -> None:
     for arm in unchanged.arms:
-        assert {gate.name for gate in arm.gates} == set(CASES)
-        failed = [(gate.name, gate.finding) for gate in arm.gates if gate.passed is not True]
+        assert {check.name for check in arm.checks} == set(CASES)
+        failed = [(check.name, check.finding) for check in arm.checks if check.passed is not True]
         assert [name for name, _ in failed] == (["same_plans"] if arm.name == DOCKER else []), failed
 
 
@@ -206,16 +206,16 @@ def test_every_gate_stands_in_the_table_of_the_method(unchanged: Result) -> None
 
 def test_another_version_voids_and_is_named(plain: Path, tmp_path: Path) -> None:
     result = damaged(plain, tmp_path / "run", with_facts(version="PostgreSQL 15.13"), rounds=tuple(range(6)))
-    gate = gate_of(result, "same_server")
-    assert gate.finding == "other than in the baseline: version PostgreSQL 15.13 (PostgreSQL 15.14)"
-    assert gate.void_rounds == (0, 1, 2, 3, 4, 5)
+    check = check_of(result, "same_server")
+    assert check.finding == "other than in the baseline: version PostgreSQL 15.13 (PostgreSQL 15.14)"
+    assert check.void_rounds == (0, 1, 2, 3, 4, 5)
     assert arm_of(result, DOCKER).outcome is Outcome.INVALID
 
 
 def test_a_baseline_that_changes_in_mid_run_is_held_to_its_first_start(plain: Path, tmp_path: Path) -> None:
     result = damaged(plain, tmp_path / "run", with_facts(version="PostgreSQL 15.15"), arm=NATIVE)
-    assert gate_of(result, "same_server", NATIVE).void_rounds == (BAD_ROUND,)
-    assert gate_of(result, "same_server", DOCKER).void_rounds == (BAD_ROUND,)  # it is not like the baseline beside it
+    assert check_of(result, "same_server", NATIVE).void_rounds == (BAD_ROUND,)
+    assert check_of(result, "same_server", DOCKER).void_rounds == (BAD_ROUND,)  # it is not like the baseline beside it
 
 
 def test_where_a_server_lies_may_differ(plain: Path, tmp_path: Path) -> None:
@@ -226,16 +226,16 @@ def test_where_a_server_lies_may_differ(plain: Path, tmp_path: Path) -> None:
         "data_directory": "/a",
         "unix_socket_directories": "/b",
     }
-    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(settings=elsewhere)), "same_server")
-    assert gate.passed is True
+    check = check_of(damaged(plain, tmp_path / "run", with_facts(settings=elsewhere)), "same_server")
+    assert check.passed is True
 
 
 def test_what_a_server_found_out_of_its_machine_is_a_label(plain: Path, tmp_path: Path) -> None:
     found_out = {"jit": "off", "autovacuum": "off", "innodb_log_write_ahead_size": "4096"}
-    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(settings=found_out)), "same_server")
-    assert gate.passed is False
-    assert not gate.voids and not gate.void_rounds
-    assert gate.finding == "other than in the baseline: innodb_log_write_ahead_size 4096 (built-in)"
+    check = check_of(damaged(plain, tmp_path / "run", with_facts(settings=found_out)), "same_server")
+    assert check.passed is False
+    assert not check.voids and not check.void_rounds
+    assert check.finding == "other than in the baseline: innodb_log_write_ahead_size 4096 (built-in)"
 
 
 def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp
         return [record]
 
     result = results.analyze(changed_run(plain, tmp_path / "run", silent))
-    assert gate_of(result, "same_server").passed is None
-    assert gate_of(result, "same_resources").passed is True
+    assert check_of(result, "same_server").passed is None
+    assert check_of(result, "same_resources").passed is True
 
 
 # --- same_resources ------------------------------------------------------------------------------------------------------
@@ -273,20 +273,20 @@ def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp
 def test_what_else_differs_is_named_and_does_not_void(
     plain: Path, tmp_path: Path, facts: dict[str, object], said: str
 ) -> None:
-    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources")
-    assert gate.passed is False and not gate.voids and gate.rounds_failed == (BAD_ROUND,)
-    assert said in gate.finding
+    check = check_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources")
+    assert check.passed is False and not check.voids and check.rounds_failed == (BAD_ROUND,)
+    assert said in check.finding
 
 
 def test_what_a_guests_kernel_keeps_for_itself_is_not_a_difference(plain: Path, tmp_path: Path) -> None:
     facts = {"memory_limit_bytes": None, "memory_bytes": round((4 << 30) * 0.96)}
-    assert gate_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources").passed is True
+    assert check_of(damaged(plain, tmp_path / "run", with_facts(**facts)), "same_resources").passed is True
 
 
 def test_a_quota_that_nobody_asked_for_voids(plain: Path, tmp_path: Path) -> None:
-    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(cpu_quota=0.5)), "same_resources")
-    assert gate.void_rounds == (BAD_ROUND,)
-    assert "CPU quota 0.5 (none)" in gate.finding
+    check = check_of(damaged(plain, tmp_path / "run", with_facts(cpu_quota=0.5)), "same_resources")
+    assert check.void_rounds == (BAD_ROUND,)
+    assert "CPU quota 0.5 (none)" in check.finding
 
 
 @pytest.mark.parametrize(("option", "facts"), [("cpu_quota", {"cpu_quota": 0.5}), ("vcpus", {"cpus_allowed": "0-1"})])
@@ -300,9 +300,9 @@ def test_what_was_asked_for_is_named_and_does_not_void(
     folder = tmp_path / "run"
     plan = PlanFile(experiment=replace(experiment, arms=arms), queries=QUERIES, blocks=2)
     _copy(run, folder, plan, with_facts(**facts))
-    gate = gate_of(results.analyze(folder), "same_resources")
-    assert gate.passed is False and not gate.voids
-    assert "as asked for" in gate.finding
+    check = check_of(results.analyze(folder), "same_resources")
+    assert check.passed is False and not check.voids
+    assert "as asked for" in check.finding
 
 
 def _copy(run: Run, folder: Path, plan: PlanFile, alter: Alter) -> None:
@@ -315,9 +315,9 @@ def _copy(run: Run, folder: Path, plan: PlanFile, alter: Alter) -> None:
 
 def test_every_difference_of_many_is_named_once(plain: Path, tmp_path: Path) -> None:
     facts = {"cpus_allowed": "0-1", "clocksource": "hpet", "cpu_flags": [f"f{n}" for n in range(10)]}
-    gate = gate_of(damaged(plain, tmp_path / "run", with_facts(**facts), rounds=(1, 2)), "same_resources")
-    assert gate.void_rounds == (1, 2)
-    assert gate.finding == (
+    check = check_of(damaged(plain, tmp_path / "run", with_facts(**facts), rounds=(1, 2)), "same_resources")
+    assert check.void_rounds == (1, 2)
+    assert check.finding == (
         "other than in the baseline: processors 2 (1); clock source hpet (tsc); "
         "processor flags without avx, avx2, fpu, sse and with f0, f1, f2, f3, f4, f5 and 4 more"
     )
@@ -329,29 +329,29 @@ def test_every_difference_of_many_is_named_once(plain: Path, tmp_path: Path) -> 
 def test_waiting_for_the_disk_is_no_fault_of_a_cold_phase(plain: Path, tmp_path: Path) -> None:
     cold = damaged(plain, tmp_path / "cold", with_counters("cold", io_some_ns=60 * SECONDS))
     warm = damaged(plain, tmp_path / "warm", with_counters("warm", io_some_ns=60 * SECONDS))
-    assert gate_of(cold, "pressure").passed is True
-    assert gate_of(warm, "pressure").passed is False
+    assert check_of(cold, "pressure").passed is True
+    assert check_of(warm, "pressure").passed is False
 
 
-@pytest.mark.parametrize("name", ["driver_cpu_share", "pressure", "steal", "foreign_load"])
+@pytest.mark.parametrize("name", ["driver_cpu_share", "pressure", "steal", "other_host_load"])
 def test_what_was_not_counted_is_not_said_to_be_well(plain: Path, tmp_path: Path, name: str) -> None:
     def uncounted(record: Record) -> list[Record]:
         if isinstance(record, Counters):
-            return [revised(record, machine=None, outside_cpu_ns=None, driver_cpu_ns=None, host_at_ns=None)]
+            return [revised(record, machine=None, unattributed_cpu_ns=None, driver_cpu_ns=None, host_at_ns=None)]
         return [record]
 
-    gate = gate_of(results.analyze(changed_run(plain, tmp_path / "run", uncounted)), name)
-    assert gate.passed is None and not gate.voids
+    check = check_of(results.analyze(changed_run(plain, tmp_path / "run", uncounted)), name)
+    assert check.passed is None and not check.voids
 
 
 # --- what comes with another plan -------------------------------------------------------------------------------------------
 
 
-def of_estimand(result: Result, arm: str, estimand: str, temperature: str = "warm") -> Comparison:
+def of_estimand(result: Result, arm: str, estimand: str, cache: str = "warm") -> Comparison:
     (found,) = [
         c
         for c in result.comparisons
-        if (c.arm, c.estimand, c.levels["temperature"], c.metric) == (arm, estimand, temperature, "run_time")
+        if (c.arm, c.estimand, c.levels["cache"], c.metric) == (arm, estimand, cache, "run_time")
     ]
     return found
 
@@ -363,7 +363,7 @@ def test_the_overhead_that_comes_with_another_plan_is_split_off(unchanged: Resul
     assert same.low < 0.012 < same.high
     assert whole.estimate - same.estimate == pytest.approx(1.012 ** (21 / 22) * 1.25 ** (1 / 22) - 1.012, abs=1e-3)
     assert same.left_out == ("Q9: another plan",)
-    assert same.p_holm is None and same.first_touch is not None
+    assert same.p_holm is None and same.first_execution is not None
     assert not [c for c in unchanged.comparisons if c.arm == COPY and c.estimand == "geomean_same_plans"]
 
 

@@ -264,7 +264,7 @@ def test_a_machines_name_stays_short_enough_for_a_socket_whatever_the_run_is_cal
 def folders_of(runs: Path, *names: str) -> None:
     for name in names:
         (runs / name).mkdir(parents=True)
-        (runs / name / "asked.json").write_text("{}")
+        (runs / name / "experiment.json").write_text("{}")
 
 
 def test_which_run_is_meant(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_the_list_has_every_folder_as_a_line(tmp_path: Path, dbtoll: Run) -> Non
     (broken / "plan.json").write_text('{"experiment": 1}')
     hostile = tmp_path / "runs" / "20260504-000000-dddddd"
     hostile.mkdir()
-    (hostile / "asked.json").symlink_to("/etc/passwd")
+    (hostile / "experiment.json").symlink_to("/etc/passwd")
     assert "docker" in list_run(whole).verdicts
     assert re.match(r"loses \(|cannot tell \(", list_run(whole).verdicts["docker"])
     assert list_run(killed).state == "not finished"
@@ -348,13 +348,17 @@ def test_what_can_be_told_beforehand_leaves_nothing(
 
 @NEEDS_AGENT
 def test_a_run_that_cannot_be_prepared_leaves_no_folder(dbtoll: Run, tmp_path: Path) -> None:
-    words = ("compare", "qemu:path=/nowhere/qemu", "--baseline", "simulated", "--engine", "noop")
+    spec_file = tmp_path / "x.toml"
+    spec_file.write_text(
+        '[engine]\nsettings = { synchronous_commit = "off" }\n[workload]\nname = "tatp"\n[[arm]]\nstack = "simulated"\n'
+    )
+    words = ("run", spec_file)
     code, _, err = dbtoll(*words)
-    assert code == 69 and "run folder: " in err
-    assert list(tmp_path.iterdir()) == []
+    assert code == 64 and "run folder: " in err and "the factors decide on synchronous_commit" in err
+    assert list(tmp_path.iterdir()) == [spec_file]
     folders_of(tmp_path / "runs", "20260501-000000-aaaaaa")
     point_latest(tmp_path / "runs", "20260501-000000-aaaaaa")
-    assert dbtoll(*words)[0] == 69
+    assert dbtoll(*words)[0] == 64
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["20260501-000000-aaaaaa", LATEST]
     assert (tmp_path / "runs" / LATEST).readlink() == Path("20260501-000000-aaaaaa")
 

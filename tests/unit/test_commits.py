@@ -1,4 +1,4 @@
-"""What a trace of commits proves: `runner.gates.judge` on traces as the agent tells them."""
+"""What a trace of commits proves: `runner.checks.judge` on traces as the agent tells them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.errors import UsageError
 from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import GateRecord, PlanFile, Record, RunEnd, Start, Timing, Visit
+from dbtoll.store.schema import CheckRecord, PlanFile, Record, RunEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support import changed
 from tests.support.changed import Change, revised
@@ -179,7 +179,7 @@ def test_a_query_with_a_value_below_zero_is_left_out_whole() -> None:
     assert found[COPY, "geomean"].left_out == ()
 
 
-def test_first_touches_that_failed_count() -> None:
+def test_first_executiones_that_failed_count() -> None:
     failed = np.zeros((3, 3))
     failed[1, 2] = 1
     found = effects(times(noisy(0.0, sd=0.001)), times(noisy(0.0)[:, :1], failed))
@@ -254,10 +254,10 @@ def test_what_decides_is_drawn_where_holm_tests() -> None:
         assert effect.decisive.half_width >= effect.shown.half_width - 1e-12
 
 
-def test_first_touch_is_apart() -> None:
+def test_first_execution_is_apart() -> None:
     first = times(noisy(0.30)[:, :1])
     found = effects(times(noisy(0.0)), first)
-    touch = found[DOCKER, "geomean"].first_touch
+    touch = found[DOCKER, "geomean"].first_execution
     assert touch is not None and touch.low < math.log1p(0.30) < touch.high
     assert effects(times(noisy(0.0)))[DOCKER, "geomean"].shown == found[DOCKER, "geomean"].shown
 
@@ -268,7 +268,7 @@ def test_first_touch_is_apart() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    return make_run(path, cold=True, connections=("one", "per_statement"), docker_effect=0.08, start_sd=0.003)
+    return make_run(path, cold=True, connections=("persistent", "per_statement"), docker_effect=0.08, start_sd=0.003)
 
 
 @pytest.fixture(scope="module")
@@ -305,23 +305,23 @@ def test_the_result_is_of_the_published_shape(analysed: Result) -> None:
 def test_every_level_and_metric_is_compared(analysed: Result) -> None:
     levels = {tuple(c.levels.items()) for c in analysed.comparisons}
     assert len(levels) == 4
-    for temperature in ("warm", "cold"):
-        for connection in ("one", "per_statement"):
-            geomean = pick(analysed, DOCKER, "geomean", temperature=temperature, connection=connection)
+    for cache in ("warm", "cold"):
+        for connection in ("persistent", "per_statement"):
+            geomean = pick(analysed, DOCKER, "geomean", cache=cache, connection=connection)
             assert geomean.low is not None and geomean.high is not None
             assert geomean.low < 0.0885 < geomean.high  # 8 % on 21 queries and 25 % on Q9
             assert geomean.verdict is Verdict.LOSES
-            pick(analysed, COPY, "query:Q22", temperature=temperature, connection=connection)
-    connect = pick(analysed, DOCKER, "geomean", "connect_time", temperature="warm")
+            pick(analysed, COPY, "query:Q22", cache=cache, connection=connection)
+    connect = pick(analysed, DOCKER, "geomean", "connect_time", cache="warm")
     assert connect.estimate == pytest.approx(math.expm1(0.2), abs=0.02)
     assert connect.levels["connection"] == "per_statement"
     assert not [c for c in analysed.comparisons if c.metric == "connect_time" and c.estimand.startswith("query:")]
 
 
-def test_first_touch_is_of_warm_phases_only(analysed: Result) -> None:
-    warm = pick(analysed, DOCKER, "geomean", temperature="warm", connection="one").first_touch
+def test_first_execution_is_of_warm_phases_only(analysed: Result) -> None:
+    warm = pick(analysed, DOCKER, "geomean", cache="warm", connection="persistent").first_execution
     assert warm is not None and warm.estimate == pytest.approx(1.0885 * math.exp(0.05) - 1, abs=0.01)
-    assert pick(analysed, DOCKER, "geomean", temperature="cold", connection="one").first_touch is None
+    assert pick(analysed, DOCKER, "geomean", cache="cold", connection="persistent").first_execution is None
 
 
 def test_arms_times_series_and_plans(analysed: Result) -> None:
@@ -329,11 +329,11 @@ def test_arms_times_series_and_plans(analysed: Result) -> None:
         (name, Outcome.OK, 8, 8) for name in ARMS
     ]
     assert {arm.blocks for arm in analysed.arms} == {8 * 2 * 4}
-    row = next(t for t in analysed.times if (t.arm, t.query) == (NATIVE, "Q9") and t.levels["temperature"] == "warm")
+    row = next(t for t in analysed.times if (t.arm, t.query) == (NATIVE, "Q9") and t.levels["cache"] == "warm")
     assert row.executions == 8 * 2 * 3
     assert row.median_ns == pytest.approx(BASE_MS["Q9"] * 1e6, rel=0.1)
-    assert row.first_touch_median_ns is not None and row.median_ns is not None
-    assert row.first_touch_median_ns > 1.3 * row.median_ns
+    assert row.first_execution_median_ns is not None and row.median_ns is not None
+    assert row.first_execution_median_ns > 1.3 * row.median_ns
     assert [(p.arm, p.query) for p in analysed.plans_changed] == [(DOCKER, "Q9")]
     assert len(analysed.series) == 8 * 2 * 4 * 3 * 22
     elapsed = [point.elapsed_s for point in analysed.series]
@@ -343,7 +343,7 @@ def test_arms_times_series_and_plans(analysed: Result) -> None:
 
 def test_what_the_figures_do_not_say_is_said(analysed: Result) -> None:
     assert "rounds that were begun but not completed do not count: 2 (docker: the server died)" in analysed.warnings
-    assert not any("same_plans" in text for text in analysed.warnings)  # the arm's gate says it
+    assert not any("same_plans" in text for text in analysed.warnings)  # the arm's check says it
     assert any("system image" in text for text in analysed.not_inside_the_interval)
     assert analysed.stopped == "budget ended"
     assert len(analysed.noise_floor) == 6
@@ -357,7 +357,7 @@ def test_tables_of_minhas2008_beside_ours(analysed: Result) -> None:
         q9 = next(line for line in lines if line.query == "Q9")
         assert q9.published_base_s == {1: 10.99, 4: 10.52, 5: 798.9}[number]
         assert q9.base_ms == pytest.approx(BASE_MS["Q9"] * (1.5 if number == 5 else 1), rel=0.1)
-        assert layout.levels["temperature"] == ("cold" if number == 5 else "warm")
+        assert layout.levels["cache"] == ("cold" if number == 5 else "warm")
     _, four = side_by_side.minhas2008(analysed, 4, DOCKER)
     assert [line.published_percent for line in four].count(None) == 12
     with pytest.raises(UsageError, match="no figures of gvisor for Table 1"):
@@ -368,8 +368,8 @@ def test_the_progress_line_and_the_report_agree(folder: Path, analysed: Result) 
     run = read_run(folder)
     seen = stopping.look(run, run.plan.experiment.precision, elapsed_s=1e9, next_round_s=10)
     assert seen.reason == "budget ended"
-    geomean = pick(analysed, DOCKER, "geomean", temperature="cold", connection="one")
-    line = seen.intervals["docker (cold, one)"]
+    geomean = pick(analysed, DOCKER, "geomean", cache="cold", connection="persistent")
+    line = seen.intervals["docker (cold, persistent)"]
     assert (line.estimate, line.low, line.high) == pytest.approx((geomean.estimate, geomean.low, geomean.high))
 
 
@@ -394,14 +394,14 @@ def with_outcome(visit: Visit, outcome: str) -> Visit:
 def test_a_wrong_answer_takes_the_verdict_away(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
         hit = isinstance(record, Visit) and (record.arm, record.query, record.round) == (DOCKER, "Q7", 3)
-        return [with_outcome(record, "wrong_answer") if hit and not record.first_touch else record]
+        return [with_outcome(record, "wrong_answer") if hit and not record.first_execution else record]
 
     result = changed_run(plain, tmp_path / "run", change)
     docker = result.arms[2]
     assert docker.outcome is Outcome.INVALID
-    gate = next(gate for gate in docker.gates if gate.name == "equal_answers")
-    assert gate.passed is False and gate.voids and gate.rounds_failed == (3,)
-    assert "Q7 (2)" in gate.finding and "row 3, column 2" in gate.finding
+    check = next(check for check in docker.checks if check.name == "equal_answers")
+    assert check.passed is False and check.voids and check.rounds_failed == (3,)
+    assert "Q7 (2)" in check.finding and "row 3, column 2" in check.finding
     assert pick(result, DOCKER, "query:Q7").estimate is None
     geomean = pick(result, DOCKER, "geomean")
     assert geomean.estimate is None and geomean.verdict is Verdict.CANNOT_TELL
@@ -427,15 +427,15 @@ def test_a_start_that_failed_costs_its_round(plain: Path, tmp_path: Path) -> Non
 
 def test_a_voiding_gate_takes_its_round_out(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, GateRecord) and (record.arm, record.gate) == (DOCKER, "commit_reaches_device")
+        hit = isinstance(record, CheckRecord) and (record.arm, record.check) == (DOCKER, "commit_reaches_device")
         if hit and record.round in {1, 2}:
             return [revised(record, passed=False, finding="none reached a device")]
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
-    gate = next(gate for gate in result.arms[2].gates if gate.name == "commit_reaches_device")
-    assert (gate.passed, gate.finding, gate.rounds_failed) == (False, "none reached a device", (1, 2))
-    assert (gate.void_rounds, gate.void_visits) == ((1, 2), 0)
+    check = next(check for check in result.arms[2].checks if check.name == "commit_reaches_device")
+    assert (check.passed, check.finding, check.rounds_failed) == (False, "none reached a device", (1, 2))
+    assert (check.void_rounds, check.void_visits) == ((1, 2), 0)
     assert pick(result, DOCKER, "geomean").rounds == 6
 
 
@@ -447,9 +447,9 @@ def test_visits_that_the_host_did_not_see_like_that_are_void(plain: Path, tmp_pa
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
-    gate = next(gate for gate in result.arms[2].gates if gate.name == "host_brackets")
-    assert gate.passed is False and gate.rounds_failed == (2,)
-    assert (gate.void_rounds, gate.void_visits) == ((), 3)  # its first touch and two blocks
+    check = next(check for check in result.arms[2].checks if check.name == "host_brackets")
+    assert check.passed is False and check.rounds_failed == (2,)
+    assert (check.void_rounds, check.void_visits) == ((), 3)  # its first execution and two blocks
     assert pick(result, DOCKER, "query:Q1").rounds == 7
     assert pick(result, DOCKER, "query:Q2").rounds == 8
     assert next(t for t in result.times if (t.arm, t.query) == (DOCKER, "Q1")).executions == 7 * 2 * 3
@@ -469,8 +469,8 @@ def test_a_clock_that_runs_slow_is_found(plain: Path, tmp_path: Path) -> None:
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
-    gate = next(gate for gate in result.arms[2].gates if gate.name == "clock_rate")
-    assert gate.passed is False and gate.voids and len(gate.rounds_failed) == 8
+    check = next(check for check in result.arms[2].checks if check.name == "clock_rate")
+    assert check.passed is False and check.voids and len(check.rounds_failed) == 8
     assert result.arms[2].outcome is Outcome.INVALID
     assert "clock_rate" in (result.arms[2].reason or "")
     assert not [c for c in result.comparisons if c.arm == DOCKER and c.estimate is not None]
@@ -478,13 +478,13 @@ def test_a_clock_that_runs_slow_is_found(plain: Path, tmp_path: Path) -> None:
 
 def test_labels_do_not_void(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
-        if isinstance(record, Visit) and (record.arm, record.round) == (DOCKER, 2) and not record.first_touch:
+        if isinstance(record, Visit) and (record.arm, record.round) == (DOCKER, 2) and not record.first_execution:
             return [revised(record, disk_read_bytes=1 << 20)]
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
-    gate = next(gate for gate in result.arms[2].gates if gate.name == "warm_stays_warm")
-    assert gate.passed is False and not gate.voids and gate.rounds_failed == (2,)
+    check = next(check for check in result.arms[2].checks if check.name == "warm_stays_warm")
+    assert check.passed is False and not check.voids and check.rounds_failed == (2,)
     assert pick(result, DOCKER, "geomean") == pick(results.analyze(plain), DOCKER, "geomean")
 
 
@@ -547,7 +547,7 @@ def starts_slower(plain: Path, folder: Path, factors: dict[int, float]) -> Resul
     """Docker's starts are slower by round."""
 
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, Visit) and record.arm == DOCKER and not record.first_touch
+        hit = isinstance(record, Visit) and record.arm == DOCKER and not record.first_execution
         return [stretched(record, factors.get(record.round, 1.0)) if hit else record]
 
     return changed_run(plain, folder / "run", change)

@@ -18,7 +18,7 @@ ARM = '[[arm]]\nname = "native"\nstack = "native"\n'
     "text",
     [
         "",
-        'explain = true\n[factors]\ntemperature = ["warm", "cold"]\n',
+        'explain = true\n[factors]\ncache = ["warm", "cold"]\n',
         'max_overhead = "0%"\n',
         'max_overhead = "-5%"\n',
         "seed = 0\n",
@@ -33,7 +33,7 @@ ARM = '[[arm]]\nname = "native"\nstack = "native"\n'
         '[precision]\nbudget = "1000000h"\n',
         f"[precision]\nrounds_max = {10**9}\n",
         '[precision]\nmargin = "99.9%"\n',
-        '[pace]\ndwell = "0s"\nlead_in = "0s"\n',
+        '[visit]\nmeasurement_time = "0s"\nlead_in = "0s"\n',
         '[resources]\nshm = "0 B"\n',
         "[resources]\nopen_files = -1\n",
         "[resources]\nopen_files = 0\n",

@@ -49,14 +49,16 @@ def test_equal_overheads_make_no_contrast() -> None:
     assert found.low <= 0 <= found.high
 
 
-def visit(levels: dict[str, str], durations_ns: list[int], *, first_touch: bool = False, outcome: str = "ok") -> Visit:
+def visit(
+    levels: dict[str, str], durations_ns: list[int], *, first_execution: bool = False, outcome: str = "ok"
+) -> Visit:
     ends = np.cumsum(durations_ns).tolist()
     executions = tuple(
         Timing(end - duration, None, None, end, 1, 1, outcome)  # type: ignore[arg-type]
         for end, duration in zip(ends, durations_ns, strict=True)
     )
     return Visit(
-        round=0, arm="guest", levels=levels, block=0, query="Q1", order=1, first_touch=first_touch, asleep_ok=True,
+        round=0, arm="guest", levels=levels, block=0, query="Q1", order=1, first_execution=first_execution, asleep_ok=True,
         host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=ends[-1], executions=executions,
     )  # fmt: skip
 
@@ -66,8 +68,8 @@ def test_each_run_on_a_new_connection_is_a_metric_of_its_own() -> None:
     assert [VALUES[f"run_time_{number}"](fresh) for number in (1, 2, 5)] == [900, 500, 300]
     assert VALUES["run_time"](fresh) == 400
     assert VALUES["run_time_3"](visit({"connection": "per_visit"}, [900, 500])) is None
-    assert VALUES["run_time_1"](visit({"connection": "one"}, [900, 500])) is None
-    assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], first_touch=True)) is None
+    assert VALUES["run_time_1"](visit({"connection": "persistent"}, [900, 500])) is None
+    assert VALUES["run_time_1"](visit({"connection": "per_visit"}, [900], first_execution=True)) is None
 
 
 def test_a_run_that_failed_or_was_cut_is_not_a_time() -> None:

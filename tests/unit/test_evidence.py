@@ -23,7 +23,7 @@ from dbtoll.model.probes import EXECUTOR_PROBES
 from dbtoll.report import attribution, page, predictions, tables
 from dbtoll.report.text import sentences
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Batch, GateRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
+from dbtoll.store.schema import Batch, CheckRecord, Record, RoundBegin, RoundEnd, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run
@@ -61,12 +61,12 @@ def visits_changed(change: Callable[[Visit], Visit], hit: Callable[[Visit], bool
 
 
 def steady(visit: Visit) -> bool:
-    return bool(visit.executions) and not visit.first_touch
+    return bool(visit.executions) and not visit.first_execution
 
 
 def rounds_void(arm: str, rounds: range) -> Callable[[Record], list[Record]]:
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, GateRecord) and record.gate == "commit_reaches_device" and record.round in rounds
+        hit = isinstance(record, CheckRecord) and record.check == "commit_reaches_device" and record.round in rounds
         return [revised(record, passed=False, finding="none did") if hit and record.arm == arm else record]
 
     return change
@@ -111,7 +111,7 @@ def test_an_arm_of_which_queries_are_left_out_is_not_within_a_limit(plain: Path,
 def test_a_level_at_which_nothing_counts_is_not_forgotten(tmp_path: Path) -> None:
     source = make_run(tmp_path / "source", cold=True, docker_effect=0.0, q9_effect=0.0, **QUIET)
     hit = visits_changed(
-        lambda v: revised(v, disk_read_bytes=0), lambda v: v.levels.get("temperature") == "cold" and steady(v)
+        lambda v: revised(v, disk_read_bytes=0), lambda v: v.levels.get("cache") == "cold" and steady(v)
     )
     folder = changed_run(source, tmp_path / "run", hit)
     result = results.analyze(folder)
@@ -131,8 +131,8 @@ def test_a_baseline_whose_data_are_wrong_lets_no_limit_be_exceeded(tmp_path: Pat
     assert overhead_gate.judge(results.analyze(source), LIMIT)[0] == EXCEEDED
 
     def change(record: Record) -> list[Record]:
-        if isinstance(record, GateRecord) and (record.arm, record.gate, record.round) == (NATIVE, "answers_known", 3):
-            wrong = GateRecord(round=3, arm=NATIVE, gate="consistent", passed=False, finding="rows are missing")
+        if isinstance(record, CheckRecord) and (record.arm, record.check, record.round) == (NATIVE, "answers_known", 3):
+            wrong = CheckRecord(round=3, arm=NATIVE, check="consistent", passed=False, finding="rows are missing")
             return [record, wrong]
         return [record]
 
@@ -211,15 +211,15 @@ def test_without_a_noise_floor_nothing_is_called_the_same(
 # --- what does not work in the arm -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first_touch", [False, True])
-def test_a_query_that_times_out_now_and_then_is_not_called_the_same(tmp_path: Path, first_touch: bool) -> None:
+@pytest.mark.parametrize("first_execution", [False, True])
+def test_a_query_that_times_out_now_and_then_is_not_called_the_same(tmp_path: Path, first_execution: bool) -> None:
     source = make_run(
         tmp_path / "source", query_effects=dict.fromkeys(QUERIES, 0.0), rounds=14, **(QUIET | {"visit_sd": 0.0005})
     )
     assert verdicts(results.analyze(source))["query:Q3"] is Verdict.NO_DIFFERENCE
     hit = visits_changed(
         lambda v: ending(v, "timeout", len(v.executions) - 1),
-        lambda v: v.arm == DOCKER and v.query == "Q3" and bool(v.executions) and v.first_touch is first_touch,
+        lambda v: v.arm == DOCKER and v.query == "Q3" and bool(v.executions) and v.first_execution is first_execution,
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
     found = verdicts(result)
@@ -227,11 +227,11 @@ def test_a_query_that_times_out_now_and_then_is_not_called_the_same(tmp_path: Pa
     assert found["query:Q5"] is Verdict.NO_DIFFERENCE
 
 
-def test_a_first_touch_that_failed_leaves_no_figure_over_the_same_plans(tmp_path: Path) -> None:
+def test_a_first_execution_that_failed_leaves_no_figure_over_the_same_plans(tmp_path: Path) -> None:
     source = make_run(tmp_path / "source", docker_effect=0.3, q9_effect=0.3, **QUIET)
     hit = visits_changed(
         lambda v: ending(v, "error", 0),
-        lambda v: (v.arm, v.query, v.round, v.first_touch) == (DOCKER, "Q1", 2, True),
+        lambda v: (v.arm, v.query, v.round, v.first_execution) == (DOCKER, "Q1", 2, True),
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
     for estimand in ("geomean", "geomean_same_plans"):
@@ -245,7 +245,7 @@ def test_arrivals_that_were_never_served_count_against_the_arm(tmp_path: Path) -
     )
     before = results.analyze(source)
     assert overhead_gate.judge(before, LIMIT)[0] == WITHIN
-    folder = changed_run(source, tmp_path / "run", windows_changed((DOCKER,), unserved=3000))
+    folder = changed_run(source, tmp_path / "run", windows_changed((DOCKER,), backlog_at_end=3000))
     result = results.analyze(folder)
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
     assert docker.outcome is Outcome.FAILED and "arrivals were not served" in (docker.reason or "")
@@ -299,7 +299,7 @@ def test_an_arm_whose_data_are_wrong_has_no_verdict_of_single_transactions(tmp_p
     source = make_windows(tmp_path / "source", docker_effect=0.0, noise=0.002)
 
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, GateRecord) and (record.arm, record.gate, record.round) == (DOCKER, "consistent", 2)
+        hit = isinstance(record, CheckRecord) and (record.arm, record.check, record.round) == (DOCKER, "consistent", 2)
         return [revised(record, passed=False, finding="rows are missing") if hit else record]
 
     result = results.analyze(changed_run(source, tmp_path / "run", change))
@@ -340,17 +340,17 @@ def test_no_target_is_reached_without_an_arm(tmp_path: Path) -> None:
 def test_a_run_that_explains_has_the_gates_of_one_that_does_not(plain: Path, profile: Path, tmp_path: Path) -> None:
     explained, counted_alone = (results.analyze(folder) for folder in (plain, profile))
     for with_probes, without in zip(explained.arms, counted_alone.arms, strict=True):
-        gates = {gate.name: gate.passed for gate in with_probes.gates}
-        assert gates.pop("plausible_costs")
-        assert gates == {gate.name: gate.passed for gate in without.gates}
+        checks = {check.name: check.passed for check in with_probes.checks}
+        assert checks.pop("plausible_costs")
+        assert checks == {check.name: check.passed for check in without.checks}
     wrong = visits_changed(
         lambda v: ending(v, "wrong_answer", 0), lambda v: (v.arm, v.query) == (DOCKER, "Q3") and steady(v)
     )
     result = results.analyze(changed_run(plain, tmp_path / "run", wrong))
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
-    (gate,) = (gate for gate in docker.gates if gate.name == "equal_answers")
-    assert not gate.passed
-    assert "Q3" in gate.finding
+    (check,) = (check for check in docker.checks if check.name == "equal_answers")
+    assert not check.passed
+    assert "Q3" in check.finding
 
 
 def test_a_cost_that_is_lost_in_noise_is_what_it_is_on_the_mean_and_has_no_ratio(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_cost_that_is_lost_in_noise_is_what_it_is_on_the_mean_and_has_no_ratio
     hit = visits_changed(noise, lambda v: v.query == "system_call_cold" and v.arm == DOCKER)
     before, after = (results.analyze(folder) for folder in (quiet, changed_run(quiet, tmp_path / "noisy", hit)))
     docker = next(arm for arm in after.arms if arm.name == DOCKER)
-    assert all(gate.passed for gate in docker.gates if gate.name == "plausible_costs")
+    assert all(check.passed for check in docker.checks if check.name == "plausible_costs")
     called = [
         next(item for item in result.ledgers[0].items if item.amount.name == "other system calls")
         for result in (before, after)
@@ -451,8 +451,8 @@ def test_queries_that_failed_natively_are_not_foretold_and_are_named(
 
 @pytest.mark.parametrize("void", [range(8), range(5)])
 def test_void_rounds_reproduce_nothing(tmp_path: Path, void: range) -> None:
-    counts = counted(system=3.0, faults={"one": 5.0, "per_statement": 100.0}, iowait=0.78)
-    two: dict[str, Any] = {"connections": ("one", "per_statement"), "query_effects": dict.fromkeys(QUERIES, 0.3)}
+    counts = counted(system=3.0, faults={"persistent": 5.0, "per_statement": 100.0}, iowait=0.78)
+    two: dict[str, Any] = {"connections": ("persistent", "per_statement"), "query_effects": dict.fromkeys(QUERIES, 0.3)}
     source = make_run(tmp_path / "source", **two, counts=counts, **QUIET)
     assert CLAIMS["M02"](Parts(Part(read_run(source)))).direction.outcome == "reproduced"  # type: ignore[union-attr]
     part = Part(read_run(changed_run(source, tmp_path / "run", rounds_void(DOCKER, void))))
@@ -563,7 +563,7 @@ def test_no_answer_is_no_right_answer(plain: Path, tmp_path: Path) -> None:
 
     result = results.analyze(changed_run(plain, tmp_path / "run", change))
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
-    assert [gate.passed for gate in docker.gates if gate.name == "equal_answers"] == [None]
+    assert [check.passed for check in docker.checks if check.name == "equal_answers"] == [None]
 
 
 def test_an_execution_that_takes_no_time_is_damage(plain: Path, tmp_path: Path) -> None:

@@ -63,13 +63,15 @@ VISIT = {
     ],
     "counters": {"before": COUNTERS, "after": COUNTERS},
 }
-TIMES = {"least": 1, "most": 2, "sum": 3, "buckets": [[1, 1], [2, 1]]}
+TIMES = {"min": 1, "max": 2, "sum": 3, "buckets": [[1, 1], [2, 1]]}
 WINDOW = {
     **dict.fromkeys(("start_ns", "from_ns", "until_ns", "end_ns", "interval_ns", "round_trips", "statements"), 5),
-    **dict.fromkeys(("sent_bytes", "received_bytes", "driver_cpu_ns", "unserved", "connections_lost", "reconnects"), 5),
+    **dict.fromkeys(
+        ("sent_bytes", "received_bytes", "driver_cpu_ns", "backlog_at_end", "connections_lost", "reconnects"), 5
+    ),
     "transactions": {
         "payment": {
-            **dict.fromkeys(("committed", "rolled_back", "missed", "lost", "unknown"), 1),
+            **dict.fromkeys(("committed", "rolled_back", "not_found", "lost", "unknown"), 1),
             "failed": {"40001": 1},
             "retried": {},
             "response_ns": TIMES,
@@ -125,11 +127,11 @@ CALLS: dict[str, Callable[[AgentMachine], Any]] = {
     "counters": lambda machine: machine.counters(),
     "load": lambda machine: machine.call("tpch_load", {}, progress=lambda told: None),
     "trace": lambda machine: machine.call("trace_end", {}),
-    "query": lambda machine: machine.serial(ADDRESS, connection="one").query("select 1"),
-    "visit": lambda machine: machine.serial(ADDRESS, connection="one").visit(
-        [STATEMENT], mode="simple", pace=VisitTiming(), answers={}
+    "query": lambda machine: machine.serial(ADDRESS, connection="persistent").query("select 1"),
+    "visit": lambda machine: machine.serial(ADDRESS, connection="persistent").visit(
+        [STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={}
     ),
-    "window": lambda machine: machine.terminals(ADDRESS, {"patience_ns": 1}).window(
+    "window": lambda machine: machine.terminals(ADDRESS, {"response_timeout_ns": 1}).window(
         ramp_up_ns=0, window_ns=1, rate=None
     ),
 }

@@ -28,7 +28,7 @@ def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, 
 
 
 def visit(query: str, seconds: int, **more: Any) -> Visit:
-    told = {"round": -1, "levels": {}, "block": 0, "order": 1, "first_touch": False, "asleep_ok": True}
+    told = {"round": -1, "levels": {}, "block": 0, "order": 1, "first_execution": False, "asleep_ok": True}
     span = {"host_start_ns": None, "host_end_ns": None, "start_ns": 0, "end_ns": seconds * 10**9}
     return Visit(**{"arm": "uml", "query": query, **told, **span, **more})
 
@@ -38,7 +38,7 @@ def test_only_what_is_timed_tells_how_slow_an_arm_is() -> None:
         visit("Q1", 2),
         visit("Q6", 1),
         visit("Q1", 10, counts={"processes": {}}),
-        visit("Q1", 20, first_touch=True),
+        visit("Q1", 20, first_execution=True),
         visit("fork", 40, batches=()),
     ]
     assert visits_s(records, timed={"Q1", "Q6"}) == {"uml": 3}

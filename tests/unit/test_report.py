@@ -84,7 +84,7 @@ def plain(text: str) -> str:
 def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -> None:
     seen = Page(page.render(result, run))
     assert {
-        "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "gates", "comparisons",
+        "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "checks", "comparisons",
         "times", "facts", "repeat", "data", "result",
     } <= set(seen.ids)  # fmt: skip
     assert json.loads(seen.embedded) == result.to_json()
@@ -147,7 +147,7 @@ def test_an_arm_without_figures_has_one_sentence(result: Result, run: Run) -> No
         for c in result.comparisons
     ]  # fmt: skip
     arms = [
-        replace(a, outcome=Outcome.FAILED, reason="no daemon", rounds=0, gates=()) if a.name == DOCKER else a
+        replace(a, outcome=Outcome.FAILED, reason="no daemon", rounds=0, checks=()) if a.name == DOCKER else a
         for a in result.arms
     ]
     changed = replace(result, arms=tuple(arms), comparisons=tuple(without))
@@ -266,16 +266,16 @@ def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> Non
         total = sum(t.end_ns - t.start_ns for visit, _, _ in visits for t in visit.executions)
         assert rows == (expected, total)
     one = duckdb.sql(
-        f"SELECT * EXCLUDE (run) FROM '{written[1]}' WHERE arm = 'docker' AND query = 'Q9' AND temperature = 'cold' "
+        f"SELECT * EXCLUDE (run) FROM '{written[1]}' WHERE arm = 'docker' AND query = 'Q9' AND cache = 'cold' "
         'AND round = 1 ORDER BY "order", execution LIMIT 1'
     ).fetchall()[0]
     visit = next(
         v for v, _, _ in visits
-        if (v.arm, v.query, v.round) == (DOCKER, "Q9", 1) and v.levels["temperature"] == "cold"
+        if (v.arm, v.query, v.round) == (DOCKER, "Q9", 1) and v.levels["cache"] == "cold"
     )  # fmt: skip
     timing = visit.executions[0]
     assert one == (
-        1, 0, True, DOCKER, False, "cold", "one", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
+        1, 0, True, DOCKER, False, "cold", "persistent", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
         visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, visit.minor_faults, None, 0,
         timing.start_ns, None, timing.first_byte_ns, timing.end_ns, 10, 1200, "ok",
     )  # fmt: skip
@@ -289,7 +289,7 @@ def test_what_does_not_count_is_marked_and_what_is_missing_is_null(written: list
     with written[0].open(encoding="utf-8", newline="") as file:
         assert {row["connected_ns"] for row in csv.DictReader(file)} == {""}
     steady = duckdb.sql(
-        f"SELECT count(*) FROM '{written[1]}' WHERE complete AND NOT void AND NOT first_touch AND outcome = 'ok'"
+        f"SELECT count(*) FROM '{written[1]}' WHERE complete AND NOT void AND NOT first_execution AND outcome = 'ok'"
     ).fetchall()[0]
     assert steady == (sum(t.executions for t in result.times),)
 
@@ -297,12 +297,12 @@ def test_what_does_not_count_is_marked_and_what_is_missing_is_null(written: list
 def test_every_comparison_is_in_the_results(written: list[Path], result: Result) -> None:
     for path in written[2:]:
         rows = duckdb.sql(
-            f"SELECT arm, temperature, metric, estimand, estimate, low, high, p_holm, is_aa, rounds FROM '{path}'"
+            f"SELECT arm, cache, metric, estimand, estimate, low, high, p_holm, is_aa, rounds FROM '{path}'"
         ).fetchall()
         assert rows == [
             (
                 c.arm,
-                c.levels["temperature"],
+                c.levels["cache"],
                 c.metric,
                 c.estimand,
                 c.estimate,
@@ -345,7 +345,7 @@ def test_an_emulated_arm_is_called_so_in_every_table_and_picture(emulating: Resu
     seen = Page(text)
     assert json.loads(seen.embedded) == emulating.to_json()  # for programs the arm keeps its name
     for part, often in (("answer", 0), ("arms", 4), ("queries", 2), ("plans", 2), ("published", 2), ("drift", 1),
-                        ("gates", 1), ("comparisons", 2), ("times", 2), ("facts", 1)):  # fmt: skip
+                        ("checks", 1), ("comparisons", 2), ("times", 2), ("facts", 1)):  # fmt: skip
         section = text[text.index(f'id="{part}"') :]
         section = section[: re.search(r"</(section|header)>", section).start()]  # type: ignore[union-attr]
         assert section.count(label) >= often, part

@@ -18,7 +18,7 @@ from dbtoll.store.reader import read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
 
 QUIET = {"start_sd": 0.0005, "visit_sd": 0.001}
-BOTH = ("one", "per_statement")
+BOTH = ("persistent", "per_statement")
 COLD = minhas2008("table5_cold_overhead")
 PUBLISHED_COLD = {query: xen / base - 1 for query, (base, xen) in zip(COLD.queries, COLD.ns[0, 0], strict=True)}
 
@@ -131,7 +131,7 @@ def test_the_papers_own_queries_are_judged_and_not_those_that_came_out_so(tmp_pa
 
 @pytest.mark.parametrize("rounds", [2, 4, 5])
 def test_on_fewer_than_five_rounds_nothing_is_decided(tmp_path: Path, rounds: int) -> None:
-    counts = counted(system=3.0, faults={"one": 5.0, "per_statement": 100.0}, iowait=0.78)
+    counts = counted(system=3.0, faults={"persistent": 5.0, "per_statement": 100.0}, iowait=0.78)
     costs = {"system_call": dict(zip(("native", "native (A/A)", DOCKER), (100, 100, 900), strict=True)),
              "fault_anonymous": dict(zip(("native", "native (A/A)", DOCKER), (500, 500, 1100), strict=True))}  # fmt: skip
     planted = {"query_effects": same(0.3), "rounds": rounds, "counts": counts, "costs_ns": costs}
@@ -155,7 +155,7 @@ def test_on_fewer_than_five_rounds_nothing_is_decided(tmp_path: Path, rounds: in
 
 
 def test_every_verdict_has_a_rule_and_an_interval(tmp_path: Path) -> None:
-    counts = counted(system=2.54, user=1.1, faults={"one": 5.0, "per_statement": 100.0}, iowait=0.78, calls=2000)
+    counts = counted(system=2.54, user=1.1, faults={"persistent": 5.0, "per_statement": 100.0}, iowait=0.78, calls=2000)
     costs = {"system_call": dict(zip(("native", "native (A/A)", DOCKER), (100, 100, 971), strict=True)),
              "fault_anonymous": dict(zip(("native", "native (A/A)", DOCKER), (500, 500, 1048), strict=True))}  # fmt: skip
     effects = same(0.3) | {"Q1": -0.3, "Q2": -0.3}

@@ -22,7 +22,7 @@ from dbtoll.store.schema import Timing, Visit
 CERTIFICATE = Certificate(
     "ledger",
     {"unexplained_fraction": 0.256, "planted_error": 0.006, "arms": None},
-    {"unexplained_fraction": Bound(most=0.2), "planted_error": Bound(most=0.05), "arms": Bound(least=3)},
+    {"unexplained_fraction": Bound(max=0.2), "planted_error": Bound(max=0.05), "arms": Bound(min=3)},
 )
 
 
@@ -38,12 +38,12 @@ def test_a_certificate_whose_bounds_do_not_hold_says_so_at_its_head() -> None:
 
 
 def test_a_certificate_that_holds_begins_with_its_figures() -> None:
-    held = replace(CERTIFICATE, bounds={"planted_error": Bound(most=0.05)})
+    held = replace(CERTIFICATE, bounds={"planted_error": Bound(max=0.05)})
     assert held.as_text().splitlines()[0].startswith("unexplained_fraction: 0.256")
     assert (held.as_json()["holds"], held.as_json()["failure"]) == (True, None)
 
 
-LEVELS = {"temperature": "warm", "connection": "one", "protocol": "simple"}
+LEVELS = {"cache": "warm", "connection": "persistent", "query_protocol": "simple"}
 
 
 # --- aa ---
@@ -132,7 +132,7 @@ def test_a_clock_that_stops_asleep_is_no_step_and_one_that_jumps_awake_is() -> N
     assert seen.backwards == 1
 
 
-def test_the_dwell_is_held_against_the_worst_environment_at_the_far_end_of_its_interval() -> None:
+def test_the_measurement_time_is_held_against_the_worst_environment_at_the_far_end_of_its_interval() -> None:
     def seen(cost_ns: int) -> switch.Seen:
         visit = [1000 + cost_ns, *[1000] * (3 + switch.USUAL)]
         found = switch.Seen(first=4, steps_ns=[0.0], runs_on=[1.0])
@@ -142,7 +142,7 @@ def test_the_dwell_is_held_against_the_worst_environment_at_the_far_end_of_its_i
 
     figures = switch.residual_figures({"quick": seen(10_000), "slow": seen(1_000_000)}, VisitTiming())
     assert figures["residual_us"] == {"quick": 10.0, "slow": 1000.0}
-    assert figures["dwell_over_residual"] == pytest.approx(50.0)
+    assert figures["measurement_time_over_residual"] == pytest.approx(50.0)
 
 
 # --- agreement ---
@@ -152,15 +152,15 @@ def experiment() -> Experiment:
     return available.over(["docker"], {"name": "postgres"}, {"name": "tpch", "queries": ["Q6"]})
 
 
-def test_the_variants_differ_in_neighbours_or_in_the_dwell_and_in_nothing_else() -> None:
+def test_the_variants_differ_in_neighbours_or_in_the_measurement_time_and_in_nothing_else() -> None:
     made = switch_agreement.variants(experiment(), "docker")
     names = {variant: [arm.name for arm in each.arms] for variant, each in made.items()}
-    assert names["one_neighbour"] == names["short_dwell"] == names["long_dwell"] == ["native", "docker"]
+    assert names["one_neighbour"] == names["short_time"] == names["long_time"] == ["native", "docker"]
     assert len(names["four_neighbours"]) == 5
     assert all(arm.stack == (Step("native"),) for arm in made["four_neighbours"].arms if arm.name != "docker")
-    dwells = {variant: each.pace.dwell_ns for variant, each in made.items()}
-    assert dwells["one_neighbour"] == dwells["four_neighbours"] == VisitTiming().dwell_ns
-    assert dwells["short_dwell"] < VisitTiming().dwell_ns < dwells["long_dwell"]
+    times = {variant: each.visit_timing.measurement_time_ns for variant, each in made.items()}
+    assert times["one_neighbour"] == times["four_neighbours"] == VisitTiming().measurement_time_ns
+    assert times["short_time"] < VisitTiming().measurement_time_ns < times["long_time"]
     assert all(arm.copy_of is None for each in made.values() for arm in each.arms)
 
 
@@ -173,7 +173,7 @@ def visits(effect: float, rounds: int) -> list[Visit]:
                 took = round(1e6 * math.exp(level))
                 found.append(
                     Visit(
-                        round=round_, arm=arm, levels=LEVELS, block=block, query="customer", order=0, first_touch=False,
+                        round=round_, arm=arm, levels=LEVELS, block=block, query="customer", order=0, first_execution=False,
                         asleep_ok=True, host_start_ns=0, host_end_ns=took, start_ns=0, end_ns=took,
                         executions=(Timing(0, None, None, took, 1, 1, "ok"),),
                     )

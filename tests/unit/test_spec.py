@@ -28,19 +28,19 @@ def test_the_smallest_one_gets_a_baseline_and_its_copy() -> None:
     assert experiment.arms[1].copy_of == "native"
     assert experiment.arms[1].stack == experiment.arms[0].stack
     assert experiment.arms[2].stack[0].options["runtime"] == "runsc"
-    assert experiment.factors == {"temperature": ("warm",), "connection": ("one",), "protocol": ("simple",)}
+    assert experiment.factors == {"cache": ("warm",), "connection": ("persistent",), "query_protocol": ("simple",)}
 
 
 def test_units_become_integers_and_fractions() -> None:
     text = (
         SMALLEST
-        + '[precision]\nbudget = "90s"\ntarget = "0.5%"\n[resources]\nmemory = "2 GiB"\n[pace]\ndwell = "20ms"\n'
+        + '[precision]\nbudget = "90s"\ntarget = "0.5%"\n[resources]\nmemory = "2 GiB"\n[visit]\nmeasurement_time = "20ms"\n'
     )
     experiment = spec.parse(text, "x.toml")
     assert experiment.precision.budget_s == 90
     assert experiment.precision.target == pytest.approx(0.005)
     assert experiment.resources.memory_bytes == 2 << 30
-    assert experiment.pace.dwell_ns == 20_000_000
+    assert experiment.visit_timing.measurement_time_ns == 20_000_000
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_options_are_written_with_their_units() -> None:
         ('[precision]\ntarget = "1"\n', 10, ["not a percentage"]),
         ('[resources]\nmemory = "2 miles"\n', 10, ["not a size"]),
         ("[resources]\ncpus = 0\n", 10, ["at least one CPU"]),
-        ('[factors]\ntemperature = ["tepid"]\n', 10, ["tepid", "warm, cold"]),
-        ('[factors]\ntemperature = ["cold"]\n', 10, ["whole host", "exclusive"]),
-        ('[factors]\nconnection = ["per_statement"]\nprotocol = ["prepared"]\n', 11, ["prepared", "extended"]),
+        ('[factors]\ncache = ["tepid"]\n', 10, ["tepid", "warm, cold"]),
+        ('[factors]\ncache = ["cold"]\n', 10, ["whole host", "exclusive"]),
+        ('[factors]\nconnection = ["per_statement"]\nquery_protocol = ["prepared"]\n', 11, ["prepared", "extended"]),
         ('[workload]\nname = "tpcz"\n', 10, ["no workload named 'tpcz'", "tpch"]),
         ('[workload]\nname = "tpch"\nscala = 3\n', 11, ["no option 'scala'", "scale"]),
         ('[workload]\nname = "tpch"\nscale = "big"\n', 11, ["scale"]),

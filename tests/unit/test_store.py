@@ -10,6 +10,7 @@ import pytest
 
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.errors import RunFolderError
+from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter
@@ -163,14 +164,16 @@ def test_a_forged_chain_still_needs_a_record_of_the_schema(folder: Path) -> None
     chain = whole[-1].rpartition(b',"chain":"')[2][:8]
     forged = b'{"record":"visitor","round":1'
     rewrite(folder, [*whole, forged + b',"chain":"%08x"}\n' % zlib.crc32(chain + forged)])
-    with pytest.raises(RunFolderError, match=rf"history\.ndjson:{len(whole) + 1}: not a record of schema 1"):
+    with pytest.raises(
+        RunFolderError, match=rf"history\.ndjson:{len(whole) + 1}: not a record of schema {schema.SCHEMA_VERSION}"
+    ):
         read_run(folder)
 
 
 def test_a_newer_schema_is_said_to_be_newer(folder: Path) -> None:
-    body = lines(folder)[0].rpartition(b',"chain":"')[0].replace(b'"schema_version":1', b'"schema_version":2')
+    body = lines(folder)[0].rpartition(b',"chain":"')[0].replace(b'"schema_version":2', b'"schema_version":3')
     rewrite(folder, [body + b',"chain":"%08x"}\n' % zlib.crc32(b"00000000" + body)])
-    with pytest.raises(RunFolderError, match=r"history\.ndjson:1: written in schema 2.* reads up to 1") as error:
+    with pytest.raises(RunFolderError, match=r"history\.ndjson:1: written in schema 3.* reads up to 2") as error:
         read_run(folder)
     assert error.value.hint == "read it with a newer dbtoll"
 

@@ -20,7 +20,7 @@ from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import page, tables
 from dbtoll.report.text import sentences
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import GateRecord, Record, Start, Timing, Visit
+from dbtoll.store.schema import CheckRecord, Record, Start, Timing, Visit
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run
 from tests.support.make_windows import make_windows
@@ -52,7 +52,7 @@ def broken(source: Path, folder: Path, hit: Callable[[Visit], bool], outcome: st
     """The run in which the steady visits that ``hit`` names end so."""
 
     def change(record: Record) -> list[Record]:
-        if isinstance(record, Visit) and not record.first_touch and hit(record):
+        if isinstance(record, Visit) and not record.first_execution and hit(record):
             return [ending(record, outcome, min(after, len(record.executions) - 1))]
         return [record]
 
@@ -140,7 +140,7 @@ def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: P
 )
 def test_the_value_of_a_visit(outcomes: tuple[str, ...], expected: float) -> None:
     visit = Visit(
-        round=0, arm=DOCKER, levels={"connection": "one"}, block=0, query="Q1", order=1, first_touch=False,
+        round=0, arm=DOCKER, levels={"connection": "persistent"}, block=0, query="Q1", order=1, first_execution=False,
         asleep_ok=True, host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=1000,
         executions=tuple(Timing(n * 100, None, None, n * 100 + 100, 1, 1, what) for n, what in enumerate(outcomes)),  # type: ignore[arg-type]
     )  # fmt: skip
@@ -195,7 +195,7 @@ def test_a_gate_does_not_hide_what_failed(plain: Path, tmp_path: Path) -> None:
     """A statement that fails at once is not bracketed like those that work; being void it was not missed."""
 
     def change(record: Record) -> list[Record]:
-        if isinstance(record, Visit) and (record.arm, record.query) == (DOCKER, "Q4") and not record.first_touch:
+        if isinstance(record, Visit) and (record.arm, record.query) == (DOCKER, "Q4") and not record.first_execution:
             assert record.host_end_ns is not None
             return [revised(ending(record, "error", 0), host_end_ns=record.host_end_ns + 10**9, asleep_ok=False)]
         return [record]
@@ -268,7 +268,7 @@ def test_what_decides_is_longer_than_what_is_shown(tmp_path: Path) -> None:
 
 def voiding(rounds: set[int]) -> Callable[[Record], list[Record]]:
     def change(record: Record) -> list[Record]:
-        hit = isinstance(record, GateRecord) and (record.arm, record.gate) == (DOCKER, "commit_reaches_device")
+        hit = isinstance(record, CheckRecord) and (record.arm, record.check) == (DOCKER, "commit_reaches_device")
         if hit and record.round in rounds:
             return [revised(record, passed=False, finding="none reached a device")]
         return [record]
@@ -294,7 +294,7 @@ def contrasts_of(folder: Path) -> dict[str, Contrast]:
 
 def two_levels(tmp_path: Path, rounds: int = 8) -> Path:
     return make_run(
-        tmp_path / "levels", rounds=rounds, connections=("one", "per_statement"), start_sd=0.0005, visit_sd=0.002,
+        tmp_path / "levels", rounds=rounds, connections=("persistent", "per_statement"), start_sd=0.0005, visit_sd=0.002,
         docker_effect=0.0, q9_effect=0.0, interrupted=False,
     )  # fmt: skip
 
@@ -340,14 +340,14 @@ def test_a_contrast_has_no_verdict_where_a_comparison_has_none(tmp_path: Path) -
 
     def wrong(record: Record) -> list[Record]:
         hit = isinstance(record, Visit) and (record.arm, record.query, record.round) == (DOCKER, "Q7", 3)
-        return [ending(record, "wrong_answer", 0) if hit and not record.first_touch else record]
+        return [ending(record, "wrong_answer", 0) if hit and not record.first_execution else record]
 
     found = contrasts_of(changed_run(source, tmp_path / "wrong", wrong))[DOCKER]
     assert (found.verdict, found.estimate) == (Verdict.CANNOT_TELL, None) and "Q7" in (found.reason or "")
 
     def inconsistent(record: Record) -> list[Record]:
-        if isinstance(record, GateRecord) and (record.arm, record.gate, record.round) == (DOCKER, "answers_known", 3):
-            return [record, GateRecord(round=record.round, arm=DOCKER, gate="consistent", passed=False, finding="no")]
+        if isinstance(record, CheckRecord) and (record.arm, record.check, record.round) == (DOCKER, "answers_known", 3):
+            return [record, CheckRecord(round=record.round, arm=DOCKER, check="consistent", passed=False, finding="no")]
         return [record]
 
     found = contrasts_of(changed_run(source, tmp_path / "invalid", inconsistent))[DOCKER]
@@ -366,7 +366,7 @@ def test_voids_in_the_baseline_move_no_total(tmp_path: Path) -> None:
     chance = random.Random(1)
 
     def change(record: Record) -> list[Record]:
-        if not isinstance(record, Visit) or record.first_touch:
+        if not isinstance(record, Visit) or record.first_execution:
             return [record]
         factor, begin = (1, 4, 16)[record.block], record.start_ns
         executions = tuple(

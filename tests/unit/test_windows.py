@@ -102,7 +102,7 @@ def test_one_round_has_no_interval(tmp_path: Path) -> None:
 
 def test_response_times_are_merged_and_have_a_tail(result: Result) -> None:
     payment = next(kind for kind in of(result, NATIVE).transactions if kind.name == "payment")
-    assert (payment.p50_ns, payment.p95_ns, payment.most_ns) == (2_000_000, 4_000_000, 20_000_000)
+    assert (payment.p50_ns, payment.p95_ns, payment.max_ns) == (2_000_000, 4_000_000, 20_000_000)
     assert payment.retried == {} and payment.committed > 12000
     fractions = [each.fraction for each in payment.quantiles]
     assert fractions == sorted(set(fractions)) and 0.999 in fractions
@@ -255,9 +255,11 @@ def test_a_driver_that_was_the_bottleneck_is_said_to_be(tmp_path: Path, planted:
 
 
 def test_an_open_loop_is_about_response_times(tmp_path: Path) -> None:
-    result = analyzed(tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"unserved": 100}, docker_effect=0.0)
+    result = analyzed(
+        tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"backlog_at_end": 100}, docker_effect=0.0
+    )
     assert result.main_metric == "response_p50" and of(result, DOCKER).rate == 1000 and of(result, DOCKER).tpmc is None
-    assert of(result, DOCKER).unserved == 800
+    assert of(result, DOCKER).backlog_at_end == 800
     assert any("1000 transactions arrive in a second" in warning for warning in result.warnings)
     lost = "arrivals were not served when their window ended: the rate is more than it can do"
     assert [lost in (arm.reason or "") for arm in result.arms] == [True] * 3
@@ -268,7 +270,7 @@ def test_an_open_loop_is_about_response_times(tmp_path: Path) -> None:
 
 
 def test_few_unserved_arrivals_are_usual(tmp_path: Path) -> None:
-    result = analyzed(tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"unserved": 2})
+    result = analyzed(tmp_path, workload="tatp", options={"rate": 1000.0}, changes={"backlog_at_end": 2})
     assert [arm.outcome for arm in result.arms] == ["ok"] * 3
 
 
@@ -386,10 +388,10 @@ def test_the_tables_of_windows_can_be_merged(folder: Path, result: Result, run: 
         kind = next(kind for kind in of(result, DOCKER).transactions if kind.name == "new_order")
         steady = "arm = 'docker' and interaction = 'statement' and transaction = 'new_order'"
         assert ask(f"select sum(count), max(value_ns) from TABLEresponse_times.parquet' where {steady}") == (
-            sum(count for _, count in [(0, kind.committed)]), kind.most_ns
+            sum(count for _, count in [(0, kind.committed)]), kind.max_ns
         )  # fmt: skip
         assert ask(
-            f"select sum(count) from TABLEoutcomes.csv' where {steady} and not first_touch and outcome = 'retried'"
+            f"select sum(count) from TABLEoutcomes.csv' where {steady} and not first_execution and outcome = 'retried'"
             " and cause = 'conflict'"
         ) == (40,)
         assert ask("select count(*), max(from_ns) from TABLEthroughput.csv' where round = 0 and \"order\" = 0") == (
@@ -406,21 +408,21 @@ def test_arms_keep_their_label(result: Result) -> None:
     assert len(transactions.groups(emulated)[0].arms) == 3
 
 
-# --- gates -----------------------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def test_gates_about_statements_are_not_asked(result: Result) -> None:
     for arm in result.arms:
-        gates = {gate.name: gate.passed for gate in arm.gates}
-        assert gates["consistent"] is True and gates["clock_rate"] is True
-        assert gates.keys().isdisjoint({"equal_answers", "same_plans", "warm_stays_warm", "driver_cpu_share"})
+        checks = {check.name: check.passed for check in arm.checks}
+        assert checks["consistent"] is True and checks["clock_rate"] is True
+        assert checks.keys().isdisjoint({"equal_answers", "same_plans", "warm_stays_warm", "driver_cpu_share"})
 
 
 def test_a_clock_that_runs_fast_is_found_in_windows_of_one_length(tmp_path: Path) -> None:
-    gates = [
-        gate for arm in analyzed(tmp_path, clock_rate=1.05).arms for gate in arm.gates if gate.name == "clock_rate"
+    checks = [
+        check for arm in analyzed(tmp_path, clock_rate=1.05).arms for check in arm.checks if check.name == "clock_rate"
     ]
-    assert len(gates) == 3 and all(gate.passed is False and "1.049" in gate.finding for gate in gates)
+    assert len(checks) == 3 and all(check.passed is False and "1.049" in check.finding for check in checks)
 
 
 def test_a_line_of_bars_is_as_high_as_its_series() -> None:
@@ -462,6 +464,6 @@ def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoi
             Counters(**at, when=when, background=b) for when, b in zip(("begin", "end"), ends, strict=True)
         )
         own = tuple(visit for visit in visits if visit.arm == NATIVE)
-        return noise.background_work(evidence.Evidence(NATIVE, visits=own, counters=counters)).gate.passed
+        return noise.background_work(evidence.Evidence(NATIVE, visits=own, counters=counters)).check.passed
 
     assert found(0) is True and found(1) is False

@@ -8,10 +8,10 @@ import pytest
 
 from dbtoll.analysis.result.schema import (
     ArmResult,
+    CheckResult,
     Comparison,
     ComponentsResult,
     Contrast,
-    Gate,
     Result,
     varied_factors,
 )
@@ -23,22 +23,24 @@ from dbtoll.report.text.numbers import MINUS, NOTHING, THIN
 def comparison(arm: str = "docker", estimate: float | None = 0.003, **changes: object) -> Comparison:
     half = 0.011
     made = Comparison(
-        arm=arm, baseline="native", is_aa=False, levels={"temperature": "warm"}, metric="run_time", estimand="geomean",
+        arm=arm, baseline="native", is_aa=False, levels={"cache": "warm"}, metric="run_time", estimand="geomean",
         estimate=estimate, low=None if estimate is None else estimate - half,
         high=None if estimate is None else estimate + half, p=0.5, p_holm=None, low_decisive=None, high_decisive=None,
-        verdict=Verdict.NO_DIFFERENCE, rounds=8, first_touch=None, reason=None, left_out=(),
+        verdict=Verdict.NO_DIFFERENCE, rounds=8, first_execution=None, reason=None, left_out=(),
         components=ComponentsResult(None, None), widened_by=0.0,
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def gate(name: str = "steal", **changes: object) -> Gate:
-    made = Gate(name, False, "at most 5 % of CPU time was stolen", False, (1,), (), 0)
+def check(name: str = "steal", **changes: object) -> CheckResult:
+    made = CheckResult(name, False, "at most 5 % of CPU time was stolen", False, (1,), (), 0)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def arm(name: str = "docker", *gates: Gate, outcome: Outcome = Outcome.OK, reason: str | None = None) -> ArmResult:
-    return ArmResult(name, "docker", outcome, reason, 8, 8, 16, gates, False)
+def arm(
+    name: str = "docker", *checks: CheckResult, outcome: Outcome = Outcome.OK, reason: str | None = None
+) -> ArmResult:
+    return ArmResult(name, "docker", outcome, reason, 8, 8, 16, checks, False)
 
 
 def result(arms: tuple[ArmResult, ...], comparisons: tuple[Comparison, ...] = (), **changes: object) -> Result:
@@ -130,9 +132,7 @@ def test_spans_sizes_counts_and_p_values() -> None:
 def test_names() -> None:
     assert names.arm_title("docker:runsc") == "Docker with runsc"
     assert names.arm_title("my arm") == "my arm"
-    assert (
-        names.levels_text({"temperature": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
-    )
+    assert names.levels_text({"cache": "cold", "connection": "per_statement"}) == "cold, a connection per statement"
     assert varied_factors([{"a": "1", "b": "1"}, {"a": "2", "b": "1"}]) == ["a"]
     assert sorted(["Q10", "Q2", "Q1"], key=names.natural_key) == ["Q1", "Q2", "Q10"]
 
@@ -181,7 +181,7 @@ def test_a_contrast_is_said_in_the_same_form(
     metric: str, verdict: Verdict, effect: tuple[float, float, float], sentence: str
 ) -> None:
     contrast = Contrast(
-        arm="docker", baseline="native", is_aa=False, factor="connection", level="per_statement", against="one", levels={},
+        arm="docker", baseline="native", is_aa=False, factor="connection", level="per_statement", against="persistent", levels={},
         estimate=effect[0], low=effect[1], high=effect[2], p=0.5, verdict=verdict, rounds=8,
     )  # fmt: skip
     (line,) = sentences.contrasts(result((arm(),), (comparison(),), contrasts=(contrast,), main_metric=metric))
@@ -210,14 +210,14 @@ def test_the_noise_floor_is_last_and_names_only_its_own_widening() -> None:
 
 
 def test_each_caution_is_said_once_and_by_what_it_did() -> None:
-    visit = gate("host_brackets", finding="the clocks disagree", voids=True, void_visits=1)
-    start = gate("same_settings", finding="jit is on", voids=True, void_rounds=(1, 2))
-    wrong = gate("equal_answers", finding="wrong answers: Q7", voids=True)
-    silent = gate("clock_rate", passed=None, finding="too little time")
+    visit = check("host_brackets", finding="the clocks disagree", voids=True, void_visits=1)
+    start = check("same_settings", finding="jit is on", voids=True, void_rounds=(1, 2))
+    wrong = check("equal_answers", finding="wrong answers: Q7", voids=True)
+    silent = check("clock_rate", passed=None, finding="too little time")
     arms = (
-        arm("native", gate()),
-        arm("docker", gate(), visit, start, wrong, silent, reason="1 of 8 starts do not count: it died"),
-        arm("lost", gate(finding="never said"), outcome=Outcome.FAILED, reason="no daemon"),
+        arm("native", check()),
+        arm("docker", check(), visit, start, wrong, silent, reason="1 of 8 starts do not count: it died"),
+        arm("lost", check(finding="never said"), outcome=Outcome.FAILED, reason="no daemon"),
     )
     care = warnings.cautions(result(arms, warnings=("only 4 complete rounds",)))
     assert [caution.sentence for caution in care.left_out] == [

@@ -12,7 +12,7 @@ use std::thread;
 use dbtoll_agent::address::Address;
 use dbtoll_agent::driver::answer::{Comparison, Expected};
 use dbtoll_agent::driver::session;
-use dbtoll_agent::driver::{Mode, Statement};
+use dbtoll_agent::driver::{QueryProtocol, Statement};
 use dbtoll_agent::oltp::terminal::{Committing, Stop, Work};
 use dbtoll_agent::oltp::{tatp, tpcc};
 use dbtoll_agent::talk::alone::Alone;
@@ -151,14 +151,14 @@ fn ask(server: &Server, dialect: Dialect, asked: u8) {
         let _ = session.connect();
         let _ = session.query("select 1");
     } else {
-        let mode = match asked & 3 {
-            1 if dialect == Dialect::Postgres => Mode::Extended,
-            2 if dialect == Dialect::Postgres => Mode::Prepared,
-            _ => Mode::Simple,
+        let query_protocol = match asked & 3 {
+            1 if dialect == Dialect::Postgres => QueryProtocol::Extended,
+            2 if dialect == Dialect::Postgres => QueryProtocol::Prepared,
+            _ => QueryProtocol::Simple,
         };
         let statement = Statement {
-            mode,
-            parameters: if mode == Mode::Simple { Vec::new() } else { vec![None, Some("x".into())] },
+            query_protocol,
+            parameters: if query_protocol == QueryProtocol::Simple { Vec::new() } else { vec![None, Some("x".into())] },
             keep_rows: true,
             answer: Some(Expected {
                 columns: vec![Comparison::Numeric, Comparison::Trimmed],

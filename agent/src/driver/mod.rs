@@ -14,7 +14,7 @@ use answer::{Expected, Row};
 /// How a statement is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum QueryProtocol {
     /// One Query message; may hold several statements.
     Simple,
     /// Parse, Bind, Describe, Execute, Sync in one go.
@@ -31,11 +31,11 @@ pub struct Statement {
     pub sql: String,
     #[serde(default)]
     pub parameters: Vec<Option<String>>,
-    pub mode: Mode,
+    pub query_protocol: QueryProtocol,
     #[serde(default = "one")]
     pub min_executions: u64,
     #[serde(default)]
-    pub dwell_ns: u64,
+    pub measurement_time_ns: u64,
     #[serde(default = "thousand")]
     pub max_executions: u64,
     #[serde(default)]
@@ -54,9 +54,9 @@ impl Statement {
             id: id.to_owned(),
             sql,
             parameters: Vec::new(),
-            mode: Mode::Simple,
+            query_protocol: QueryProtocol::Simple,
             min_executions: 1,
-            dwell_ns: 0,
+            measurement_time_ns: 0,
             max_executions: 1,
             timeout_ns: None,
             answer: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::answer;
 use super::session::{QueryResult, ServerSession, Stop};
-use super::{Mode, Statement};
+use super::{QueryProtocol, Statement};
 use crate::clock::now_ns;
 use crate::talk::alone::Alone;
 use crate::talk::mysql::{Mysql, TextAnswer, Times};
@@ -109,7 +109,7 @@ impl ServerSession for MysqlSession {
     }
 
     fn make_ready(&mut self, statement: &Statement, _timeout: Option<Duration>) -> Result<(), Stop> {
-        if statement.mode != Mode::Simple {
+        if statement.query_protocol != QueryProtocol::Simple {
             return Err(Stop::BadRequest("this server is asked in the simple form only".to_owned()));
         }
         self.sql.clone_from(&statement.sql);

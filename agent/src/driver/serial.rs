@@ -9,7 +9,7 @@ use super::answer::Expected;
 use super::lines::{Lines, MAX_LINE_BYTES};
 use super::server::{self, Server};
 use super::session::{self, ServerSession};
-use super::{DatabaseError, Execution, Mode, Outcome, Statement};
+use super::{DatabaseError, Execution, Outcome, QueryProtocol, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::method;
@@ -19,7 +19,7 @@ use crate::stream::StreamHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ConnectionPer {
-    One,
+    Persistent,
     PerStatement,
 }
 
@@ -136,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// One waking of an arm. The inner error is the lead-in's.
+    /// Persistent waking of an arm. The inner error is the lead-in's.
     fn visit(&mut self, visit: Visit, start_ns: u64) -> Result<Result<VisitReport, DatabaseError>, Failure> {
         for statement in &visit.statements {
             self.check(statement)?;
@@ -160,10 +160,10 @@ impl Driver {
 
     fn check(&self, statement: &Statement) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::bad_request(format!("statement {:?}: {text}", statement.id)));
-        if statement.mode == Mode::Simple && !statement.parameters.is_empty() {
+        if statement.query_protocol == QueryProtocol::Simple && !statement.parameters.is_empty() {
             return refuse("the simple protocol has no parameters");
         }
-        if statement.mode == Mode::Prepared && self.connection_per == ConnectionPer::PerStatement {
+        if statement.query_protocol == QueryProtocol::Prepared && self.connection_per == ConnectionPer::PerStatement {
             return refuse("prepared, but each execution has a connection of its own");
         }
         let is_ragged = |answer: &Expected| answer.rows.iter().any(|row| row.len() != answer.columns.len());
@@ -193,7 +193,8 @@ impl Driver {
     /// Executes a statement as often as it asks for; the first execution that is not `ok` is the last.
     fn repeat(&mut self, statement: &Statement, executions: &mut Vec<Execution>) -> Result<(), Failure> {
         let (mut count, mut elapsed_ns) = (0, 0);
-        while count < statement.max_executions && (count < statement.min_executions || elapsed_ns < statement.dwell_ns)
+        while count < statement.max_executions
+            && (count < statement.min_executions || elapsed_ns < statement.measurement_time_ns)
         {
             let execution = self.execute(statement)?;
             count += 1;
@@ -209,7 +210,7 @@ impl Driver {
 
     fn execute(&mut self, statement: &Statement) -> Result<Execution, Failure> {
         match self.connection_per {
-            ConnectionPer::One => self.session.execute(statement),
+            ConnectionPer::Persistent => self.session.execute(statement),
             ConnectionPer::PerStatement => self.session.execute_alone(statement),
         }
     }

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 
 use super::answer::{self, Row};
 use super::mysql_session::MysqlSession;
-use super::{DatabaseError, Execution, Mode, Outcome, Statement};
+use super::{DatabaseError, Execution, Outcome, QueryProtocol, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::wire::Dialect;
@@ -273,10 +273,10 @@ impl Session {
     fn encode(&mut self, statement: &Statement) -> Result<(), Stop> {
         self.request.clear();
         let (sql, parameters, out) = (&*statement.sql, &*statement.parameters, &mut self.request);
-        let encoded = match statement.mode {
-            Mode::Simple => postgres::simple_query(sql, out),
-            Mode::Extended => postgres::extended_query(sql, parameters, out),
-            Mode::Prepared => {
+        let encoded = match statement.query_protocol {
+            QueryProtocol::Simple => postgres::simple_query(sql, out),
+            QueryProtocol::Extended => postgres::extended_query(sql, parameters, out),
+            QueryProtocol::Prepared => {
                 let name = self.prepared.get(sql).map_or("", String::as_str);
                 postgres::execute_prepared(name, parameters, out)
             }
@@ -320,7 +320,7 @@ impl ServerSession for Session {
     }
 
     fn make_ready(&mut self, statement: &Statement, timeout: Option<Duration>) -> Result<(), Stop> {
-        if statement.mode == Mode::Prepared {
+        if statement.query_protocol == QueryProtocol::Prepared {
             self.prepare(&statement.sql, timeout)?;
         }
         self.encode(statement)

@@ -103,7 +103,7 @@ struct Params {
     #[serde(default)]
     session: Vec<String>,
     /// How long an answer may be waited for before the connection is given up.
-    patience_ns: u64,
+    response_timeout_ns: u64,
     #[serde(default = "some")]
     max_retries: u32,
     /// The server is an imitation whose answers mean nothing.
@@ -328,8 +328,17 @@ fn work(
     orders: &Receiver<Order>,
     answers: &Sender<Answer>,
 ) -> Result<(), Failure> {
-    let Params { workload, interaction, terminals, threads, seed, session, patience_ns, max_retries, imitation } =
-        &common.params;
+    let Params {
+        workload,
+        interaction,
+        terminals,
+        threads,
+        seed,
+        session,
+        response_timeout_ns,
+        max_retries,
+        imitation,
+    } = &common.params;
     let statements = match workload {
         WorkloadParams::Tpcc(_) => tpcc::transactions::statements(*interaction, common.dialect),
         WorkloadParams::Tatp(_) => tatp::transactions::statements(),
@@ -345,7 +354,7 @@ fn work(
     let plan = Plan {
         terminals: (number..*terminals).step_by(*threads).count(),
         kinds: workload.kinds().len(),
-        patience_ns: *patience_ns,
+        response_timeout_ns: *response_timeout_ns,
     };
     let shared_ledger = Rc::new(RefCell::new(Acknowledged::default()));
     let make = |own: usize,

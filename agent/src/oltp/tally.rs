@@ -19,7 +19,7 @@ pub enum Ending {
     /// Rolled back because its input asks for it (TPC-C clause 2.4.1.4).
     RolledBack,
     /// Found nothing, or something in its way, as its input was drawn to do now and then (TATP).
-    Missed,
+    NotFound,
 }
 
 /// Of one kind of transaction.
@@ -27,7 +27,7 @@ pub enum Ending {
 pub struct Kind {
     pub committed: u64,
     pub rolled_back: u64,
-    pub missed: u64,
+    pub not_found: u64,
     /// Given up, by cause: a server's error, or too many retries.
     pub failed: BTreeMap<String, u64>,
     /// Attempts that were repeated with the same input, by cause.
@@ -52,7 +52,7 @@ impl Default for Kind {
         Self {
             committed: 0,
             rolled_back: 0,
-            missed: 0,
+            not_found: 0,
             failed: BTreeMap::new(),
             retried: BTreeMap::new(),
             lost: 0,
@@ -67,7 +67,7 @@ impl Kind {
     fn add(&mut self, other: &Self) {
         self.committed += other.committed;
         self.rolled_back += other.rolled_back;
-        self.missed += other.missed;
+        self.not_found += other.not_found;
         self.lost += other.lost;
         self.unknown += other.unknown;
         for (mine, others) in [(&mut self.failed, &other.failed), (&mut self.retried, &other.retried)] {
@@ -84,7 +84,7 @@ impl Kind {
         json!({
             "committed": self.committed,
             "rolled_back": self.rolled_back,
-            "missed": self.missed,
+            "not_found": self.not_found,
             "failed": self.failed,
             "retried": self.retried,
             "lost": self.lost,
@@ -99,7 +99,7 @@ impl Kind {
 fn times(histogram: &Histogram<u64>) -> Value {
     let filled: Vec<(u64, u64)> =
         histogram.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())).collect();
-    json!({"least": histogram.min(), "most": histogram.max(), "sum": sum(histogram), "buckets": filled})
+    json!({"min": histogram.min(), "max": histogram.max(), "sum": sum(histogram), "buckets": filled})
 }
 
 fn sum(histogram: &Histogram<u64>) -> u64 {
@@ -119,7 +119,7 @@ pub struct Tally {
     /// CPU time of the driver's threads in the window.
     pub cpu_ns: u64,
     /// Arrivals that nobody served before the window ended; they are among the response times with as long as they waited.
-    pub unserved: u64,
+    pub backlog_at_end: u64,
     pub connections_lost: u64,
     pub reconnects: u64,
     /// Why connecting failed the last time.
@@ -148,7 +148,7 @@ impl Tally {
         }
         self.traffic.add(other.traffic);
         self.cpu_ns += other.cpu_ns;
-        self.unserved += other.unserved;
+        self.backlog_at_end += other.backlog_at_end;
         self.connections_lost += other.connections_lost;
         self.reconnects += other.reconnects;
         if self.refusal.is_none() {
@@ -169,7 +169,7 @@ impl Tally {
             "sent_bytes": self.traffic.sent_bytes,
             "received_bytes": self.traffic.received_bytes,
             "driver_cpu_ns": self.cpu_ns,
-            "unserved": self.unserved,
+            "backlog_at_end": self.backlog_at_end,
             "connections_lost": self.connections_lost,
             "reconnects": self.reconnects,
             "refusal": self.refusal,

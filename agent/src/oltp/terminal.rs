@@ -224,7 +224,7 @@ fn count(kind: &mut Kind, outcome: &Result<Ending, Abandoned>) {
     match outcome {
         Ok(Ending::Committed) => kind.committed += 1,
         Ok(Ending::RolledBack) => kind.rolled_back += 1,
-        Ok(Ending::Missed) => kind.missed += 1,
+        Ok(Ending::NotFound) => kind.not_found += 1,
         Err(Abandoned::Failed(cause)) => *kind.failed.entry(cause.clone()).or_default() += 1,
         Err(Abandoned::Lost) => kind.lost += 1,
         Err(Abandoned::Unknown) => kind.unknown += 1,

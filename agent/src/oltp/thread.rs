@@ -142,7 +142,7 @@ pub struct Plan {
     pub terminals: usize,
     pub kinds: usize,
     /// How long an answer may be waited for.
-    pub patience_ns: u64,
+    pub response_timeout_ns: u64,
 }
 
 /// Runs until it is told to end. `publish` is called before each answer. `woken`: readable when there may be orders.
@@ -180,8 +180,14 @@ pub fn run(
     });
     let seats = seats.collect();
     let alarm = Alarm::new(&shared.poll)?;
-    let mut thread =
-        Thread { shared, seats, alarm, patience_ns: plan.patience_ns, kinds: plan.kinds, cpu_from_ns: None };
+    let mut thread = Thread {
+        shared,
+        seats,
+        alarm,
+        response_timeout_ns: plan.response_timeout_ns,
+        kinds: plan.kinds,
+        cpu_from_ns: None,
+    };
     thread.poll_all();
     thread.work(publish, &woken, orders, answers)
 }
@@ -218,7 +224,7 @@ struct Thread<'a> {
     shared: Rc<Shared>,
     seats: Vec<Seat<'a>>,
     alarm: Alarm,
-    patience_ns: u64,
+    response_timeout_ns: u64,
     kinds: usize,
     /// CPU time of this thread when the measured part began.
     cpu_from_ns: Option<u64>,
@@ -339,7 +345,7 @@ impl Thread<'_> {
         if at_ns >= window.end_ns {
             let idle = {
                 let mut arrivals = self.shared.arrivals.borrow_mut();
-                self.count_unserved(&mut arrivals.due, window);
+                self.count_backlog(&mut arrivals.due, window);
                 std::mem::take(&mut arrivals.idle)
             };
             for terminal in idle {
@@ -349,10 +355,10 @@ impl Thread<'_> {
     }
 
     /// BIAS: what was never served has waited for at least so long; its real response time would be longer.
-    fn count_unserved(&self, due: &mut VecDeque<u64>, window: &Window) {
+    fn count_backlog(&self, due: &mut VecDeque<u64>, window: &Window) {
         let mut tally = self.shared.tally.borrow_mut();
         for scheduled_ns in due.drain(..).filter(|&scheduled_ns| window.holds(scheduled_ns)) {
-            tally.unserved += 1;
+            tally.backlog_at_end += 1;
             // Which kind it would have been is not drawn; it waits as the first, the most frequent one.
             if let Some(kind) = tally.kinds.first_mut() {
                 kind.response.saturating_record(window.end_ns - scheduled_ns);
@@ -406,7 +412,7 @@ impl Thread<'_> {
     fn end_long_waits(&mut self, at_ns: u64) {
         for number in 0..self.seats.len() {
             let seat = &self.seats[number];
-            if seat.readiness.waiting.get() && at_ns.saturating_sub(seat.waits_from_ns) > self.patience_ns {
+            if seat.readiness.waiting.get() && at_ns.saturating_sub(seat.waits_from_ns) > self.response_timeout_ns {
                 seat.readiness.expired.set(true);
                 self.poll(number);
             }

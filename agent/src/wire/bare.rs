@@ -201,8 +201,8 @@ mod tests {
         });
         std::fs::remove_dir_all(&folder).unwrap();
         let exchanged = exchanged.expect("the echo server never listened");
-        let least_ns = 2_000_000 * (exchanged.exchanges / 2);
-        assert!(exchanged.exchanges >= 2 && exchanged.wall_ns >= least_ns, "{exchanged:?}");
+        let min_ns = 2_000_000 * (exchanged.exchanges / 2);
+        assert!(exchanged.exchanges >= 2 && exchanged.wall_ns >= min_ns, "{exchanged:?}");
     }
 
     #[test]

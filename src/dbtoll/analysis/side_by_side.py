@@ -23,9 +23,9 @@ class Layout:
 
 
 MINHAS2008 = {
-    1: Layout("table1_warm_overhead", "warm, a connection per query", {"temperature": "warm", "connection": _OWN}),
-    4: Layout("table4_single_connection", "warm, one connection", {"temperature": "warm", "connection": "one"}),
-    5: Layout("table5_cold_overhead", "cold, a connection per query", {"temperature": "cold", "connection": _OWN}),
+    1: Layout("table1_warm_overhead", "warm, a connection per query", {"cache": "warm", "connection": _OWN}),
+    4: Layout("table4_single_connection", "warm, one connection", {"cache": "warm", "connection": "persistent"}),
+    5: Layout("table5_cold_overhead", "cold, a connection per query", {"cache": "cold", "connection": _OWN}),
 }
 
 

@@ -265,8 +265,8 @@ class Queried(TypedDict):
 class Times(TypedDict):
     """A histogram."""
 
-    least: Count
-    most: Count
+    min: Count
+    max: Count
     sum: Count
     buckets: list[tuple[Count, Count]]
 
@@ -276,7 +276,7 @@ class Transactions(TypedDict):
 
     committed: Count
     rolled_back: Count
-    missed: Count
+    not_found: Count
     failed: Counts
     retried: Counts
     lost: Count
@@ -309,7 +309,7 @@ class Window(TypedDict):
     sent_bytes: Count
     received_bytes: Count
     driver_cpu_ns: Count
-    unserved: Count
+    backlog_at_end: Count
     connections_lost: Count
     reconnects: Count
     refusal: str | None

@@ -90,7 +90,7 @@ def comparison_text(
 
 
 def factors(given: Sequence[str]) -> dict[str, list[str]]:
-    """``connection=one+per_statement`` -> its levels."""
+    """``connection=persistent+per_statement`` -> its levels."""
     found = {}
     for text in given:
         name, equals, levels = text.partition("=")

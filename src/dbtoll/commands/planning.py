@@ -99,7 +99,7 @@ def _visit_ns(experiment: Experiment, workload: Any) -> int:
         return int(experiment.workload.options["ramp_up"]) + int(experiment.workload.options["window"])
     if isinstance(workload, ProbeWorkload):
         return int(experiment.workload.options["batches"]) * int(experiment.workload.options["batch"])
-    return experiment.pace.dwell_ns
+    return experiment.visit_timing.measurement_time_ns
 
 
 def _free_bytes(path: Path) -> int:

@@ -23,7 +23,7 @@ GUEST = 'stack = "uml"'
 
 GUEST_THAT_DOES_NOT_READ_AHEAD = 'stack = "uml:read_ahead=0 KiB"'
 
-COLD = 'temperature = ["cold"]'
+COLD = 'cache = ["cold"]'
 
 
 def reproduce(
@@ -94,7 +94,7 @@ def reproduce(
 
 def _part_of(experiment: Experiment) -> str | None:
     """Which of the specifications a run is of; None of none."""
-    cold = "cold" in experiment.factors.get("temperature", ())
+    cold = "cold" in experiment.factors.get("cache", ())
     unread = any(step.options.get("read_ahead") is not None for arm in experiment.arms for step in arm.stack)
     warm, reading, not_reading = REPRODUCED["minhas2008"]
     return (not_reading if unread else reading) if cold else warm

@@ -19,7 +19,7 @@ from dbtoll.report.text import names, numbers
 from dbtoll.runner.cleanup.journal import is_held
 from dbtoll.store.folders import name_in, run_folders
 from dbtoll.store.reader import read_file
-from dbtoll.store.schema import ASKED_FILE, HISTORY_FILE, PLAN_FILE, RESULT_FILE
+from dbtoll.store.schema import EXPERIMENT_FILE, HISTORY_FILE, PLAN_FILE, RESULT_FILE
 from dbtoll.terminal import print_tables
 from dbtoll.text import printable
 
@@ -119,7 +119,7 @@ def list_run(folder: Path) -> Listed:
 
 def _listed(folder: Path) -> Listed:
     asked = folder / PLAN_FILE
-    experiment = _read(asked if asked.exists() else folder / ASKED_FILE, _PlanOrAsked).experiment
+    experiment = _read(asked if asked.exists() else folder / EXPERIMENT_FILE, _PlanOrAsked).experiment
     started_at, state = _state(folder)
     return Listed(
         run=folder.name,

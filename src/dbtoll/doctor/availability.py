@@ -168,7 +168,7 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
         stack.callback(tried.stop, arm, server)
         if server.pid is None:
             return "no server, for what needs none"
-        session = arm.serial(server.address, connection="one")
+        session = arm.serial(server.address, connection="persistent")
         stack.callback(session.close)
         session.query("SELECT 1")
         return str(tried.facts(session).get("version", ""))

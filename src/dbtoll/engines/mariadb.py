@@ -61,7 +61,7 @@ SAME_EVERYWHERE = {
 """The distribution's own, but: byte order for texts, as PostgreSQL's arms have it; no statistics that change by themselves; no
 second log beside InnoDB's."""
 
-DURABILITY = {"device": "1", "system": "2", "server": "0"}
+DURABILITY = {"device": "1", "os_cache": "2", "server_buffer": "0"}
 """innodb_flush_log_at_trx_commit (MariaDB documentation, InnoDB System Variables): at 2 a commit is written and flushed once a
 second, at 0 it is written once a second."""
 

@@ -67,7 +67,7 @@ class Engine(no_server.Engine):
 
 def _answers(machine: Machine, address: Address) -> bool:
     try:
-        session = machine.serial(address, connection="one")
+        session = machine.serial(address, connection="persistent")
     except AgentFailure:
         return False
     try:

@@ -75,7 +75,7 @@ def build(
                 let_go_on(content)
             server = engine.start(machine, DATA, settings)
             load_facts = workload.load(machine, engine.name, server, progress)
-            session = machine.serial(server.address, connection="one")
+            session = machine.serial(server.address, connection="persistent")
             try:
                 progress("statistics, frozen rows, checkpoint")
                 engine.finish_load(session)

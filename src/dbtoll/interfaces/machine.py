@@ -64,12 +64,12 @@ class Session(Protocol):
         self,
         statements: Sequence[Statement],
         *,
-        mode: str,
-        pace: VisitTiming,
+        query_protocol: str,
+        timing: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
-        dwell: bool = True,
-        least: int = 1,
+        repeat: bool = True,
+        min_executions: int = 1,
         keep_rows: bool = False,
     ) -> VisitReply: ...
 

@@ -80,7 +80,7 @@ class TransactionWorkload(Protocol):
         """Parameters of the agent's method ``oltp``, but for the server and its session."""
         ...
 
-    def pace(self) -> tuple[int, int, float | None]:
+    def window_timing(self) -> tuple[int, int, float | None]:
         """Ramp-up and window, ns; arrivals in a second, None: a closed loop."""
         ...
 
@@ -112,5 +112,5 @@ class ProbeWorkload(Protocol):
         ...
 
     def about(self, query: str) -> Json:
-        """``event``: what is counted, in words; ``least_ns``, ``most_ns``: between which its cost is believed."""
+        """``event``: what is counted, in words; ``min_ns``, ``max_ns``: between which its cost is believed."""
         ...

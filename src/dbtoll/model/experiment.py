@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 FACTORS: dict[str, tuple[str, ...]] = {
-    "temperature": ("warm", "cold"),
-    "connection": ("one", "per_visit", "per_statement"),
-    "protocol": ("simple", "extended", "prepared"),
+    "cache": ("warm", "cold"),
+    "connection": ("persistent", "per_visit", "per_statement"),
+    "query_protocol": ("simple", "extended", "prepared"),
 }
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
 caches would undo it."""
@@ -19,7 +19,7 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "foreign_keys": ("no", "yes"),
     "interaction": ("statement", "pipelined", "procedure"),
     "isolation": ("read_committed", "repeatable_read", "serializable"),
-    "durability": ("device", "system", "server"),
+    "durability": ("device", "os_cache", "server_buffer"),
     "placement": ("inside", "outside"),
 }
 """The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors)."""
@@ -106,10 +106,10 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class VisitTiming:
-    """How one visit goes: ``lead_in_ns`` untimed, then each statement until ``dwell_ns`` of execution have passed."""
+    """How one visit goes: ``lead_in_ns`` untimed, then each statement until ``measurement_time_ns`` of execution have passed."""
 
     lead_in_ns: int = 5_000_000
-    dwell_ns: int = 50_000_000
+    measurement_time_ns: int = 50_000_000
     statement_timeout_ns: int = 300_000_000_000
 
 
@@ -117,7 +117,7 @@ class VisitTiming:
 class Experiment:
     """A whole question, validated: what `spec` makes from TOML or the command line.
 
-    ``factors``: factor name -> levels, varied inside every start in the order given (``temperature``: warm, cold;
+    ``factors``: factor name -> levels, varied inside every start in the order given (``cache``: warm, cold;
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
     the baseline first and its A/A copy second. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
@@ -133,7 +133,7 @@ class Experiment:
     factors: dict[str, tuple[str, ...]]
     resources: Resources = Resources()
     precision: Precision = Precision()
-    pace: VisitTiming = VisitTiming()
+    visit_timing: VisitTiming = VisitTiming()
     image: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
     parameter_sets: int = PARAMETER_SETS

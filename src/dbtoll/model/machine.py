@@ -83,7 +83,7 @@ class MissingRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Check:
     """One honesty check of one arm (DESIGN §4). ``passed`` None: could not be checked here, ``finding`` says why."""
 
     name: str

@@ -28,7 +28,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The blocks of one combination of levels, e.g. ``{"temperature": "warm", "connection": "one"}``.
+    """The blocks of one combination of levels, e.g. ``{"cache": "warm", "connection": "persistent"}``.
 
     ``kind``: timing, counting what the same statements do, and probing what events cost are separate passes (docs/adr/0006).
     """

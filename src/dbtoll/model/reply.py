@@ -27,7 +27,7 @@ class AnswerReference:
 class Statement:
     """One query of a workload with its parameters drawn.
 
-    ``text`` is complete SQL (mode ``simple``); ``template`` has $1… and ``parameters`` their text (modes ``extended``
+    ``text`` is complete SQL (query protocol ``simple``); ``template`` has $1… and ``parameters`` their text (``extended``
     and ``prepared``); a workload without parameters leaves ``parameters`` empty and the two are the same.
     """
 
@@ -69,8 +69,8 @@ class VisitReply:
 
 
 def ended_well(window: Json) -> int:
-    """Transactions of a window's counts that ended well: committed, rolled back or missed as they were drawn to be."""
-    return sum(kind["committed"] + kind["rolled_back"] + kind["missed"] for kind in window["transactions"].values())
+    """Transactions of a window's counts that ended well: committed, rolled back or without a find, as they were drawn to be."""
+    return sum(kind["committed"] + kind["rolled_back"] + kind["not_found"] for kind in window["transactions"].values())
 
 
 @dataclass(frozen=True, slots=True)

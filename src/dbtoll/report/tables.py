@@ -168,7 +168,7 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
         times = _table("response time", "arm", "median", "95th", "99th", "longest", right=range(2, 6))
         for name in group.transactions:
             for index, (arm, kind) in enumerate(group.of(name)):
-                said = (kind.p50_ns, kind.p95_ns, kind.p99_ns, kind.most_ns)
+                said = (kind.p50_ns, kind.p95_ns, kind.p99_ns, kind.max_ns)
                 times.add_row(
                     _text("" if index else names.transaction_text(name)),
                     _text(arm.arm),

@@ -63,8 +63,8 @@ class AtLevels:
         return any(each.rolled_back for arm in self.arms for each in arm.windows.transactions)
 
     @property
-    def shows_missed(self) -> bool:
-        return any(each.missed for arm in self.arms for each in arm.windows.transactions)
+    def shows_not_found(self) -> bool:
+        return any(each.not_found for arm in self.arms for each in arm.windows.transactions)
 
     @property
     def shows_lost(self) -> bool:
@@ -113,8 +113,8 @@ def steadiness_word(windows: WindowsResult) -> str:
 def lost_text(windows: WindowsResult) -> str:
     """What happened beside the transactions: arrivals that nobody served, connections; empty if nothing."""
     said = []
-    if windows.unserved:
-        said.append(f"{numbers.count(windows.unserved)} arrivals not served when their window ended")
+    if windows.backlog_at_end:
+        said.append(f"{numbers.count(windows.backlog_at_end)} arrivals not served when their window ended")
     if windows.connections_lost:
         said.append(f"{numbers.plural(windows.connections_lost, 'connection')} lost")
     if windows.reconnects:
@@ -169,7 +169,7 @@ def outcome_lines(group: AtLevels) -> Iterator[str]:
         said = [f"committed {numbers.count(sum(kind.committed for kind in kinds))}"]
         for name, text in (
             ("rolled_back", "rolled back by design"),
-            ("missed", "missed by design"),
+            ("not_found", "found nothing by design"),
             ("lost", "lost with their connection"),
             ("unknown", "unknown, the connection was lost in the commit"),
         ):

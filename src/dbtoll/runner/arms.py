@@ -160,7 +160,7 @@ class RunningArm:
             server, self.server = self.server, None
             self.engine.stop(self.machine, server)
 
-    def session(self, connection: str = "one") -> Session:
+    def session(self, connection: str = "persistent") -> Session:
         """The driver session of that connection mode; opened when first asked for."""
         if connection not in self._sessions:
             assert self.server is not None

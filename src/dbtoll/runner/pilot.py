@@ -100,7 +100,7 @@ def visits_s(visits: Sequence[schema.Visit], timed: Collection[str]) -> dict[str
     """
     total: dict[str, float] = {}
     for visit in visits:
-        if not visit.first_touch and visit.counts is None and visit.query in timed:
+        if not visit.first_execution and visit.counts is None and visit.query in timed:
             begin_ns = visit.start_ns if visit.host_start_ns is None else visit.host_start_ns
             end_ns = visit.end_ns if visit.host_end_ns is None else visit.host_end_ns
             total[visit.arm] = total.get(visit.arm, 0.0) + (end_ns - begin_ns) / 1e9

@@ -193,9 +193,9 @@ class RoundRun:
         self.write(self.answers_gate(arm))
         self.write(commit)
         if placements:
-            self.write(paths.gate(self.plan.index, arm.name, found))
+            self.write(paths.check(self.plan.index, arm.name, found))
 
-    def answers_gate(self, arm: Arm) -> schema.GateRecord:
+    def answers_gate(self, arm: Arm) -> schema.CheckRecord:
         """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
         pairs = zip(self.inputs.statements, self.inputs.answers, strict=True)
         unknown = sorted({query for statements, known in pairs for query in statements if query not in known})
@@ -207,8 +207,8 @@ class RoundRun:
             passed, finding = None, "not answers but the state of the data is checked"
         elif unknown:
             finding = f"nothing to check the answers of {', '.join(unknown)} against"
-        return schema.GateRecord(
-            round=self.plan.index, arm=arm.name, gate="answers_known", passed=passed, finding=finding, voids=False
+        return schema.CheckRecord(
+            round=self.plan.index, arm=arm.name, check="answers_known", passed=passed, finding=finding, voids=False
         )
 
     def end(self) -> None:
@@ -258,7 +258,7 @@ class RoundRun:
     def warm_up(self, phase: Phase) -> None:
         """Every query once in every arm (minhas2008 §4.1), untimed.
 
-        These first runs after a start are recorded and reported apart (first touch).
+        These first runs after a start are recorded and reported apart (first execution).
         """
         for name in self.healthy():
             self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
@@ -316,14 +316,14 @@ class RoundRun:
         if self.budget.overrun():
             raise Cut
         self.progress(f"{arm} {query}")
-        first_touch = block.index == WARM_UP
+        first_execution = block.index == WARM_UP
         self._order += 1
         try:
             with understood(running.arm.name):
                 running.wake()
                 driver = self.driver(phase)
-                driver.make_ready(running, phase, first_touch=first_touch)
-                result = driver.drive(running, phase, block, query, first_touch=first_touch)
+                driver.make_ready(running, phase, first_execution=first_execution)
+                result = driver.drive(running, phase, block, query, first_execution=first_execution)
                 others_asleep = self.others_asleep(running)
                 running.sleep()
                 self.write(
@@ -335,7 +335,7 @@ class RoundRun:
                         parameter_set=block.parameter_set,
                         query=query,
                         order=self._order,
-                        first_touch=first_touch,
+                        first_execution=first_execution,
                         asleep_ok=others_asleep,
                         **{each.name: getattr(result, each.name) for each in fields(result)},
                     )
@@ -352,8 +352,8 @@ class RoundRun:
         when = "before the first transaction" if initially else "after the round"
         finding = f"does not hold {when}: {'; '.join(found)}" if found else "all conditions of the workload hold"
         self.write(
-            schema.GateRecord(
-                round=self.plan.index, arm=running.arm.name, gate="consistent", passed=not found, finding=finding
+            schema.CheckRecord(
+                round=self.plan.index, arm=running.arm.name, check="consistent", passed=not found, finding=finding
             )
         )
 
@@ -389,7 +389,7 @@ class RoundRun:
                         machine=host.get("machine"),
                         processes=inside.get("processes"),
                         background=background,
-                        outside_cpu_ns=self.outside_cpu_ns(host),
+                        unattributed_cpu_ns=self.unattributed_cpu_ns(host),
                         driver_cpu_ns=commits.agent_cpu_ns(
                             running.driver_machine(phase.levels.get("placement", "inside"))
                         ),
@@ -399,7 +399,7 @@ class RoundRun:
 
             self.awake(running, read)
 
-    def outside_cpu_ns(self, host: Json) -> int | None:
+    def unattributed_cpu_ns(self, host: Json) -> int | None:
         """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
         busy = busy_ns(host)
         arms = [_cpu_ns(running) for running in self.arms.values()]

@@ -65,8 +65,10 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
     try:
         try:
             write_durably(folder / schema.SPEC_FILE, spec_text.encode())
-            asked = schema.AskedFile(experiment=experiment, spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest())
-            write_durably(folder / schema.ASKED_FILE, msgspec.json.format(msgspec.json.encode(asked)))
+            asked = schema.ExperimentFile(
+                experiment=experiment, spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest()
+            )
+            write_durably(folder / schema.EXPERIMENT_FILE, msgspec.json.format(msgspec.json.encode(asked)))
             sync_directory(folder.parent)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -143,11 +145,11 @@ def experiment_of(folder: Path) -> Experiment:
     return _asked(folder).experiment
 
 
-def _asked(folder: Path) -> schema.AskedFile:
+def _asked(folder: Path) -> schema.ExperimentFile:
     """What was asked for, and that the specification is still the one it was made from. RunFolderError otherwise."""
-    path = folder / schema.ASKED_FILE
+    path = folder / schema.EXPERIMENT_FILE
     try:
-        asked = msgspec.json.decode(read_file(path), type=schema.AskedFile)
+        asked = msgspec.json.decode(read_file(path), type=schema.ExperimentFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path}:1: it is damaged: {error}", "nothing was measured yet: begin a new run") from None
     spec = folder / schema.SPEC_FILE
@@ -160,9 +162,15 @@ def _asked(folder: Path) -> schema.AskedFile:
 
 def _begun(folder: Path) -> Run | None:
     """The run so far; None if it was stopped before its history had a first line. RunFolderError if there is no run."""
-    if (folder / schema.ASKED_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
+    if (folder / schema.EXPERIMENT_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
         return None
-    return read_run(folder)
+    run = read_run(folder)
+    if run.schema_version < schema.SCHEMA_VERSION:
+        raise RunFolderError(
+            f"{folder}: it was written in schema {run.schema_version}; it can be analysed, and nothing can be added to it",
+            "begin a new run",
+        )
+    return run
 
 
 def _has_line(history: Path) -> bool:

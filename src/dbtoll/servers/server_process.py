@@ -40,7 +40,7 @@ def own_directory(machine: Machine, path: str, user: str) -> None:
 
 def ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
     """The rows, over a connection of its own. Raises AgentFailure, EngineError."""
-    session = machine.serial(address, connection="one")
+    session = machine.serial(address, connection="persistent")
     try:
         return session.query(sql)
     finally:

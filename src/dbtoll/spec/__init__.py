@@ -53,12 +53,12 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _KEYS = {
     "": {
         "name", "question", "expected", "running_time", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
-        "explain", "engine", "workload", "factors", "resources", "precision", "pace", "image", "arm",
+        "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
     "arm": {"name", "stack", "options"},
     "resources": {"cpus", "memory", "shm", "open_files"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max"},
-    "pace": {"lead_in", "dwell", "statement_timeout"},
+    "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
     "factors": {*FACTORS, *TRANSACTION_FACTORS},
 }  # fmt: skip
@@ -121,7 +121,7 @@ class _Reader:
             factors=factors,
             resources=self.resources(),
             precision=self.precision(),
-            pace=self.pace(),
+            visit_timing=self.visit_timing(),
             image=self.image(),
             seed=self.take("", "seed", integer, 1),
             parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
@@ -143,7 +143,7 @@ class _Reader:
                     arms[index] = self.reachable(arm, index)
         self.check_cells(experiment)
         self.require_none()
-        cold = LEDGER_PROBES_COLD if "cold" in factors.get("temperature", ()) else ()
+        cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
         arms.sort(key=lambda arm: arm.name != experiment.baseline)
         arms.insert(1, replace(arms[0], name=experiment.baseline + COPY_SUFFIX, copy_of=experiment.baseline))
         return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
@@ -316,13 +316,13 @@ class _Reader:
             self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
         return made
 
-    def pace(self) -> VisitTiming:
-        self.known(self.table("pace"), "pace")
+    def visit_timing(self) -> VisitTiming:
+        self.known(self.table("visit"), "visit")
         default = VisitTiming()
         return VisitTiming(
-            lead_in_ns=self.take("pace", "lead_in", _duration, default.lead_in_ns),
-            dwell_ns=self.take("pace", "dwell", _duration, default.dwell_ns),
-            statement_timeout_ns=self.take("pace", "statement_timeout", _duration, default.statement_timeout_ns),
+            lead_in_ns=self.take("visit", "lead_in", _duration, default.lead_in_ns),
+            measurement_time_ns=self.take("visit", "measurement_time", _duration, default.measurement_time_ns),
+            statement_timeout_ns=self.take("visit", "statement_timeout", _duration, default.statement_timeout_ns),
         )
 
     def image(self) -> dict[str, Any]:
@@ -339,14 +339,14 @@ class _Reader:
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
-        if "per_statement" in factors.get("connection", ()) and "prepared" in factors["protocol"]:
+        if "per_statement" in factors.get("connection", ()) and "prepared" in factors["query_protocol"]:
             self.fault(
-                "factors", "protocol", "a connection per statement cannot use a statement prepared on it before",
-                "use protocol = [\"extended\"] there, or connection = [\"one\"]",
+                "factors", "query_protocol", "a connection per statement cannot use a statement prepared on it before",
+                "use query_protocol = [\"extended\"] there, or connection = [\"persistent\"]",
             )  # fmt: skip
-        if "cold" in factors.get("temperature", ()) and not experiment.exclusive:
+        if "cold" in factors.get("cache", ()) and not experiment.exclusive:
             self.fault(
-                "factors", "temperature", "cold drops the page cache of the whole host",
+                "factors", "cache", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:

@@ -15,10 +15,10 @@ from msgspec import Meta, Struct
 from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.store.schema import (
+    CheckRecord,
     Count,
     Counters,
     Fingerprint,
-    GateRecord,
     Interrupted,
     PlanFile,
     Record,
@@ -69,7 +69,7 @@ Causes = Annotated[dict[Annotated[str, Meta(max_length=200)], Many], Meta(max_le
 class _Transaction(Struct):
     committed: Many
     rolled_back: Many
-    missed: Many
+    not_found: Many
     lost: Many
     unknown: Many
     failed: Causes
@@ -82,10 +82,10 @@ class _Window(Struct):
     interval_ns: RunScopedEnvironment
     series: Annotated[tuple[Many, ...], Meta(max_length=INTERVALS_MAX)]
     transactions: dict[str, _Transaction]
-    counted: str | None
+    throughput_transaction: str | None
     driver_cpu_ns: Long
     round_trips: Many
-    unserved: Many
+    backlog_at_end: Many
     connections_lost: Many
     reconnects: Many
     statements: Many | None = None
@@ -210,8 +210,8 @@ class _Driver(Struct):
 
 
 class _Probe(Struct):
-    least_ns: Finite
-    most_ns: Finite
+    min_ns: Finite
+    max_ns: Finite
 
 
 class _Facts(Struct):
@@ -245,7 +245,7 @@ def demand_plan(plan: PlanFile) -> None:
     """ValueError where no specification could have led to this plan."""
     experiment = plan.experiment
     names = [arm.name for arm in experiment.arms]
-    precision, pace, resources = experiment.precision, experiment.pace, experiment.resources
+    precision, timing, resources = experiment.precision, experiment.visit_timing, experiment.resources
     for holds, wrong in (
         (all(names) and len(set(names)) == len(names), f"the arms {names} have not each a name of its own"),
         (all(arm.stack for arm in experiment.arms), "an arm has no stack"),
@@ -268,7 +268,7 @@ def demand_plan(plan: PlanFile) -> None:
         (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),
         (resources.cpus >= 1, f"{resources.cpus} processors"),
         (min(resources.memory_bytes, resources.shm_bytes, resources.open_files) >= 0, "resources below 0"),
-        (min(pace.lead_in_ns, pace.dwell_ns, pace.statement_timeout_ns) >= 0, "a pace below 0"),
+        (min(timing.lead_in_ns, timing.measurement_time_ns, timing.statement_timeout_ns) >= 0, "a time of a visit below 0"),
     ):  # fmt: skip
         if not holds:
             raise ValueError(wrong)
@@ -306,11 +306,11 @@ class Expected:
             case RoundEnd() | Interrupted() | RunEnd():
                 self._round = None
         number = self._round
-        if not isinstance(record, Start | Fingerprint | Visit | Counters | GateRecord):
+        if not isinstance(record, Start | Fingerprint | Visit | Counters | CheckRecord):
             return
         if record.arm not in self._arms:
             raise ValueError(f"the plan has no arm {record.arm!r}")
-        if number is None and not isinstance(record, Start | GateRecord):
+        if number is None and not isinstance(record, Start | CheckRecord):
             raise ValueError("it stands outside of all rounds")
         if number is not None and record.round != number:
             raise ValueError(f"it says round {record.round} and stands in round {number}")
@@ -370,8 +370,8 @@ class Expected:
     def _demand_window(self, window: Json) -> None:
         _demand(window, _Window, "window")
         names = window["transactions"].keys()
-        if window["counted"] not in (None, *names):
-            raise ValueError(f"its window counts {window['counted']!r}, which it has not")
+        if window["throughput_transaction"] not in (None, *names):
+            raise ValueError(f"its window counts {window['throughput_transaction']!r}, which it has not")
         if self._transactions and set(names) != self._transactions:
             raise ValueError("its window has other transactions than the workload, or than those before it")
         self._transactions = set(names)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dbtoll.errors import RunFolderError
-from dbtoll.store.schema import ASKED_FILE, HISTORY_FILE
+from dbtoll.store.schema import EXPERIMENT_FILE, HISTORY_FILE
 
 LATEST = "latest"
 """A link to the newest run."""
@@ -35,7 +35,7 @@ def run_folders(runs_dir: Path) -> list[Path]:
         found = [
             path
             for path in runs_dir.iterdir()
-            if not path.is_symlink() and ((path / HISTORY_FILE).exists() or (path / ASKED_FILE).exists())
+            if not path.is_symlink() and ((path / HISTORY_FILE).exists() or (path / EXPERIMENT_FILE).exists())
         ]
         return sorted(found, key=lambda path: path.name, reverse=True)
     return []

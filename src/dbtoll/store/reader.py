@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 
 from dbtoll.errors import RunFolderError
 from dbtoll.model.json import Json
-from dbtoll.store import contents
+from dbtoll.store import contents, upgrade
 from dbtoll.store.schema import (
     FACTS_FILE,
     FIRST_CHAIN,
@@ -88,6 +88,7 @@ class Run:
     """
 
     folder: Path
+    schema_version: int
     begin: RunBegin
     spec: str
     plan: PlanFile
@@ -151,12 +152,16 @@ def read_run(folder: Path) -> Run:
     verified = data.rfind(b"\n") + 1
     if verified == 0:
         raise RunFolderError(f"{history}:1: the history is empty or has not one whole line", "measure again")
-    records, chain = _verified_records(history, data[:verified])
+    version, records, chain = _verified_records(history, data[:verified])
     begin = records[0]
     if not isinstance(begin, RunBegin):
         raise RunFolderError(f"{history}:1: it does not begin with the record of the run", _EDITED)
-    plan = _checked_json(folder / PLAN_FILE, begin.plan_sha256, PlanFile)
-    facts = _checked_json(folder / FACTS_FILE, begin.facts_sha256, Json)
+    plan = _checked_json(
+        folder / PLAN_FILE, begin.plan_sha256, PlanFile, upgrade.plan if version < SCHEMA_VERSION else None
+    )
+    facts = _checked_json(
+        folder / FACTS_FILE, begin.facts_sha256, Json, upgrade.facts if version < SCHEMA_VERSION else None
+    )
     for path, demand in (
         (PLAN_FILE, partial(contents.demand_plan, plan)),
         (FACTS_FILE, partial(contents.demand_facts, facts)),
@@ -168,6 +173,7 @@ def read_run(folder: Path) -> Run:
     outside, attempts, end = _grouped(history, records[1:], contents.Expected(plan))
     return Run(
         folder=folder,
+        schema_version=version,
         begin=begin,
         spec=printable(_check_sum(folder / SPEC_FILE, begin.spec_sha256).decode(errors="replace"), lines=True),
         plan=plan,
@@ -207,8 +213,8 @@ class _Version(msgspec.Struct):
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
-def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
-    records: list[Record] = []
+def _verified_records(history: Path, data: bytes) -> tuple[int, list[Record], str]:
+    version, records = SCHEMA_VERSION, list[Record]()
     chain = FIRST_CHAIN
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         where = f"{history}:{number}"
@@ -221,21 +227,24 @@ def _verified_records(history: Path, data: bytes) -> tuple[list[Record], str]:
                 f"{where}: this line was edited, or lines before it are missing or in another order", _EDITED
             )
         if number == 1:
-            _check_version(where, line)
+            version = _checked_version(where, line)
         try:
-            records.append(record_of(line))
+            records.append(record_of(line, version))
         except UNREADABLE as error:
-            raise RunFolderError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}", _EDITED) from None
-    return records, chain
+            raise RunFolderError(f"{where}: not a record of schema {version}: {error}", _EDITED) from None
+    return version, records, chain
 
 
-def record_of(line: bytes) -> Record:
+def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:
     """What a line of a history holds, its text printable. `msgspec.DecodeError` or `UnicodeDecodeError` where it is no record."""
-    record: Record = _decoder.decode(_printable(line))
+    data = _printable(line)
+    if version < SCHEMA_VERSION:
+        data = msgspec.json.encode(upgrade.record(msgspec.json.decode(data, type=Json)))
+    record: Record = _decoder.decode(data)
     return record
 
 
-def _check_version(where: str, line: bytes) -> None:
+def _checked_version(where: str, line: bytes) -> int:
     try:
         version = msgspec.json.decode(line, type=_Version).schema_version
     except UNREADABLE as error:
@@ -245,6 +254,7 @@ def _check_version(where: str, line: bytes) -> None:
             f"{where}: written in schema {version}, this dbtoll reads up to {SCHEMA_VERSION}",
             "read it with a newer dbtoll",
         )
+    return version
 
 
 def _grouped(
@@ -292,10 +302,12 @@ def _grouped(
     return tuple(outside), tuple(attempts), run_end
 
 
-def _checked_json(path: Path, sha256: str, kind: type[S]) -> S:
+def _checked_json(path: Path, sha256: str, kind: type[S], upgraded: Callable[[Json], Json] | None) -> S:
     data = _check_sum(path, sha256)
     try:
-        return msgspec.json.decode(_printable(data), type=kind)
+        if upgraded is None:
+            return msgspec.json.decode(_printable(data), type=kind)
+        return msgspec.convert(upgraded(msgspec.json.decode(_printable(data), type=Json)), type=kind, strict=True)
     except UNREADABLE as error:
         line = data[: getattr(error, "position", 0)].count(b"\n") + 1
         raise RunFolderError(f"{path}:{line}: not of schema {SCHEMA_VERSION}: {error}", _EDITED) from None

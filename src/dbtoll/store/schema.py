@@ -1,6 +1,6 @@
 """What a run folder holds, as types; docs/SCHEMA.md says what each key means.
 
-Version history: 1, the first.
+Version history: 1, the first; 2, other names for the same things (`store/upgrade.py`).
 
 Readers ignore keys that they do not know, so a key with a default may be added without a new version; a key that
 changes its meaning or goes away makes a new one.
@@ -17,7 +17,7 @@ from msgspec import Meta
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SPEC_FILE = "spec.toml"
 PLAN_FILE = "plan.json"
@@ -26,7 +26,7 @@ HISTORY_FILE = "history.ndjson"
 
 ANSWERS_FILE = "answers.json"
 """What the baseline answered where no independent engine can: all arms are checked against it, also after a resume."""
-ASKED_FILE = "asked.json"
+EXPERIMENT_FILE = "experiment.json"
 """What was asked for, validated: written first, so that a run that is killed before it has a plan can be resumed too."""
 RESULT_FILE = "result.json"
 REPORT_FILE = "report.html"
@@ -56,8 +56,8 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     transactions: tuple[str, ...] = ()
 
 
-class AskedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``asked.json``."""
+class ExperimentFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``experiment.json``."""
 
     schema_version: int = SCHEMA_VERSION
     experiment: Experiment
@@ -142,7 +142,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     block: Place
     query: str
     order: Index
-    first_touch: bool
+    first_execution: bool
     asleep_ok: bool | None
     host_start_ns: Count | None
     host_end_ns: Count | None
@@ -170,17 +170,17 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters"):
     machine: Json | None = None
     processes: Json | None = None
     background: Json | None = None
-    outside_cpu_ns: Whole | None = None
+    unattributed_cpu_ns: Whole | None = None
     driver_cpu_ns: Whole | None = None
     host_at_ns: Count | None = None
 
 
-class GateRecord(Record, frozen=True, kw_only=True, tag="gate"):
+class CheckRecord(Record, frozen=True, kw_only=True, tag="check"):
     """A check that only the runner could make, for one start."""
 
     round: Place
     arm: str
-    gate: str
+    check: str
     passed: bool | None
     finding: str
     voids: bool = True
@@ -212,7 +212,7 @@ class RunEnd(Record, frozen=True, kw_only=True, tag="run_end"):
 
 
 AnyRecord = (
-    RunBegin | RoundBegin | Start | Fingerprint | Visit | Counters | GateRecord | RoundEnd | Interrupted | RunEnd
+    RunBegin | RoundBegin | Start | Fingerprint | Visit | Counters | CheckRecord | RoundEnd | Interrupted | RunEnd
 )
 
 

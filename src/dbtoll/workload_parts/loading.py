@@ -33,7 +33,7 @@ def run_side_by_side(machine: Machine, address: Address, parts: Sequence[Part], 
     refused = threading.Event()
 
     def work() -> None:
-        session = machine.serial(address, connection="one")
+        session = machine.serial(address, connection="persistent")
         try:
             for part in waiting:
                 if refused.is_set():

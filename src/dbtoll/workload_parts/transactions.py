@@ -47,7 +47,9 @@ DRIVING: Mapping[str, Option] = {
     ),
     "window": Option("duration", 10_000_000_000, "length of a measurement window"),
     "ramp_up": Option("duration", 2_000_000_000, "how long the terminals work before it, uncounted"),
-    "patience": Option("duration", 60_000_000_000, "how long an answer may take before its connection is given up"),
+    "response_timeout": Option(
+        "duration", 60_000_000_000, "how long an answer may take before its connection is given up"
+    ),
 }
 
 TYPES: Mapping[str, Mapping[str, str]] = {"mariadb": {" timestamp ": " datetime "}}
@@ -132,7 +134,7 @@ class Transactions(ABC):
         self._check("threads", 1, min(MAX_THREADS, self.chosen["terminals"]))
         self._check("rate", 0, 1_000_000_000)
         self._check("window", 1_000_000, 86_400_000_000_000)
-        self._check("population", 0, (1 << 63) - 1)
+        self._check("data_seed", 0, (1 << 63) - 1)
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = self.chosen[name]
@@ -162,7 +164,7 @@ class Transactions(ABC):
         AgentFailure of ``oltp_load``.
         """
         address = server.address
-        session = machine.serial(address, connection="one")
+        session = machine.serial(address, connection="persistent")
         try:
             done = self.loaded(session)
             if done:
@@ -249,10 +251,10 @@ class Transactions(ABC):
             "terminals": self.chosen["terminals"],
             "threads": self.chosen["threads"],
             "seed": seed,
-            "patience_ns": self.chosen["patience"],
+            "response_timeout_ns": self.chosen["response_timeout"],
         }
 
-    def pace(self) -> tuple[int, int, float | None]:
+    def window_timing(self) -> tuple[int, int, float | None]:
         """See interfaces.TransactionWorkload."""
         return self.chosen["ramp_up"], self.chosen["window"], self.chosen["rate"] or None
 

@@ -23,12 +23,12 @@ TIMES = "_x"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One of the agent's (agent/src/probe): ``event``: what is counted; a cost outside of ``least_ns`` … ``most_ns`` is not
+    """One of the agent's (agent/src/probe): ``event``: what is counted; a cost outside of ``min_ns`` … ``max_ns`` is not
     believed, on whatever machine, emulated ones included."""
 
     event: str
-    least_ns: float
-    most_ns: float
+    min_ns: float
+    max_ns: float
     in_context: bool = False
     uncached: bool = False
     """Reads what the arm's folder holds, after all caches have been dropped, and each page once."""
@@ -186,12 +186,12 @@ class Workload:
         """
         name, _, many = query.partition(TIMES)
         probe = PROBES[name.removesuffix(COLD)]
-        most_ns = probe.most_ns * int(many or 1)
+        max_ns = probe.max_ns * int(many or 1)
         conditions = ["with cold caches"] * name.endswith(COLD) + [f"{many} at once"] * bool(many)
         return {
             "event": ", ".join([probe.event, *conditions]),
-            "least_ns": -most_ns if name.endswith(COLD) else probe.least_ns,
-            "most_ns": most_ns,
+            "min_ns": -max_ns if name.endswith(COLD) else probe.min_ns,
+            "max_ns": max_ns,
         }
 
 

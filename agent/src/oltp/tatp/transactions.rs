@@ -151,7 +151,7 @@ impl Work for Terminal {
     async fn attempt(&mut self, c: &mut Connection, job: &Job, committing: &mut Committing) -> Result<Ending, Stop> {
         let imitation = self.is_imitation;
         let (s, sort) = (Value::Int(job.subscriber), Value::Int(job.sort));
-        let found = |count: u64| if count > 0 || imitation { Ending::Committed } else { Ending::Missed };
+        let found = |count: u64| if count > 0 || imitation { Ending::Committed } else { Ending::NotFound };
         let number = if job.kind < 4 { String::new() } else { number_of(job.subscriber) };
         let number = Value::Text(&number);
         match job.kind {
@@ -167,9 +167,9 @@ impl Work for Terminal {
                 c.queue(id::SET_DATA, &[Value::Int(job.value), s, sort]);
                 // Missed or not is known before the end: what found nothing is rolled back (clause 3.4.4).
                 c.pass(2).await?;
-                if found(c.answer().await?.affected) == Ending::Missed {
+                if found(c.answer().await?.affected) == Ending::NotFound {
                     c.roll_back().await?;
-                    return Ok(Ending::Missed);
+                    return Ok(Ending::NotFound);
                 }
                 end(c, committing).await
             }
@@ -184,9 +184,9 @@ impl Work for Terminal {
                 c.answer().await?;
                 let s = Value::Int(c.answer().await?.int_at(0, imitation)?);
                 let deleted = c.ask(id::DELETE_FORWARDING, &[s, sort, Value::Int(job.start)]).await?.affected;
-                if found(deleted) == Ending::Missed {
+                if found(deleted) == Ending::NotFound {
                     c.roll_back().await?;
-                    return Ok(Ending::Missed);
+                    return Ok(Ending::NotFound);
                 }
                 end(c, committing).await
             }
@@ -214,7 +214,7 @@ impl Terminal {
             Ok(()) => end(c, committing).await,
             Err(Trouble::Server(error)) if is_in_the_way(&error) => {
                 c.roll_back().await?;
-                Ok(Ending::Missed)
+                Ok(Ending::NotFound)
             }
             Err(trouble) => Err(trouble.into()),
         }

@@ -76,14 +76,14 @@ class CostModel:
         for visit in measured.run.records(Visit):
             if (
                 visit.counts is not None
-                and not visit.first_touch
+                and not visit.first_execution
                 and (visit.arm, visit.round) not in measured.void_rounds
             ):
                 self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
         self._faults: dict[tuple[str, object, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         """Of one execution, in the timed visits themselves."""
         for visit in measured.visits:
-            if visit.minor_faults is not None and visit.executions and not visit.first_touch and _is_kept(visit):
+            if visit.minor_faults is not None and visit.executions and not visit.first_execution and _is_kept(visit):
                 of_rounds = self._faults[visit.arm, levels_key(visit.levels), visit.query]
                 of_rounds[visit.round].append(visit.minor_faults / len(visit.executions))
         probed: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -112,7 +112,7 @@ class CostModel:
                 arm: ledgers
                 for arm in self.measured.arms
                 # Of cold statements only where it is known what the arm's device costs.
-                if levels.get("temperature") != "cold" or self.cost_ns(arm, DEVICE_READS.probes[0]) is not None
+                if levels.get("cache") != "cold" or self.cost_ns(arm, DEVICE_READS.probes[0]) is not None
                 if arm != self.baseline and (ledgers := self.ledgers(arm, levels))
             }
             overheads = {arm: self._overhead(arm, ledgers) for arm, ledgers in found.items()}
@@ -507,7 +507,7 @@ def _effect(found: CostRange) -> EffectResult | None:
 
 def _is_kept(visit: Visit) -> bool:
     """Whether its server process is older than the visit: else the lead-in's processes have page faults too."""
-    return visit.levels.get("connection") == "one" and visit.levels.get("temperature") != "cold"
+    return visit.levels.get("connection") == "persistent" and visit.levels.get("cache") != "cold"
 
 
 def _by_round(times: TimeArray, query: str, arm: str, references: Sequence[str]) -> dict[int, tuple[float, float]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from dbtoll.analysis.checks.evidence import Evidence, Finding, in_windows, void_visits
-from dbtoll.model.machine import Gate
+from dbtoll.model.machine import Check
 from dbtoll.store.schema import Visit
 
 BRACKET_BOUND_NS = 10_000_000
@@ -26,7 +26,7 @@ def asleep(evidence: Evidence) -> Finding:
     """Void: during such a visit another arm was awake."""
     known = [v for v in evidence.visits if v.asleep_ok is not None]
     if not known:
-        return Finding(evidence.arm, Gate("others_asleep", None, "it was not watched whether the others slept"))
+        return Finding(evidence.arm, Check("others_asleep", None, "it was not watched whether the others slept"))
     disturbed = [v for v in known if v.asleep_ok is False]
     finding = f"another arm used CPU time in {len(disturbed) or 'none'} of {len(known)} visits"
     return void_visits(evidence.arm, "others_asleep", disturbed, finding)
@@ -36,7 +36,7 @@ def brackets(evidence: Evidence) -> Finding:
     """Void: the arm's time of a visit and the host's around it must agree but for the usual overhead."""
     times = _bracketed(evidence.visits)
     if not times:
-        return Finding(evidence.arm, Gate("host_brackets", None, "no visit was bracketed by the host"))
+        return Finding(evidence.arm, Check("host_brackets", None, "no visit was bracketed by the host"))
     usual = median(outside - inside for _, inside, outside in times)
     apart = [abs(outside - inside - usual) for _, inside, outside in times]
     void = [
@@ -72,10 +72,10 @@ def clock_rate(evidence: Evidence) -> Finding:
             if abs(slope - 1) - 3 * error > CLOCK_RATE_BOUND:
                 failed.append(number)
     if not rates:
-        return Finding(evidence.arm, Gate("clock_rate", None, "too little awake time to judge the clock's rate"))
+        return Finding(evidence.arm, Check("clock_rate", None, "too little awake time to judge the clock's rate"))
     farthest = max(rates.values(), key=lambda rate: abs(rate - 1))
-    gate = Gate("clock_rate", not failed, f"the arm's clock runs at {farthest:.4f} of the host's in its worst round")
-    return Finding(evidence.arm, gate, tuple(failed), frozenset(failed))
+    check = Check("clock_rate", not failed, f"the arm's clock runs at {farthest:.4f} of the host's in its worst round")
+    return Finding(evidence.arm, check, tuple(failed), frozenset(failed))
 
 
 def _ratio(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:

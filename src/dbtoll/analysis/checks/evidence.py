@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Gate
-from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Start, Visit
+from dbtoll.model.machine import Check
+from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
 
-R = TypeVar("R", Visit, Fingerprint, Counters, GateRecord, Start)
+R = TypeVar("R", Visit, Fingerprint, Counters, CheckRecord, Start)
 
 
 VisitKey = tuple[int, int]
@@ -20,10 +20,10 @@ VisitKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A gate of an arm, the rounds in which it failed, and what that voids."""
+    """A check of an arm, the rounds in which it failed, and what that voids."""
 
     arm: str
-    gate: Gate
+    check: Check
     rounds_failed: tuple[int, ...] = ()
     void_rounds: frozenset[int] = frozenset()
     void_visits: frozenset[VisitKey] = frozenset()
@@ -43,7 +43,7 @@ class Evidence:
     visits: tuple[Visit, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
     counters: tuple[Counters, ...] = ()
-    gates: tuple[GateRecord, ...] = ()
+    checks: tuple[CheckRecord, ...] = ()
     baseline_plans: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
     starts: Mapping[int, Json] = field(default_factory=dict)
     expected: Mapping[int, Json] = field(default_factory=dict)
@@ -76,21 +76,21 @@ def worst_share(
         if (known := share(begin, end)) is not None:
             shares[begin.round] = max(shares.get(begin.round, 0.0), known)
     if not shares:
-        return Finding(evidence.arm, Gate(name, None, unknown, voids=False))
+        return Finding(evidence.arm, Check(name, None, unknown, voids=False))
     failed = {number for number, worst in shares.items() if worst > bound}
     return label(evidence.arm, name, failed, finding.format(max(shares.values())))
 
 
 def label(arm: str, name: str, failed: set[int], finding: str) -> Finding:
     """A finding that is noted and voids nothing."""
-    return Finding(arm, Gate(name, not failed, finding, voids=False), tuple(sorted(failed)))
+    return Finding(arm, Check(name, not failed, finding, voids=False), tuple(sorted(failed)))
 
 
 def void_visits(arm: str, name: str, void: Sequence[Visit], finding: str) -> Finding:
     """A finding that voids those visits."""
     rounds = tuple(sorted({visit.round for visit in void}))
     keys = frozenset((visit.round, visit.order) for visit in void)
-    return Finding(arm, Gate(name, not void, finding), rounds, void_visits=keys)
+    return Finding(arm, Check(name, not void, finding), rounds, void_visits=keys)
 
 
 def phases(counters: Iterable[Counters]) -> Iterable[tuple[Counters, Counters]]:

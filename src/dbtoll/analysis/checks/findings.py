@@ -1,4 +1,4 @@
-"""Honesty gates that the history itself can answer (DESIGN §4); the runner's own are recorded there and joined here.
+"""Honesty checks that the history itself can answer (DESIGN §4); the runner's own are recorded there and joined here.
 
 Each check looks at one arm; None where it does not apply. What it voids does not enter an interval: single visits, or
 an arm's whole start in a round; what it does not void, it labels. A check without the data it needs passes as None and
@@ -13,23 +13,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dbtoll.analysis.checks.caches import cold_reads_disk, warm_stays_warm
 from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate
 from dbtoll.analysis.checks.evidence import Evidence, Finding, grouped_by_arm
-from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, foreign_load, pressure, steal
+from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, other_host_load, pressure, steal
 from dbtoll.analysis.checks.probe_costs import plausible_costs
 from dbtoll.analysis.checks.servers import equal_answers, same_plans, same_resources, same_server
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Gate
+from dbtoll.model.machine import Check
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Counters, Fingerprint, GateRecord, Start, Visit
+from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
 
 
 def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
-    """Every gate of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
+    """Every check of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
     baseline = run.plan.experiment.baseline
     by_arm = grouped_by_arm(visits)
     fingerprints, counters = grouped_by_arm(run.records(Fingerprint)), grouped_by_arm(run.records(Counters))
-    gates = grouped_by_arm(
-        [*(record for record in run.outside if isinstance(record, GateRecord)), *run.records(GateRecord)]
+    recorded_checks = grouped_by_arm(
+        [*(record for record in run.outside if isinstance(record, CheckRecord)), *run.records(CheckRecord)]
     )
     baseline_plans = {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
     facts = {arm: _facts(starts) for arm, starts in grouped_by_arm(run.records(Start)).items()}
@@ -45,7 +45,7 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             tuple(by_arm.get(arm.name, ())),
             tuple(fingerprints.get(arm.name, ())),
             tuple(counters.get(arm.name, ())),
-            tuple(gates.get(arm.name, ())),
+            tuple(recorded_checks.get(arm.name, ())),
             baseline_plans,
             own,
             _expected(known, own, alone=arm.name == baseline),
@@ -55,8 +55,8 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
         )
         findings += recorded(evidence)
         if evidence.visits:
-            checks = CHECKS if arm.clock == "time" else [check for check in CHECKS if check not in OF_CLOCKS]
-            findings += [finding for check in checks if (finding := check(evidence)) is not None]
+            applicable = CHECKS if arm.clock == "time" else [check for check in CHECKS if check not in OF_CLOCKS]
+            findings += [finding for check in applicable if (finding := check(evidence)) is not None]
     return findings
 
 
@@ -77,25 +77,25 @@ def _asked(arm: Arm) -> frozenset[str]:
 
 
 def recorded(evidence: Evidence) -> list[Finding]:
-    """The runner's own gates, each over all rounds: passed if it always did."""
-    by_gate: dict[str, list[GateRecord]] = defaultdict(list)
-    for record in evidence.gates:
-        by_gate[record.gate].append(record)
+    """The runner's own checks, each over all rounds: passed if it always did."""
+    by_check: dict[str, list[CheckRecord]] = defaultdict(list)
+    for record in evidence.checks:
+        by_check[record.check].append(record)
     findings = []
-    for name, records in by_gate.items():
+    for name, records in by_check.items():
         failed = [record for record in records if record.passed is False]
         unknown = [record for record in records if record.passed is None]
         shown = (failed or unknown or records)[0]
         rounds = tuple(sorted({record.round for record in failed}))
         void = frozenset(record.round for record in failed if record.voids)
-        gate = Gate(name, shown.passed, shown.finding, shown.voids)
-        findings.append(Finding(evidence.arm, gate, rounds, void))
+        check = Check(name, shown.passed, shown.finding, shown.voids)
+        findings.append(Finding(evidence.arm, check, rounds, void))
     return findings
 
 
 CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
-    clock_rate, driver_cpu_share, steal, pressure, foreign_load, background_work, plausible_costs,
+    clock_rate, driver_cpu_share, steal, pressure, other_host_load, background_work, plausible_costs,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dbtoll.analysis.checks.evidence import (
     rise_of,
     worst_share,
 )
-from dbtoll.model.machine import Gate
+from dbtoll.model.machine import Check
 from dbtoll.store.schema import Counters
 
 STEAL_BOUND = 0.01
@@ -60,7 +60,7 @@ def background_work(evidence: Evidence) -> Finding:
     rounds = set()
     known = False
     for begin, end in phases(evidence.counters):
-        if begin.background is None or end.background is None or begin.levels.get("temperature") == "cold":
+        if begin.background is None or end.background is None or begin.levels.get("cache") == "cold":
             continue
         known = True
         for key in end.background:
@@ -70,23 +70,23 @@ def background_work(evidence: Evidence) -> Finding:
                 done[key] += rise
                 rounds.add(begin.round)
     if not known:
-        return Finding(evidence.arm, Gate("background_work", None, "background work was not counted", voids=False))
+        return Finding(evidence.arm, Check("background_work", None, "background work was not counted", voids=False))
     finding = ", ".join(f"{key}: {count:g}" for key, count in done.items()) or "none in measured time"
     return label(evidence.arm, "background_work", rounds, finding)
 
 
-def foreign_load(evidence: Evidence) -> Finding:
+def other_host_load(evidence: Evidence) -> Finding:
     """A label: CPU time of the machine that went to no arm. The kernel and the driver are in it."""
 
     def share(begin: Counters, end: Counters) -> float | None:
         total = _cpu_total(begin.machine or {}, end.machine or {})
-        if not total or begin.outside_cpu_ns is None or end.outside_cpu_ns is None:
+        if not total or begin.unattributed_cpu_ns is None or end.unattributed_cpu_ns is None:
             return None
-        return (end.outside_cpu_ns - begin.outside_cpu_ns) / total
+        return (end.unattributed_cpu_ns - begin.unattributed_cpu_ns) / total
 
     finding = "at most {:.1%} of the machine's CPU time went to no arm"
     unknown = "CPU time outside the arms was not counted"
-    return worst_share(evidence, "foreign_load", share, FOREIGN_BOUND, finding, unknown)
+    return worst_share(evidence, "other_host_load", share, FOREIGN_BOUND, finding, unknown)
 
 
 def driver_cpu_share(evidence: Evidence) -> Finding | None:
@@ -105,7 +105,7 @@ def driver_cpu_share(evidence: Evidence) -> Finding | None:
         visited_ns = sum(
             visit.end_ns - visit.start_ns
             for visit in of_statements(evidence)
-            if visit.round == begin.round and visit.levels == begin.levels and not visit.first_touch
+            if visit.round == begin.round and visit.levels == begin.levels and not visit.first_execution
         )
         if begin.driver_cpu_ns is None or end.driver_cpu_ns is None or visited_ns < DRIVER_TIME_NS:
             return None
@@ -129,7 +129,7 @@ def pressure(evidence: Evidence) -> Finding:
         for resource, bound in PRESSURE_BOUNDS.items():
             before, after = ((each.machine or {}).get("pressure") or {} for each in (begin, end))
             waited = rise_of(before, after, f"{resource}_some_ns")
-            if waited is None or (resource == "io" and begin.levels.get("temperature") == "cold"):
+            if waited is None or (resource == "io" and begin.levels.get("cache") == "cold"):
                 continue
             share = waited / (end.host_at_ns - begin.host_at_ns)
             worst[resource] = max(worst.get(resource, 0.0), share)
@@ -137,7 +137,7 @@ def pressure(evidence: Evidence) -> Finding:
                 failed.add(begin.round)
     if not worst:
         why = "the host's kernel tells no pressure (PSI), or it was not recorded"
-        return Finding(evidence.arm, Gate("pressure", None, why, voids=False))
+        return Finding(evidence.arm, Check("pressure", None, why, voids=False))
     told = ", ".join(f"{resource} {share:.1%}" for resource, share in worst.items())
     return label(evidence.arm, "pressure", failed, f"some process of the host waited at most: {told} of a phase")
 

@@ -17,7 +17,7 @@ def plausible_costs(evidence: Evidence) -> Finding | None:
         if cost_ns is None or about is None:
             continue
         known += 1
-        if not about["least_ns"] <= cost_ns <= about["most_ns"]:
+        if not about["min_ns"] <= cost_ns <= about["max_ns"]:
             void.append(visit)
     names = ", ".join(sorted({visit.query for visit in void}))
     finding = f"not believed: {names}" if void else f"the costs of all {known} visits lie where they can"

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dbtoll.analysis.checks import same_settings
 from dbtoll.analysis.checks.evidence import Evidence, Finding, label, of_statements
 from dbtoll.analysis.checks.same_settings import Difference
-from dbtoll.model.machine import Gate
+from dbtoll.model.machine import Check
 
 
 def same_server(evidence: Evidence) -> Finding:
@@ -23,14 +23,14 @@ def same_server(evidence: Evidence) -> Finding:
             if found := same_settings.of_servers(evidence.starts[number], expected):
                 different[number] = found
     if not compared:
-        return Finding(evidence.arm, Gate("same_server", None, "the server says nothing of its version and settings"))
+        return Finding(evidence.arm, Check("same_server", None, "the server says nothing of its version and settings"))
     if not different:
         settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
         finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
-        return Finding(evidence.arm, Gate("same_server", True, finding))
+        return Finding(evidence.arm, Check("same_server", True, finding))
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
     finding = "other than in the baseline: " + same_settings.told(different)
-    return Finding(evidence.arm, Gate("same_server", False, finding, voids=bool(void)), tuple(different), void)
+    return Finding(evidence.arm, Check("same_server", False, finding, voids=bool(void)), tuple(different), void)
 
 
 def same_resources(evidence: Evidence) -> Finding:
@@ -44,20 +44,20 @@ def same_resources(evidence: Evidence) -> Finding:
             different[number] = found
     if not any("cpus_allowed" in facts for facts in evidence.expected.values()):
         return Finding(
-            evidence.arm, Gate("same_resources", None, "what the machines see was not recorded", voids=False)
+            evidence.arm, Check("same_resources", None, "what the machines see was not recorded", voids=False)
         )
     if not different:
-        gate = Gate("same_resources", True, "processors, memory and kernel are the baseline's", voids=False)
-        return Finding(evidence.arm, gate)
+        check = Check("same_resources", True, "processors, memory and kernel are the baseline's", voids=False)
+        return Finding(evidence.arm, check)
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
     finding = "other than in the baseline: " + same_settings.told(different)
-    return Finding(evidence.arm, Gate("same_resources", False, finding, voids=bool(void)), tuple(different), void)
+    return Finding(evidence.arm, Check("same_resources", False, finding, voids=bool(void)), tuple(different), void)
 
 
 def equal_answers(evidence: Evidence) -> Finding | None:
     """Wrong answers take their query out of every comparison, and the arm gets no verdict over all queries.
 
-    Transactions have no reference answers: the state that they leave behind is checked (gate ``consistent``).
+    Transactions have no reference answers: the state that they leave behind is checked (check ``consistent``).
     """
     if not evidence.asks_statements:
         return None
@@ -71,14 +71,14 @@ def equal_answers(evidence: Evidence) -> Finding | None:
             wrong[visit.query] += bad
             rounds.add(visit.round)
     if not executions:
-        return Finding(evidence.arm, Gate("equal_answers", None, "nothing was executed"))
+        return Finding(evidence.arm, Check("equal_answers", None, "nothing was executed"))
     if not wrong:
-        gate = Gate("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
-        return Finding(evidence.arm, gate)
+        check = Check("equal_answers", True, f"none of {executions} executions was found to answer wrongly")
+        return Finding(evidence.arm, check)
     text = ", ".join(f"{query} ({count})" for query, count in wrong.items())
     problem = next((visit.problem for visit in visits if visit.query in wrong and visit.problem), None)
     finding = f"wrong answers: {text} of {executions} executions" + (f"; first: {problem}" if problem else "")
-    return Finding(evidence.arm, Gate("equal_answers", False, finding), tuple(sorted(rounds)))
+    return Finding(evidence.arm, Check("equal_answers", False, finding), tuple(sorted(rounds)))
 
 
 def same_plans(evidence: Evidence) -> Finding | None:
@@ -87,7 +87,7 @@ def same_plans(evidence: Evidence) -> Finding | None:
         return None
     compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
-        return Finding(evidence.arm, Gate("same_plans", None, "no plan fingerprints were taken", voids=False))
+        return Finding(evidence.arm, Check("same_plans", None, "no plan fingerprints were taken", voids=False))
     changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.parameter_set, f.query]]
     queries = sorted({f.query for f in changed}, key=_natural)
     finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"

@@ -82,7 +82,7 @@ class Effect:
     for their number.
 
     ``rounds``: in how many the effect has a value. ``reason``: why there is no interval, or none with an upper bound.
-    ``left_out``: queries that an aggregate had to do without, each with why. ``first_touch``: the same
+    ``left_out``: queries that an aggregate had to do without, each with why. ``first_execution``: the same
     effect for first runs after a start, of its own interval. ``by_round``: each round with its effect, none of a bound;
     ``dependence``: see `stats.dependence`.
     """
@@ -98,7 +98,7 @@ class Effect:
     verdict: Verdict = Verdict.CANNOT_TELL
     reason: str | None = None
     left_out: tuple[str, ...] = ()
-    first_touch: Interval | None = None
+    first_execution: Interval | None = None
     components: Components = field(default_factory=Components)
     widened_by: float = 0.0
     by_round: tuple[tuple[int, float], ...] = ()
@@ -262,10 +262,12 @@ def _effects(
     alpha = 1 - precision.confidence
     rounds_min = precision.rounds_min
     measured = _Measured(steady, pair)
-    touched = _Measured(first, pair, measured.kept) if first else None
+    first_executions = _Measured(first, pair, measured.kept) if first else None
     left_out = measured.left_out
-    if touched:
-        left_out += tuple(f"first touch of {why}" for why in touched.left_out if why not in measured.left_out)
+    if first_executions:
+        left_out += tuple(
+            f"first execution of {why}" for why in first_executions.left_out if why not in measured.left_out
+        )
     blank = Effect(pair.arm, pair.baseline, pair.is_aa, GEOMEAN, 0)
 
     def effect(
@@ -274,7 +276,7 @@ def _effects(
         found = stats.interval(values, alpha, rounds_min)
         # "At least" is a claim, with no second line beside it that says more carefully how far it goes.
         bounded = found.at_least() if found and bound else None
-        touch = None if first_values is None else stats.interval(first_values, alpha, rounds_min)
+        first_effect = None if first_values is None else stats.interval(first_values, alpha, rounds_min)
         return replace(
             blank,
             estimand=estimand,
@@ -282,17 +284,17 @@ def _effects(
             shown=bounded or (found.shown if found else None),
             decisive=bounded or found,
             reason=bound if found else _too_few(len(values)),
-            first_touch=touch.shown if touch else None,
+            first_execution=first_effect.shown if first_effect else None,
             components=stats.components(blocks),
             by_round=() if bound else tuple(zip(rounds.tolist(), values.tolist(), strict=True)),
             dependence=None if bound else stats.dependence(values),
         )
 
     result: list[Effect] = []
-    hindered = measured.hindered or (touched.hindered if touched else None)
+    hindered = measured.hindered or (first_executions.hindered if first_executions else None)
     if hindered is None:
         bound, whole = measured.bound, measured.numbers[measured.whole]
-        told = _with_figures(touched)
+        told = _with_figures(first_executions)
         first_geomean = told.aggregate_effects if told else None
         result.append(effect(GEOMEAN, whole, measured.aggregate_effects, measured.block_effects, first_geomean, bound))
         if per_query:
@@ -305,22 +307,22 @@ def _effects(
         nothing = replace(blank, reason=hindered, left_out=() if measured.absent else left_out)
         result += [nothing, *([replace(nothing, estimand=RATIO_OF_TOTALS)] if per_query else [])]
     if per_query and changed:
-        result.append(_same_plans(measured, touched, effect, blank, changed))
+        result.append(_same_plans(measured, first_executions, effect, blank, changed))
     if per_query:
-        result += _query_effects(measured, touched, effect, blank, precision, alarm)
+        result += _query_effects(measured, first_executions, effect, blank, precision, alarm)
     return result
 
 
 def _same_plans(
     measured: _Measured,
-    touched: _Measured | None,
+    first_executions: _Measured | None,
     effect: Callable[[str, Floats, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     changed: frozenset[str],
 ) -> Effect:
     """The geomean over the queries whose plans are the same."""
     same = np.array([query not in changed for query in measured.times.queries])
-    few, few_first = measured.only(same), touched.only(same) if touched else None
+    few, few_first = measured.only(same), first_executions.only(same) if first_executions else None
     left_out = tuple(f"{query}: {ANOTHER_PLAN}" for query in measured.times.queries if query in changed)
     left_out += few.left_out
     blank = replace(blank, estimand=GEOMEAN_SAME_PLANS, left_out=left_out)
@@ -334,14 +336,18 @@ def _same_plans(
     return replace(found, left_out=left_out)
 
 
-def _with_figures(touched: _Measured | None) -> _Measured | None:
-    """First touches, where their aggregates have a figure."""
-    return touched if touched and touched.bound is None and touched.hindered is None else None
+def _with_figures(first_executions: _Measured | None) -> _Measured | None:
+    """First executions, where their aggregates have a figure."""
+    return (
+        first_executions
+        if first_executions and first_executions.bound is None and first_executions.hindered is None
+        else None
+    )
 
 
 def _query_effects(
     measured: _Measured,
-    touched: _Measured | None,
+    first_executions: _Measured | None,
     effect: Callable[[str, Floats, Floats, Floats, Floats | None, str | None], Effect],
     blank: Effect,
     precision: Precision,
@@ -350,12 +356,16 @@ def _query_effects(
     """Per query, adjusted for all that have an interval; ``alarm``: by how much they will be widened."""
     found: list[Effect] = []
     for index, query in enumerate(measured.times.queries):
-        reason = measured.reasons[index] or (touched.failing[index] if touched else None)
+        reason = measured.reasons[index] or (first_executions.failing[index] if first_executions else None)
         if reason:
             found.append(replace(blank, estimand=QUERY + query, reason=reason))
         else:
             values, bound = measured.query_effects(index), measured.bounds[index]
-            first_values = touched.query_effects(index) if touched and not touched.bounds[index] else None
+            first_values = (
+                first_executions.query_effects(index)
+                if first_executions and not first_executions.bounds[index]
+                else None
+            )
             rounds = measured.numbers[measured.finite[:, index]]
             found.append(effect(QUERY + query, rounds, values, measured.ratios[:, :, index], first_values, bound))
     shown = [item.shown for item in found if item.shown]

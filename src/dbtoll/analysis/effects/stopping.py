@@ -109,7 +109,7 @@ class Look:
 
 
 def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: float) -> Look:
-    """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the gates void.
+    """The rule applied to the rounds of ``run`` that are complete, as the analysis will see them: without what the checks void.
 
     Every arm's geomean has to meet the target at every combination of levels (`deciding`). An arm without any value
     does not hold the others up; where none has any, the copies of the baseline decide when to stop, and that is the

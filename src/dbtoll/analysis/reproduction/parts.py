@@ -21,7 +21,7 @@ from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
 from dbtoll.store.reader import Run
 
-OWN, ONE = "per_statement", "one"
+OWN, ONE = "per_statement", "persistent"
 """Levels of the factor connection: the paper's Tables 1 and 5, and its Table 4."""
 Cost = Literal["ns", "hot_ns", "cold_ns"]
 CALLS = tuple(kind.name for kind in (OTHER_CALLS, *KINDS_OF_CALLS) if kind != PROCESSES)
@@ -70,7 +70,7 @@ class Part:
 
     @property
     def is_cold(self) -> bool:
-        return "cold" in self.run.plan.experiment.factors.get("temperature", ())
+        return "cold" in self.run.plan.experiment.factors.get("cache", ())
 
     @property
     def reads_ahead(self) -> bool:
@@ -115,7 +115,7 @@ class Part:
         chosen = [
             visit
             for visit in (measured.of(levels) if levels else ())
-            if not visit.first_touch and visit.query in queries
+            if not visit.first_execution and visit.query in queries
         ]
         names = [name for name in self.run.plan.queries if name in queries]
         times = collect(chosen, names, measured.arms, METRICS["run_time"])

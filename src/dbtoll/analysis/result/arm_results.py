@@ -1,10 +1,10 @@
-"""The parts of a result beside the comparisons: arms with their gates, times, the run-order series, changed plans."""
+"""The parts of a result beside the comparisons: arms with their checks, times, the run-order series, changed plans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dbtoll.analysis.result.schema import ArmResult, Gate
+from dbtoll.analysis.result.schema import ArmResult, CheckResult
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Arm, Outcome
@@ -14,7 +14,7 @@ FEWEST_FOR_A_MEDIAN = 3
 
 
 def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
-    """What became of an arm, with its gates."""
+    """What became of an arm, with its checks."""
     run = measured.run
     outside = [record for record in run.outside if isinstance(record, Start) and record.arm == arm.name]
     starts = [record for record in run.records(Start) if record.arm == arm.name]
@@ -22,12 +22,12 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
     rounds = {visit.round for visit in visits}
     begun = [start for start in starts if start.outcome == "ok" and start.round in rounds]
     boot_ids = {start.facts["boot_id"] for start in begun if "boot_id" in start.facts}
-    gates = tuple(
-        Gate(
-            f.gate.name,
-            f.gate.passed,
-            f.gate.finding,
-            f.gate.voids,
+    checks = tuple(
+        CheckResult(
+            f.check.name,
+            f.check.passed,
+            f.check.finding,
+            f.check.voids,
             f.rounds_failed,
             tuple(sorted(f.void_rounds)),
             len(f.void_visits),
@@ -35,7 +35,7 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
         for f in measured.findings
         if f.arm == arm.name
     )
-    outcome, reason = _outcome(measured, arm.name, bool(rounds), [*outside, *starts], gates)
+    outcome, reason = _outcome(measured, arm.name, bool(rounds), [*outside, *starts], checks)
     return ArmResult(
         name=arm.name,
         # Runs from before the plan kept the text have only the options' values.
@@ -44,23 +44,23 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
         reason=reason,
         rounds=len(rounds),
         boots=len(boot_ids) if boot_ids else len(begun),
-        blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_touch}),
-        gates=gates,
+        blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_execution}),
+        checks=checks,
         emulated=arm.name in measured.emulated,
     )
 
 
 def _outcome(
-    measured: ValidVisits, arm: str, counted: bool, starts: Sequence[Start], gates: Sequence[Gate]
+    measured: ValidVisits, arm: str, counted: bool, starts: Sequence[Start], checks: Sequence[CheckResult]
 ) -> tuple[Outcome, str | None]:
     if invalid := measured.invalid(arm):
         return Outcome.INVALID, invalid
     failures = measured.failures(arm)
     if counted:
         return (Outcome.FAILED, "; ".join(failures)) if failures else (Outcome.OK, None)
-    for gate in gates:
-        if gate.passed is False and gate.voids:
-            return Outcome.INVALID, f"{gate.name}: {gate.finding}"
+    for check in checks:
+        if check.passed is False and check.voids:
+            return Outcome.INVALID, f"{check.name}: {check.finding}"
     bad = [start for start in starts if start.outcome != "ok"]
     if bad:
         return Outcome(bad[-1].outcome), bad[-1].reason

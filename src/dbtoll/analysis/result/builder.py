@@ -118,7 +118,7 @@ def _comparison(measured: ValidVisits, effect: Effect, levels: Levels, metric: s
         high_decisive=decisive.high,
         verdict=verdict,
         rounds=effect.rounds,
-        first_touch=fractions(effect.first_touch),
+        first_execution=fractions(effect.first_execution),
         reason="; ".join(reason for reason in reasons if reason) or None,
         left_out=effect.left_out,
         components=ComponentsResult(effect.components.between_rounds, effect.components.within_rounds),

@@ -20,7 +20,7 @@ LEAST_COST = 1e-12
 def warnings(
     run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison], windows: Sequence[WindowsResult] = ()
 ) -> list[str]:
-    """What a reader of the figures has to know and no arm's outcome, reason or gate already says, a sentence each."""
+    """What a reader of the figures has to know and no arm's outcome, reason or check already says, a sentence each."""
     measured = {arm.name for arm in arms if arm.rounds}
     return [*_of_run(run), *_of_comparisons([c for c in comparisons if c.arm in measured]), *_of_windows(windows)]
 

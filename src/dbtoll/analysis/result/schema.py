@@ -21,8 +21,8 @@ Fraction = Annotated[float, Meta(description="0.01 is 1 %")]
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """One honesty gate of an arm. ``passed`` null: it could not be checked, ``finding`` says why.
+class CheckResult:
+    """One honesty check of an arm. ``passed`` null: it could not be checked, ``finding`` says why.
 
     What it took out of every figure: the arm's ``void_rounds``, or ``void_visits`` single visits.
     """
@@ -50,7 +50,7 @@ class ArmResult:
     rounds: int
     boots: int
     blocks: int
-    gates: tuple[Gate, ...]
+    checks: tuple[CheckResult, ...]
     emulated: bool
 
 
@@ -133,7 +133,7 @@ class Comparison:
     high_decisive: Fraction | None
     verdict: Verdict
     rounds: int
-    first_touch: Annotated[EffectResult | None, Meta(description="the same effect in first runs after a start")]
+    first_execution: Annotated[EffectResult | None, Meta(description="the same effect in first runs after a start")]
     reason: Annotated[str | None, Meta(description="why there is no estimate, no upper bound or no verdict")]
     left_out: Annotated[tuple[str, ...], Meta(description="queries that an aggregate had to do without, and why")]
     components: ComponentsResult
@@ -223,7 +223,7 @@ class QueryTimes:
     query: str
     median_ns: float | None
     executions: int
-    first_touch_median_ns: float | None
+    first_execution_median_ns: float | None
     censored: int
     failed: int
 
@@ -249,7 +249,7 @@ class Quantile:
 class TransactionResult:
     """One kind of transaction in all steady windows of an arm. Response times are from the scheduled start, merged over windows.
 
-    ``missed``: found nothing or something in its way, as its input is drawn to do; ``rolled_back``: as its input asks for.
+    ``not_found``: found nothing or something in its way, as its input is drawn to do; ``rolled_back``: as its input asks for.
     ``failed`` and ``retried`` by cause; ``unknown``: the connection was lost while the commit was under way.
     ``quantiles``: as far into the tail as ten transactions lie beyond.
     """
@@ -257,7 +257,7 @@ class TransactionResult:
     name: str
     committed: int
     rolled_back: int
-    missed: int
+    not_found: int
     failed: dict[str, int]
     retried: dict[str, int]
     lost: int
@@ -265,7 +265,7 @@ class TransactionResult:
     p50_ns: int | None
     p95_ns: int | None
     p99_ns: int | None
-    most_ns: int | None
+    max_ns: int | None
     quantiles: tuple[Quantile, ...]
 
 
@@ -307,8 +307,9 @@ class WindowsResult:
     """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
     ``per_s``: committed transactions that count for throughput; ``tpmc``: of TPC-C, new orders in a minute. ``rate``: arrivals a
-    second that were scheduled, null in a closed loop; ``unserved``: of them, when their window ended. ``series``: transactions a
-    second in each interval, the mean over windows; ``first_series``: of the first windows after a start, which do not count.
+    second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended. ``series``:
+    transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start, which do
+    not count.
     """
 
     arm: str
@@ -319,7 +320,7 @@ class WindowsResult:
     per_s: Rate | None
     tpmc: Rate | None
     rate: float | None
-    unserved: int
+    backlog_at_end: int
     round_trips_per_transaction: float | None
     connections_lost: int
     reconnects: int
@@ -436,7 +437,7 @@ class Result:
     question: str
     expected: str
     stopped: Annotated[str, Meta(description="why no further round was begun")]
-    warnings: Annotated[tuple[str, ...], Meta(description="what no arm's outcome, reason or gate already says")]
+    warnings: Annotated[tuple[str, ...], Meta(description="what no arm's outcome, reason or check already says")]
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...]
@@ -491,7 +492,7 @@ def from_json(text: str | bytes) -> Result:
 
 def json_schema() -> str:
     """What docs/result.schema.json holds."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll result, schema version 1"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll result, schema version 2"}
     schema = msgspec.json.schema(Result)
     for described in schema[
         "$defs"

@@ -28,7 +28,7 @@ def series(measured: ValidVisits) -> list[SeriesPoint]:
     points = []
     cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for visit in measured.visits:
-        value = None if visit.first_touch else main_value(visit)
+        value = None if visit.first_execution else main_value(visit)
         if (
             value is not None and 0 < value < math.inf
         ):  # others have no logarithm: a cost that is lost in noise may be below zero
@@ -67,8 +67,8 @@ def times(measured: ValidVisits) -> list[QueryTimes]:
             key = (visit.arm, visit.query)
             value = main_value(visit)
             if value is not None and not math.isnan(value):
-                (first if visit.first_touch else steady)[key].append(value)
-            if not visit.first_touch:
+                (first if visit.first_execution else steady)[key].append(value)
+            if not visit.first_execution:
                 outcomes[key].update(timing.outcome for timing in visit.executions)
         for arm in measured.arms:
             for query in measured.run.plan.queries:
@@ -82,7 +82,7 @@ def times(measured: ValidVisits) -> list[QueryTimes]:
                             query=query,
                             median_ns=_finite(_median(steady[key])) if steady[key] else None,
                             executions=sum(count.values()),
-                            first_touch_median_ns=_finite(_median(first[key])) if first[key] else None,
+                            first_execution_median_ns=_finite(_median(first[key])) if first[key] else None,
                             censored=count["timeout"],
                             failed=count["error"] + count["wrong_answer"],
                         )

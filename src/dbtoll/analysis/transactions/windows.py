@@ -44,7 +44,7 @@ def find_all(measured: ValidVisits) -> Iterator[WindowsResult]:
         for levels in measured.levels
         for arm in measured.arms
         if (visits := [v for v in measured.of(levels) if v.arm == arm and v.window is not None])
-        and any(not visit.first_touch for visit in visits)
+        and any(not visit.first_execution for visit in visits)
     ]
     costs = {(str(levels), arm): _Cost.of(_counted(visits)) for levels, arm, visits in groups}
     experiment = measured.run.plan.experiment
@@ -63,7 +63,7 @@ def merged(kinds: Sequence[Mapping[str, Json]]) -> list[tuple[int, int]]:
 
 
 def _counted(visits: Sequence[Visit]) -> list[Json]:
-    return [visit.window for visit in visits if visit.window is not None and not visit.first_touch]
+    return [visit.window for visit in visits if visit.window is not None and not visit.first_execution]
 
 
 def _by_round(visits: Sequence[Visit]) -> list[list[Json]]:
@@ -79,7 +79,7 @@ def _summary(
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
     first = windows[0]
-    per_s = _rate(measured, [visit for visit in visits if not visit.first_touch])
+    per_s = _rate(measured, [visit for visit in visits if not visit.first_execution])
     ended = [window for window in windows if ended_well(window)]
     return WindowsResult(
         arm=visits[0].arm,
@@ -88,9 +88,9 @@ def _summary(
         length_ns=first["length_ns"],
         interval_ns=first["interval_ns"],
         per_s=per_s,
-        tpmc=_times(per_s, MINUTE_NS / SECOND_NS) if first["counted"] == "new_order" else None,
+        tpmc=_times(per_s, MINUTE_NS / SECOND_NS) if first["throughput_transaction"] == "new_order" else None,
         rate=experiment.workload.options.get("rate") or None,
-        unserved=sum(window["unserved"] for window in windows),
+        backlog_at_end=sum(window["backlog_at_end"] for window in windows),
         round_trips_per_transaction=_median([window["round_trips"] / ended_well(window) for window in ended]),
         connections_lost=sum(window["connections_lost"] for window in windows),
         reconnects=sum(window["reconnects"] for window in windows),
@@ -99,7 +99,7 @@ def _summary(
             _by_round(visits), (1 - experiment.precision.confidence) / tests, experiment.precision
         ),
         series=_series(windows),
-        first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_touch]),
+        first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
     )
 
@@ -206,7 +206,7 @@ def _transaction(name: str, windows: Sequence[Json]) -> TransactionResult:
         name=name,
         committed=sum(kind["committed"] for kind in kinds),
         rolled_back=sum(kind["rolled_back"] for kind in kinds),
-        missed=sum(kind["missed"] for kind in kinds),
+        not_found=sum(kind["not_found"] for kind in kinds),
         failed=dict(failed),
         retried=dict(retried),
         lost=sum(kind["lost"] for kind in kinds),
@@ -214,7 +214,7 @@ def _transaction(name: str, windows: Sequence[Json]) -> TransactionResult:
         p50_ns=quantile(buckets, 0.5),
         p95_ns=quantile(buckets, 0.95),
         p99_ns=quantile(buckets, 0.99),
-        most_ns=buckets[-1][0] if buckets else None,
+        max_ns=buckets[-1][0] if buckets else None,
         quantiles=tuple(
             Quantile(round(fraction, 6), value)
             for fraction in _FRACTIONS

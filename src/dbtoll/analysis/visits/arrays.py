@@ -36,7 +36,7 @@ class TimeArray:
 
 
 def collect(visits: Iterable[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
-    """Arrays from visits of one combination of levels, all steady or all first touches; None without any value."""
+    """Arrays from visits of one combination of levels, all steady or all first executions; None without any value."""
     arm_index = {name: index for index, name in enumerate(arms)}
     found = [(visit, query, value) for visit in visits for query, value in metric(visit)]
     if not found:

@@ -74,7 +74,7 @@ def by_median(time: Time) -> Value:
         if visit.window is not None or visit.batches is not None:
             return None
         # What the second execution after a start finds is warm already.
-        values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_touch else None]]
+        values = [_of(timing, time) for timing in visit.executions[: 1 if visit.first_execution else None]]
         known = sorted(each for each in values if each is not None)
         if failed(visit):
             return math.nan if known or not values else None
@@ -90,7 +90,7 @@ def by_number(number: int) -> Value:
     """Run time of execution ``number`` (from 1) on a connection that was made for the visit (minhas2008, Figure 2)."""
 
     def value(visit: Visit) -> float | None:
-        is_new = visit.levels.get("connection") == "per_visit" and not visit.first_touch
+        is_new = visit.levels.get("connection") == "per_visit" and not visit.first_execution
         if not is_new:
             return None
         if failed(visit):
@@ -112,7 +112,7 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
         return None
     if failed(visit):
         return math.nan
-    counted = window["counted"]
+    counted = window["throughput_transaction"]
     kinds = window["transactions"]
     committed = sum(kind["committed"] for name, kind in kinds.items() if counted in (None, name))
     return window["length_ns"] / committed if committed else math.nan

@@ -20,7 +20,7 @@ from dbtoll.store.schema import Fingerprint, Start, Visit
 
 CONSISTENT = "consistent"
 RIGHT = frozenset({"equal_answers", CONSISTENT})
-"""Gates without which no figure of an arm means anything, in whichever round they failed."""
+"""Checks without which no figure of an arm means anything, in whichever round they failed."""
 
 FAILED_BOUND = 0.01
 """Share of an arm's transactions that may fail, be lost, of unknown end or (open loop) unserved for it to count as working: TPC-C
@@ -42,7 +42,7 @@ class Bars:
 
 
 class ValidVisits:
-    """The visits of a run that count, by levels, with what the gates void taken out."""
+    """The visits of a run that count, by levels, with what the checks void taken out."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -60,7 +60,7 @@ class ValidVisits:
             visit
             for visit in every
             if (visit.arm, visit.round) not in void_rounds
-            # What did not work stays, whatever a gate says of how it was timed: a cold statement that fails at once reads nothing.
+            # What did not work stays, whatever a check says of how it was timed: a cold statement that fails at once reads nothing.
             and ((visit.round, visit.order) not in void_visits or failed(visit) or timed_out(visit))
             and visit.counts is None  # the times of counting passes mean nothing
         ]
@@ -110,9 +110,9 @@ class ValidVisits:
         baseline = self.run.plan.experiment.baseline
         return [baseline, *(() if arm in self.copies else self.copies)]
 
-    def times(self, levels: Levels, metric: str | Metric, first_touch: bool) -> TimeArray | None:
-        """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first touches."""
-        chosen = (visit for visit in self.of(levels) if visit.first_touch is first_touch)
+    def times(self, levels: Levels, metric: str | Metric, first_execution: bool) -> TimeArray | None:
+        """The arrays of one metric, one of `samples.METRICS` by its name, of steady visits or of first executions."""
+        chosen = (visit for visit in self.of(levels) if visit.first_execution is first_execution)
         return collect(chosen, self.run.plan.queries, self.arms, METRICS[metric] if isinstance(metric, str) else metric)
 
     @cached_property
@@ -164,9 +164,13 @@ class ValidVisits:
         """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong, which
         bars those of single queries (``query``) too."""
         for finding in self.findings:
-            gate = finding.gate
-            if finding.arm == arm and gate.passed is False and gate.name in (RIGHT if query is None else {CONSISTENT}):
-                return gate.finding
+            check = finding.check
+            if (
+                finding.arm == arm
+                and check.passed is False
+                and check.name in (RIGHT if query is None else {CONSISTENT})
+            ):
+                return check.finding
         return None
 
     def bars(self, arm: str, query: str | None = None) -> Bars:
@@ -211,10 +215,10 @@ def _failed_transactions(visits: Sequence[Visit]) -> Iterator[str]:
         yield f"{len(idle)} of {len(windows)} windows failed: {why}"
     kinds = [kind for _, window in windows for kind in window["transactions"].values()]
     lost = sum(sum(kind["failed"].values()) + kind["lost"] + kind["unknown"] for kind in kinds)
-    unserved = sum(window["unserved"] for _, window in windows)
-    wanted = lost + unserved + sum(ended_well(window) for _, window in windows)
+    backlog_at_end = sum(window["backlog_at_end"] for _, window in windows)
+    wanted = lost + backlog_at_end + sum(ended_well(window) for _, window in windows)
     if lost > FAILED_BOUND * wanted:
         yield f"{lost} of {wanted} transactions failed"
-    if unserved > FAILED_BOUND * wanted:
+    if backlog_at_end > FAILED_BOUND * wanted:
         # They are among the response times with what they had waited by then: what is known is only how long it took at least.
-        yield f"{unserved} of {wanted} arrivals were not served when their window ended: the rate is more than it can do"
+        yield f"{backlog_at_end} of {wanted} arrivals were not served when their window ended: the rate is more than it can do"

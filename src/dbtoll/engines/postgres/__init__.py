@@ -68,8 +68,8 @@ PAGES = {
 
 DURABILITY: Mapping[str, Mapping[str, str]] = {
     "device": {},
-    "system": {"fsync": "off"},
-    "server": {"synchronous_commit": "off"},
+    "os_cache": {"fsync": "off"},
+    "server_buffer": {"synchronous_commit": "off"},
 }
 """Where an acknowledged commit is -> settings that differ from a commit that is on the device."""
 
@@ -377,7 +377,7 @@ class Engine:
         return hashlib.sha256(told.encode()).hexdigest()[:16], told
 
     def facts(self, session: Session) -> Json:
-        """``settings``: all that differ from the built-in defaults; ``settings_set_aside``: of the user's, those that
+        """``settings``: all that differ from the built-in defaults; ``ignored_settings``: of the user's, those that
         are the arm's to say, or work in the background."""
         settings = session.query(
             "SELECT name, current_setting(name) FROM pg_settings WHERE setting IS DISTINCT FROM boot_val"
@@ -394,7 +394,7 @@ class Engine:
             "collation": collation,
             "database_bytes": int(size or 0),
             "settings": {name: value for name, value in settings if name is not None},
-            "settings_set_aside": sorted(self.ignored_settings),
+            "ignored_settings": sorted(self.ignored_settings),
         }
 
 

@@ -29,12 +29,12 @@ class SimulatedSession:
         self,
         statements: Sequence[Statement],
         *,
-        mode: str,
-        pace: VisitTiming,
+        query_protocol: str,
+        timing: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
-        dwell: bool = True,
-        least: int = 1,
+        repeat: bool = True,
+        min_executions: int = 1,
         keep_rows: bool = False,
     ) -> VisitReply:
         """Advances the run's timeline."""
@@ -44,14 +44,14 @@ class SimulatedSession:
         timeline.now_ns = start_ns
         led_in = None
         if lead_in:
-            led_in = {"executions": 1, "elapsed_ns": pace.lead_in_ns}
-            self._spend(pace.lead_in_ns)
+            led_in = {"executions": 1, "elapsed_ns": timing.lead_in_ns}
+            self._spend(timing.lead_in_ns)
         executions: list[Execution] = []
         for statement in statements:
             spent_ns = count = 0
-            while count < least or (dwell and spent_ns < pace.dwell_ns):
+            while count < min_executions or (repeat and spent_ns < timing.measurement_time_ns):
                 count += 1
-                execution = self._execute(statement.query, pace.statement_timeout_ns, keep_rows=keep_rows)
+                execution = self._execute(statement.query, timing.statement_timeout_ns, keep_rows=keep_rows)
                 executions.append(execution)
                 spent_ns += execution.end_ns - execution.start_ns
         end_ns = timeline.now_ns
@@ -157,7 +157,7 @@ class SimulatedTerminals:
         machine.timeline.now_ns = last_ns + GAP_NS
         kinds = {
             name: {
-                **{"committed": committed[name], "rolled_back": 0, "missed": 0, "lost": 0, "unknown": 0},
+                **{"committed": committed[name], "rolled_back": 0, "not_found": 0, "lost": 0, "unknown": 0},
                 **{"failed": {}, "retried": {}},
                 **{"response_ns": _histogram(response[name]), "service_ns": _histogram(service[name])},
             }
@@ -165,7 +165,7 @@ class SimulatedTerminals:
         }
         total = committed.total()
         traffic = {"round_trips": total, "statements": total, "sent_bytes": 0, "received_bytes": 0, "driver_cpu_ns": 0}
-        lost: Json = {"unserved": 0, "connections_lost": 0, "reconnects": 0, "refusal": None, "acknowledged": []}
+        lost: Json = {"backlog_at_end": 0, "connections_lost": 0, "reconnects": 0, "refusal": None, "acknowledged": []}
         return WindowReply(
             start_ns=start_ns,
             from_ns=from_ns,
@@ -187,5 +187,5 @@ def _three_digits(value: int) -> int:
 
 def _histogram(counts: Counter[int]) -> Json:
     buckets = sorted(counts.items())
-    ends = {"least": buckets[0][0], "most": buckets[-1][0]} if buckets else {"least": 0, "most": 0}
+    ends = {"min": buckets[0][0], "max": buckets[-1][0]} if buckets else {"min": 0, "max": 0}
     return {**ends, "sum": sum(value * count for value, count in buckets), "buckets": buckets}

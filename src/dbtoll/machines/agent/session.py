@@ -39,36 +39,41 @@ class SerialSession:
         self,
         statements: Sequence[Statement],
         *,
-        mode: str,
-        pace: VisitTiming,
+        query_protocol: str,
+        timing: VisitTiming,
         answers: Mapping[str, AnswerReference],
         lead_in: bool = True,
-        dwell: bool = True,
-        least: int = 1,
+        repeat: bool = True,
+        min_executions: int = 1,
         keep_rows: bool = False,
         counters_of: int | None = None,
     ) -> VisitReply:
-        """Execute ``statements`` in order, each ``least`` times and until the pace's dwell has passed (without ``dwell``: no more).
+        """Execute ``statements`` in order, each ``min_executions`` times.
 
-        ``mode``: simple, extended or prepared. ``answers`` by query name; what has none is not compared.
+        ``repeat``: and on until the measurement time has passed. ``query_protocol``: simple, extended or prepared. ``answers``
+        by query name; what has none is not compared.
         ``counters_of``: a server's first process, whose tree's counters are read right before and after. Raises
         EngineError if there is no connection to be had; a statement that fails is an outcome, not an error.
         """
-        dwell_ns = pace.dwell_ns if dwell else 0
+        measurement_time_ns = timing.measurement_time_ns if repeat else 0
         command: Json = {
             "command": "visit",
-            "lead_in": {"sql": self.lead_in_sql, "min_ns": pace.lead_in_ns, "min_executions": 1} if lead_in else None,
+            "lead_in": {"sql": self.lead_in_sql, "min_ns": timing.lead_in_ns, "min_executions": 1} if lead_in else None,
             "statements": [
-                _request(each, mode, dwell_ns, pace.statement_timeout_ns, answers.get(each.query))
-                | {"keep_rows": keep_rows, "min_executions": least}
+                _request(
+                    each, query_protocol, measurement_time_ns, timing.statement_timeout_ns, answers.get(each.query)
+                )
+                | {"keep_rows": keep_rows, "min_executions": min_executions}
                 for each in statements
             ],
             "counters": counters_of is not None,
             "server_pid": counters_of,
         }
-        # A statement may run into its timeout, and be asked for once more before its dwell is over.
-        longest_ns = sum((1 + least) * pace.statement_timeout_ns + pace.dwell_ns for _ in statements)
-        reply = self._lines.ask(command, SLACK_S + (pace.lead_in_ns + longest_ns) / 1e9, Visit)
+        # A statement may run into its timeout, and be asked for once more before the measurement time is over.
+        longest_ns = sum(
+            (1 + min_executions) * timing.statement_timeout_ns + timing.measurement_time_ns for _ in statements
+        )
+        reply = self._lines.ask(command, SLACK_S + (timing.lead_in_ns + longest_ns) / 1e9, Visit)
         host_start_ns, host_end_ns = self._lines.bracket()
         executions = tuple(Execution(**{key: told.get(key) for key in _EXECUTION}) for told in reply["executions"])
         if any(each.end_ns < each.start_ns for each in executions):
@@ -107,14 +112,16 @@ class SerialSession:
         self._lines.close()
 
 
-def _request(statement: Statement, mode: str, dwell_ns: int, timeout_ns: int, answer: AnswerReference | None) -> Json:
-    simple = mode == "simple"
+def _request(
+    statement: Statement, query_protocol: str, measurement_time_ns: int, timeout_ns: int, answer: AnswerReference | None
+) -> Json:
+    simple = query_protocol == "simple"
     return {
         "id": statement.query,
         "sql": statement.text if simple else statement.template,
         "parameters": [] if simple else list(statement.parameters),
-        "mode": mode,
-        "dwell_ns": dwell_ns,
+        "query_protocol": query_protocol,
+        "measurement_time_ns": measurement_time_ns,
         "timeout_ns": timeout_ns,
         "answer": None
         if answer is None

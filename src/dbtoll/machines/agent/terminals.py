@@ -23,7 +23,7 @@ class AgentTerminals:
     """Implements interfaces.Terminals."""
 
     def __init__(self, channel: Channel, address: Address, driver_parameters: Json) -> None:
-        self._patience_s = driver_parameters["patience_ns"] / 1e9
+        self._patience_s = driver_parameters["response_timeout_ns"] / 1e9
         self._lines = JsonLines(channel, "oltp", {**address.parameters(), **driver_parameters})
         self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
 

@@ -23,9 +23,9 @@ COMPARISON_COLUMNS = {
     "high_decisive": "DOUBLE",
     "verdict": "VARCHAR",
     "rounds": "BIGINT",
-    "first_touch_estimate": "DOUBLE",
-    "first_touch_low": "DOUBLE",
-    "first_touch_high": "DOUBLE",
+    "first_execution_estimate": "DOUBLE",
+    "first_execution_low": "DOUBLE",
+    "first_execution_high": "DOUBLE",
     "reason": "VARCHAR",
     "left_out": "VARCHAR",
     "between_rounds": "DOUBLE",
@@ -61,7 +61,7 @@ def result_rows(result: Result, factors: Sequence[str]) -> Iterator[dict[str, An
 
 
 def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
-    touch, drop = c.first_touch, c.throughput_drop
+    first, drop = c.first_execution, c.throughput_drop
     return {
         "run": result.run,
         "arm": c.arm,
@@ -69,9 +69,9 @@ def _result(result: Result, c: Comparison, factors: Sequence[str]) -> dict[str, 
         "is_aa": c.is_aa,
         **{factor: c.levels.get(factor) for factor in factors},
         **{name: getattr(c, name) for name in COMPARISON_COLUMNS if hasattr(c, name)},
-        "first_touch_estimate": touch.estimate if touch else None,
-        "first_touch_low": touch.low if touch else None,
-        "first_touch_high": touch.high if touch else None,
+        "first_execution_estimate": first.estimate if first else None,
+        "first_execution_low": first.low if first else None,
+        "first_execution_high": first.high if first else None,
         "left_out": "; ".join(c.left_out) or None,
         "between_rounds": c.components.between_rounds,
         "within_rounds": c.components.within_rounds,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WINDOW_COLUMNS = {
     "block": "BIGINT",
     "order": "BIGINT",
-    "first_touch": "BOOLEAN",
+    "first_execution": "BOOLEAN",
     "void": "BOOLEAN",
     "problem": "VARCHAR",
 }
@@ -28,7 +28,7 @@ TOTALS_COLUMNS = {
     "sent_bytes": "BIGINT",
     "received_bytes": "BIGINT",
     "driver_cpu_ns": "BIGINT",
-    "unserved": "BIGINT",
+    "backlog_at_end": "BIGINT",
     "connections_lost": "BIGINT",
     "reconnects": "BIGINT",
 }
@@ -67,7 +67,7 @@ def window_totals(window: Json) -> dict[str, Any]:
 def outcome_rows(window: Json) -> Iterator[dict[str, Any]]:
     """What did not happen has no row, but for ``committed``."""
     for name, kind in window.get("transactions", {}).items():
-        for outcome in ("committed", "rolled_back", "missed", "lost", "unknown"):
+        for outcome in ("committed", "rolled_back", "not_found", "lost", "unknown"):
             if kind[outcome] or outcome == "committed":
                 yield {"transaction": name, "outcome": outcome, "count": kind[outcome]}
         for outcome in ("failed", "retried"):
@@ -85,7 +85,7 @@ def response_time_rows(run: Run, factors: Sequence[str], emulated: Collection[st
     """Of the windows that count, merged in each round."""
     together: dict[tuple[int, str, tuple[str | None, ...]], list[Json]] = {}
     for visit in ValidVisits(run).visits:
-        if visit.window is not None and not visit.first_touch:
+        if visit.window is not None and not visit.first_execution:
             key = (visit.round, visit.arm, tuple(visit.levels.get(factor) for factor in factors))
             together.setdefault(key, []).append(visit.window["transactions"])
     for (number, arm, levels), windows in together.items():

@@ -96,11 +96,11 @@ def is_tpc(workload: str) -> bool:
 
 
 LEVELS = {
-    ("connection", "one"): "one connection",
+    ("connection", "persistent"): "one connection",
     ("connection", "per_statement"): "a connection per statement",
     ("connection", "per_visit"): "a new connection for a few runs",
-    ("temperature", "warm"): "warm",
-    ("temperature", "cold"): "cold",
+    ("cache", "warm"): "warm",
+    ("cache", "cold"): "cold",
     ("placement", "inside"): "the driver inside",
     ("placement", "outside"): "the driver outside",
     ("foreign_keys", "no"): "no foreign keys",
@@ -112,11 +112,11 @@ LEVELS = {
     ("isolation", "repeatable_read"): "repeatable read",
     ("isolation", "serializable"): "serializable",
     ("durability", "device"): "commits on the device",
-    ("durability", "system"): "commits in the system's memory",
-    ("durability", "server"): "commits in the server's memory",
-    ("protocol", "simple"): "simple protocol",
-    ("protocol", "extended"): "extended protocol",
-    ("protocol", "prepared"): "prepared statements",
+    ("durability", "os_cache"): "commits in the system's memory",
+    ("durability", "server_buffer"): "commits in the server's memory",
+    ("query_protocol", "simple"): "simple protocol",
+    ("query_protocol", "extended"): "extended protocol",
+    ("query_protocol", "prepared"): "prepared statements",
 }
 
 
@@ -161,7 +161,7 @@ def metric_text(metric: str) -> str:
     return names.get(metric, metric.replace("_", " "))
 
 
-_GATES = {
+_CHECKS = {
     "same_server": "the same server and settings",
     "same_resources": "the same processors, memory and kernel",
     "commit_reaches_device": "a commit reaches the device",
@@ -177,9 +177,9 @@ _GATES = {
 }
 
 
-def gate_text(gate: str) -> str:
+def check_text(check: str) -> str:
     """A check's name for people."""
-    return _GATES.get(gate, gate.replace("_", " "))
+    return _CHECKS.get(check, check.replace("_", " "))
 
 
 def transaction_text(name: str) -> str:

@@ -10,7 +10,7 @@ from dbtoll.model.experiment import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dbtoll.analysis.result.schema import Gate, Result
+    from dbtoll.analysis.result.schema import CheckResult, Result
 from dbtoll.report.text.names import with_arm_labels
 from dbtoll.report.text.numbers import plural
 
@@ -47,23 +47,23 @@ def cautions(result: Result) -> Cautions:
     left_out = [Caution((), warning) for warning in result.warnings]
     left_out += [Caution((a.name,), a.reason) for a in result.arms if a.outcome == Outcome.OK and a.reason]
     labels: list[Caution] = []
-    checked = [(a, gate) for a in result.arms if a.outcome in (Outcome.OK, Outcome.INVALID) for gate in a.gates]
-    order = list(dict.fromkeys(gate.name for _, gate in checked))
-    for arm, gate in sorted(checked, key=lambda found: order.index(found[1].name)):
-        if gate.passed is False and not (arm.reason and gate.finding in arm.reason):
-            text = f"{lost}: {gate.finding}" if (lost := gate_cost(gate)) else gate.finding
-            (left_out if gate.voids else labels).append(Caution((arm.name,), text))
+    checked = [(a, check) for a in result.arms if a.outcome in (Outcome.OK, Outcome.INVALID) for check in a.checks]
+    order = list(dict.fromkeys(check.name for _, check in checked))
+    for arm, check in sorted(checked, key=lambda found: order.index(found[1].name)):
+        if check.passed is False and not (arm.reason and check.finding in arm.reason):
+            text = f"{lost}: {check.finding}" if (lost := check_cost(check)) else check.finding
+            (left_out if check.voids else labels).append(Caution((arm.name,), text))
     return Cautions(tuple(_merged(left_out)), tuple(_merged(labels)))
 
 
-def gate_cost(gate: Gate) -> str:
+def check_cost(check: CheckResult) -> str:
     """What a check that failed took out of the figures: ``1 visit left out``; empty if nothing."""
-    if gate.passed is not False or not gate.voids:
+    if check.passed is not False or not check.voids:
         return ""
-    if gate.void_rounds:
-        return f"{plural(len(gate.void_rounds), 'round')} left out"
-    if gate.void_visits:
-        return f"{plural(gate.void_visits, 'visit')} left out"
+    if check.void_rounds:
+        return f"{plural(len(check.void_rounds), 'round')} left out"
+    if check.void_visits:
+        return f"{plural(check.void_visits, 'visit')} left out"
     return "no verdict over all queries"
 
 

@@ -1,4 +1,4 @@
-"""Honesty gates that only the runner can answer (DESIGN §4): something has to be tried while an arm is up.
+"""Honesty checks that only the runner can answer (DESIGN §4): something has to be tried while an arm is up.
 
 `commit_reaches_device`: once per start, outside timed passes, while all other arms sleep, the arm commits a few times and the
 outermost host's kernel tells what its processes asked for and what reached a block device. See docs/method/checks.md.
@@ -23,7 +23,7 @@ from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 from dbtoll.runner.arms import DATA, HostContext, RunningArm, machine_name
-from dbtoll.store.schema import GateRecord
+from dbtoll.store.schema import CheckRecord
 
 NAME = "commit_reaches_device"
 
@@ -50,7 +50,7 @@ WRITTEN_BY_CALLER = frozenset({"ext2", "ext3", "ext4", "xfs"})
 zfs) threads of the kernel do, and then it cannot be told for whom."""
 
 
-# --- the gate ------------------------------------------------------------------------------------------------------------
+# --- the check ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def commit_reaches_device(
     data: Artifact | None,
     round_index: int,
     durability: Sequence[str] = (),
-) -> GateRecord:
+) -> CheckRecord:
     """Whether what this arm's server and file system call durable was written to a block device of the host, and flushed.
 
     ``data``: the arm's copy, None where the engine keeps none. ``durability``: the levels of that factor; where a commit is to
@@ -89,7 +89,7 @@ def commit_reaches_device(
     outcomes = [trial.passed for trial in trials.values()]
     passed = False if False in outcomes else None if None in outcomes else True
     finding = "; ".join(f"commits of {what}: {trial.text}" if what else trial.text for what, trial in trials.items())
-    return GateRecord(round=round_index, arm=running.arm.name, gate=NAME, passed=passed, finding=finding, voids=voids)
+    return CheckRecord(round=round_index, arm=running.arm.name, check=NAME, passed=passed, finding=finding, voids=voids)
 
 
 def _trials(

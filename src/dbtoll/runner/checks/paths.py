@@ -12,7 +12,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.reply import Statement
 from dbtoll.runner.arms import RunningArm
-from dbtoll.store.schema import GateRecord
+from dbtoll.store.schema import CheckRecord
 
 NAME = "path"
 
@@ -33,12 +33,18 @@ def measured(running: RunningArm, placements: Sequence[str]) -> Json:
 
 def _path(running: RunningArm, placement: str) -> Json:
     address = running.address(placement)
-    session = running.driver_machine(placement).serial(address, connection="one")
+    session = running.driver_machine(placement).serial(address, connection="persistent")
     try:
         engine = running.engine
         peer = engine.peer(session) if isinstance(engine, ListeningEngine) else None
         reply = session.visit(
-            [SHORTEST], mode="simple", pace=PACE, answers={}, lead_in=False, dwell=False, least=ROUND_TRIPS
+            [SHORTEST],
+            query_protocol="simple",
+            timing=PACE,
+            answers={},
+            lead_in=False,
+            repeat=False,
+            min_executions=ROUND_TRIPS,
         )
     finally:
         session.close()
@@ -49,7 +55,7 @@ def _path(running: RunningArm, placement: str) -> Json:
     return {"address": _text(address), "peer": peer, "round_trip_ns": round(taken)}
 
 
-def gate(round_index: int, arm: str, found: Mapping[str, Json]) -> GateRecord:
+def check(round_index: int, arm: str, found: Mapping[str, Json]) -> CheckRecord:
     """Whether terminals outside come by a network, as the server sees it; passed where none of them works outside."""
     told = [
         f"{placement} by {path['address']}"
@@ -58,7 +64,7 @@ def gate(round_index: int, arm: str, found: Mapping[str, Json]) -> GateRecord:
         for placement, path in found.items()
     ]
     passed = all(path["peer"] is not None for placement, path in found.items() if placement == "outside")
-    return GateRecord(round=round_index, arm=arm, gate=NAME, passed=passed, finding="; ".join(told))
+    return CheckRecord(round=round_index, arm=arm, check=NAME, passed=passed, finding="; ".join(told))
 
 
 def _text(address: Address) -> str:

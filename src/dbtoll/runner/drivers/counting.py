@@ -28,27 +28,31 @@ class CountingDriver:
         """As when it is timed."""
         self.driver.begin_phase(running, phase)
 
-    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """Each pass by itself."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
+    def drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
+    ) -> VisitResult:
         """See VisitDriver; the times are those of the last pass. What cannot be counted in an arm says why."""
         result: VisitResult | None = None
-        if not is_cold(phase) and phase.levels.get("connection", "one") == "one":
+        if not is_cold(phase) and phase.levels.get("connection", "persistent") == "one":
             # On a connection that is kept, its server process maps what it needs in the first execution.
-            result = self.driver.drive(running, phase, block, query, first_touch=True)
+            result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
         passes, left_out = self._passes(running, phase)
         for together in passes:
             if able := [each for each in together if each.name not in running.uncounted]:
-                self.driver.make_ready(running, phase, first_touch=first_touch)
+                self.driver.make_ready(running, phase, first_execution=first_execution)
                 told: dict[str, Callable[[], Json]] = {}
                 try:
                     with ExitStack() as looking:
                         told |= _look_on(running, able, looking)
                         if told:
                             least_s = 0 if is_cold(phase) else max(each.least_s for each in able)
-                            result = self._drive(running, phase, block, query, first_touch=first_touch, least_s=least_s)
+                            result = self._drive(
+                                running, phase, block, query, first_execution=first_execution, least_s=least_s
+                            )
                 except Unavailable as error:
                     counts |= {name: {"missing": error.message} for name in told}
                     continue
@@ -57,16 +61,16 @@ class CountingDriver:
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
             counts["engine"] = engine_account(self.driver, running, phase, block, query)
-        result = result or self.driver.drive(running, phase, block, query, first_touch=first_touch)
+        result = result or self.driver.drive(running, phase, block, query, first_execution=first_execution)
         return replace(result, executions=(), window=None, counts=counts)
 
     def _drive(
-        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool, least_s: float
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool, least_s: float
     ) -> VisitResult:
-        """Statements, which dwell in each visit, until ``least_s`` of them were executed; a window once."""
-        result = self.driver.drive(running, phase, block, query, first_touch=first_touch)
+        """Statements, for the measurement time in each visit, until ``least_s`` of them were executed; a window once."""
+        result = self.driver.drive(running, phase, block, query, first_execution=first_execution)
         while result.window is None and result.problem is None and work_done(result)["elapsed_ns"] < least_s * 1e9:
-            more = self.driver.drive(running, phase, block, query, first_touch=first_touch)
+            more = self.driver.drive(running, phase, block, query, first_execution=first_execution)
             result = replace(more, executions=(*result.executions, *more.executions))
         return result
 

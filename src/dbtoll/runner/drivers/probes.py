@@ -33,10 +33,12 @@ class ProbeDriver:
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """Nothing."""
 
-    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """A probe prepares what it needs by itself."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
+    def drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
+    ) -> VisitResult:
         """See VisitDriver. What an arm cannot do is its problem, not a failure."""
         looked_up = running.arm.name == self.experiment.baseline and query in EXECUTOR_PROBES
         request = {**self.workload.request(query, DATA), "samples": looked_up}

@@ -39,12 +39,12 @@ class VisitDriver(Protocol):
         """Untimed: what the levels of the phase ask of the server."""
         ...
 
-    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """Untimed, before each visit."""
         ...
 
     def drive(
-        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
     ) -> VisitResult: ...
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
@@ -58,7 +58,7 @@ PROBLEM_MAX = 2000
 
 def is_cold(phase: Phase) -> bool:
     """Whether the server is stopped and all caches are dropped before each statement."""
-    return phase.levels.get("temperature") == "cold"
+    return phase.levels.get("cache") == "cold"
 
 
 def settle(running: RunningArm) -> None:
@@ -84,7 +84,7 @@ def work_done(driven: VisitResult) -> Json:
 
 def ended(kind: Json) -> int:
     """How many transactions of the kind ended in a window, well or not."""
-    counts = [kind[name] for name in ("committed", "rolled_back", "missed", "lost", "unknown")]
+    counts = [kind[name] for name in ("committed", "rolled_back", "not_found", "lost", "unknown")]
     return sum([*counts, *kind["failed"].values()])
 
 

@@ -31,27 +31,29 @@ class StatementDriver:
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """Nothing: all levels are the session's."""
 
-    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """A cold one begins with a restart."""
-        if is_cold(phase) and not first_touch:
+        if is_cold(phase) and not first_execution:
             running.restart_cold(self.host)
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
+    def drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
+    ) -> VisitResult:
         """See VisitDriver."""
         levels = phase.levels
-        steady_warm = not first_touch and not is_cold(phase)
+        steady_warm = not first_execution and not is_cold(phase)
         session = running.session(levels["connection"])
         if per_visit := levels["connection"] == "per_visit":
             session.disconnect()
         before = running.counters()
         reply = session.visit(
             [self.statements[block.parameter_set][query]],
-            mode=levels["protocol"],
-            pace=self.experiment.pace,
+            query_protocol=levels["query_protocol"],
+            timing=self.experiment.visit_timing,
             answers=self.answers[block.parameter_set],
             lead_in=steady_warm and phase.kind == "timed",  # what is counted is counted in all executions
-            dwell=steady_warm,
-            least=REUSES if per_visit and steady_warm else 1,
+            repeat=steady_warm,
+            min_executions=REUSES if per_visit and steady_warm else 1,
         )
         after = running.counters()
         problems = [
@@ -59,7 +61,7 @@ class StatementDriver:
         ]
         # The backend of a connection per statement has ended with its counters: then what the whole machine read.
         # BIAS: that holds other programs' reads as well; all other arms are asleep.
-        by_server = levels["connection"] == "one"
+        by_server = levels["connection"] == "persistent"
         source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
         read = difference(before, after, source, (counter,))
         faults = difference(before, after, "processes", ("minor_faults",))

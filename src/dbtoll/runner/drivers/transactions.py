@@ -29,7 +29,7 @@ class TransactionDriver:
         engine.make_durable(running.session(), levels["durability"])
         self.workload.constrain(running.session(), engine.name, levels["foreign_keys"])
         assert running.server is not None
-        session = running.machine.serial(running.server.address, connection="one")
+        session = running.machine.serial(running.server.address, connection="persistent")
         try:
             for statement in engine.session(levels["isolation"], multi_statement=self.workload.multi_statement):
                 session.query(statement)
@@ -39,11 +39,13 @@ class TransactionDriver:
         if told != levels["isolation"]:
             raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
 
-    def make_ready(self, running: RunningArm, phase: Phase, *, first_touch: bool) -> None:
+    def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """Nothing: a window begins with its checkpoint."""
 
-    def drive(self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_touch: bool) -> VisitResult:
-        """See VisitDriver. A first touch is a window too: the terminals' first."""
+    def drive(
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
+    ) -> VisitResult:
+        """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels = phase.levels
         engine = running.engine
         parameters = self.workload.driver_parameters(
@@ -59,7 +61,7 @@ class TransactionDriver:
         )
         settle(running)
         before = running.counters()
-        ramp_up_ns, window_ns, rate = self.workload.pace()
+        ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
             ramp_up_ns = 0
         reply = terminals.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate)
@@ -73,7 +75,7 @@ class TransactionDriver:
             host_end_ns=reply.host_end_ns,
             window={
                 "length_ns": reply.until_ns - reply.from_ns,
-                "counted": self.workload.throughput_transaction,
+                "throughput_transaction": self.workload.throughput_transaction,
                 **reply.counts,
             },
             problem=f"connections were refused: {refusal}"[:PROBLEM_MAX] if refusal else None,

@@ -32,7 +32,7 @@ def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block
         return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
     before = engine.server_statistics(running.session())
     with _looks(running) as looks:
-        result = driver.drive(running, phase, block, query, first_touch=False)
+        result = driver.drive(running, phase, block, query, first_execution=False)
     counted = {**risen(before, engine.server_statistics(running.session())), "waiting": dict(looks)}
     return {**work_done(result), "counted": counted}
 
@@ -44,7 +44,7 @@ def _looks(running: RunningArm) -> Iterator[Counter[str]]:
     assert isinstance(engine, StatisticsEngine) and server is not None
     found: Counter[str] = Counter()
     over = threading.Event()
-    session = running.machine.serial(server.address, connection="one")
+    session = running.machine.serial(server.address, connection="persistent")
 
     def look() -> None:
         # Whatever ends the window ends this too; its own failure must not.

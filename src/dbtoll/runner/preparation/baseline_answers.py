@@ -69,18 +69,18 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
         machine = open_stack(prepared.context, experiment, arm, data, stack)
         server = inputs.engine.start(machine, DATA, inputs.settings)
         stack.callback(inputs.engine.stop, machine, server)
-        session = machine.serial(server.address, connection="one")
+        session = machine.serial(server.address, connection="persistent")
         stack.callback(session.close)
         for statements in missing:
             answers.append({})
             for query, statement in statements.items():
                 reply = session.visit(
                     [statement],
-                    mode=experiment.factors["protocol"][0],
-                    pace=experiment.pace,
+                    query_protocol=experiment.factors["query_protocol"][0],
+                    timing=experiment.visit_timing,
                     answers={},
                     lead_in=False,
-                    dwell=False,
+                    repeat=False,
                     keep_rows=True,
                 )
                 if not reply.executions:

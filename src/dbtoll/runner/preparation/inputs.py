@@ -91,7 +91,7 @@ def prepare(
         run_facts["probes"] = {query: probing.about(query) for query in probes}
     if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
         watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
-        run_facts["settings_set_aside"] = sorted(engine.ignored_settings)
+        run_facts["ignored_settings"] = sorted(engine.ignored_settings)
     plan = Plan(experiment, workload.queries, 1, {})
     statements = [
         workload.statements(experiment.engine.name, plan.parameter_seed(number))
@@ -122,7 +122,7 @@ def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
     if isinstance(engine, DurabilityEngine) and (taken := sorted(engine.decided & settings.keys())):
         raise UsageError(
             f"with transactions the factors decide on {', '.join(taken)}",
-            'leave the setting out and say it so: durability = ["device"], ["system"] or ["server"] under [factors]',
+            'leave the setting out and say it so: durability = ["device"], ["os_cache"] or ["server_buffer"] under [factors]',
         )
 
 

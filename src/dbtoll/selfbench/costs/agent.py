@@ -65,10 +65,10 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             "streams": streams,
         }
         bounds = {
-            "binary_bytes": Bound(most=8 << 20),
-            "start_ms": Bound(most=5),
-            "round_trip_us": Bound(most=100),
-            "idle_cpu_fraction": Bound(most=0.001),
+            "binary_bytes": Bound(max=8 << 20),
+            "start_ms": Bound(max=5),
+            "round_trip_us": Bound(max=100),
+            "idle_cpu_fraction": Bound(max=0.001),
         }
         return Certificate("agent", figures, bounds, {"host": facts.host(host), "build": host.hello()["build"]})
 

@@ -125,7 +125,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "expected": {name: KNOWN[name].expected(each.cpu_ns) for name, each in counted.items()},
         "missing": reasons,
     }
-    return Certificate("collectors", figures, {"wrong": Bound(most=0), "collectors": Bound(least=1)}, told)
+    return Certificate("collectors", figures, {"wrong": Bound(max=0), "collectors": Bound(min=1)}, told)
 
 
 def known_number(machine: Machine, collector: Collector) -> CollectorCount:

@@ -260,7 +260,7 @@ class DriverSetup:
         self.engine.create(self.arm, data)
         with self.server(data) as server:
             seconds = subject.load(self.arm, self.host, server, self.job(server.address))
-            session = self.arm.serial(server.address, connection="one")
+            session = self.arm.serial(server.address, connection="persistent")
             self.engine.finish_load(session)
             session.close()
         return seconds
@@ -288,7 +288,7 @@ class DriverSetup:
     def _orders(self, subject: Subject, server: Server) -> int | None:
         if subject.orders is None:
             return None
-        session = self.arm.serial(server.address, connection="one")
+        session = self.arm.serial(server.address, connection="persistent")
         try:
             ((count,),) = session.query(subject.orders)
         finally:
@@ -339,10 +339,10 @@ def compared(
     figures["statement_over_bare"] = statement["client_us_per_round_trip"] / bare_us
     figures["load_s_per_warehouse"] = loaded["dbtoll"]
     bounds = {
-        "client_us_per_transaction": Bound(most=100),
-        "client_us_per_transaction_procedure": Bound(most=30),
-        "statement_over_bare": Bound(most=1.5),
-        "load_s_per_warehouse": Bound(most=1.8),
+        "client_us_per_transaction": Bound(max=100),
+        "client_us_per_transaction_procedure": Bound(max=30),
+        "statement_over_bare": Bound(max=1.5),
+        "load_s_per_warehouse": Bound(max=1.8),
     }
     peers = {name: {**each, "load_s_per_warehouse": loaded[name]} for name, each in results.items() if name in loaded}
     figures["peers"] = peers
@@ -357,9 +357,9 @@ def compared(
             "throughput_over_best": pipelined["transactions_per_s"] / best,
         }
         bounds |= {
-            "pipelined_over_cheapest": Bound(most=0.25),
-            "round_trip_over_cheapest": Bound(most=1),
-            "load_over_fastest": Bound(most=0.25),
-            "throughput_over_best": Bound(least=1),
+            "pipelined_over_cheapest": Bound(max=0.25),
+            "round_trip_over_cheapest": Bound(max=1),
+            "load_over_fastest": Bound(max=0.25),
+            "throughput_over_best": Bound(min=1),
         }
     return figures, bounds

@@ -63,7 +63,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         for name, seen_times in times.items():
             figures[f"{name}_s"] = statistics.median(seen["whole_ns"] for seen in seen_times) / 1e9
         told = {"host": facts.host(host), "scale": options["scale"], **times}
-        return Certificate("load", figures, {"ratio_to_floor": Bound(most=1.3)}, told)
+        return Certificate("load", figures, {"ratio_to_floor": Bound(max=1.3)}, told)
 
 
 class Floor(Workload):
@@ -91,7 +91,7 @@ def one(arm: AgentMachine, engine: Engine, workload: Workload, settings: Mapping
     try:
         begin_ns = now_ns(arm)
         told = workload.load(arm, engine.name, server, lambda text: None)
-        session = arm.serial(server.address, connection="one")
+        session = arm.serial(server.address, connection="persistent")
         engine.finish_load(session)
         session.close()
         whole_ns = now_ns(arm) - begin_ns

@@ -56,9 +56,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         figures[f"{name}_s_range"] = [min(each), max(each)] if each else None
         most = BOUNDS_S.get(name.partition(":")[0])
         if most is not None:
-            bounds[f"{name}_s"] = Bound(most=most)
+            bounds[f"{name}_s"] = Bound(max=most)
     figures["failures"] = sum(len(each) for each in failures.values())
-    bounds["failures"] = Bound(most=0)
+    bounds["failures"] = Bound(max=0)
     return Certificate("start", figures, bounds, told)
 
 

@@ -1,4 +1,4 @@
-"""What a switch costs the next statement in each environment, and whether neighbours and the dwell change a result.
+"""What a switch costs the next statement in each environment, and whether neighbours and the measurement time change a result.
 
 Only one arm is awake at a time (DESIGN §1.3). After a switch the arm finds the caches and the TLB of the processor full of its
 neighbour's, and a guest the ticks that it missed. What of that is left after the lead-in falls on the first timed executions.
@@ -36,7 +36,10 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import Record, Start
 
-SUMMARY = "switches: residual_us in every environment, dwell_over_residual, clock_step_us; whether neighbours and dwell matter"
+SUMMARY = (
+    "switches: residual_us in every environment, measurement_time_over_residual, clock_step_us; whether neighbours and "
+    "measurement time matter"
+)
 OPTIONS = {
     "environments": available.ENVIRONMENTS,
     "starts": Option("integer", 2, "fresh starts of each environment"),
@@ -49,7 +52,8 @@ OPTIONS = {
 
 WINDOW_NS = 12_000_000
 """What the switch costs is looked for in the executions that begin so soon after the lead-in, at least FIRST_LEAST and at most
-FIRST_MOST of them; USUAL further ones show what is usual. A later cost would be no smaller a share of the dwell than noise is."""
+FIRST_MOST of them; USUAL further ones show what is usual. A later cost would be no smaller a share of the measurement time than
+noise is."""
 FIRST_LEAST, FIRST_MOST, USUAL = 2, 12, 10
 
 SHORT = "SELECT count(*), sum(c_acctbal), max(c_mktsegment) FROM customer"
@@ -86,16 +90,16 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         told: Json = {"host": prepared.facts["host"], "missing": missing}
         if options["visits"]:
             seen = switched(prepared, stacks, options["starts"], options["visits"], watch)
-            figures |= residual_figures(seen, asked.pace)
-            bounds["dwell_over_residual"] = Bound(least=20)
-            bounds["clock_step_us"] = Bound(most=STEP_US_MOST)
-            bounds["clock_backwards"] = Bound(most=0)
+            figures |= residual_figures(seen, asked.visit_timing)
+            bounds["measurement_time_over_residual"] = Bound(min=20)
+            bounds["clock_step_us"] = Bound(max=STEP_US_MOST)
+            bounds["clock_backwards"] = Bound(max=0)
             told["visits"] = {name: each.as_json() for name, each in seen.items()}
         if options["rounds"]:
             statements = {"connect": "SELECT 1", "customer": SHORT}
             agreed = switch_agreement.measure(prepared, chosen, statements, options["rounds"], options["blocks"], watch)
             figures |= agreed.figures
-            bounds["agree"] = Bound(least=1)
+            bounds["agree"] = Bound(min=1)
             told["agreement"] = agreed.facts
     return Certificate("switch", figures, bounds, told)
 
@@ -108,7 +112,9 @@ def switched(prepared: Prepared, stacks: Sequence[str], starts: int, visits: int
         seen = found[name] = Seen()
         for _ in range(starts):
             with started(prepared, (NEIGHBOUR, name), watch) as arms:
-                visit_by_turns(arms[name], arms[NEIGHBOUR], prepared.inputs.experiment.pace, visits, seen, chance)
+                visit_by_turns(
+                    arms[name], arms[NEIGHBOUR], prepared.inputs.experiment.visit_timing, visits, seen, chance
+                )
         watch.say(f"{name}: " + ", ".join(f"{kind} {cost.text}" for kind, cost in seen.costs().items()))
     return found
 
@@ -198,8 +204,8 @@ def median_cost(values: Sequence[float]) -> Cost:
     return Cost(statistics.median(ordered), ordered[low], ordered[-1 - low])
 
 
-def residual_figures(seen: Mapping[str, Seen], pace: VisitTiming) -> dict[str, Any]:
-    """``residual_us``: after a switch and the lead-in. The dwell is held against the far end of its interval."""
+def residual_figures(seen: Mapping[str, Seen], timing: VisitTiming) -> dict[str, Any]:
+    """``residual_us``: after a switch and the lead-in. The measurement time is held against the far end of its interval."""
     costs = {name: each.costs() for name, each in seen.items()}
     worst_us = max(cost[SWITCHED].high for cost in costs.values())
     return {
@@ -207,7 +213,7 @@ def residual_figures(seen: Mapping[str, Seen], pace: VisitTiming) -> dict[str, A
         "residual_us_interval": {name: [cost[SWITCHED].low, cost[SWITCHED].high] for name, cost in costs.items()},
         "without_lead_in_us": {name: cost[BARE].us for name, cost in costs.items()},
         "without_switch_us": {name: cost[STAYED].us for name, cost in costs.items()},
-        "dwell_over_residual": pace.dwell_ns / 1e3 / max(worst_us, 1.0),
+        "measurement_time_over_residual": timing.measurement_time_ns / 1e3 / max(worst_us, 1.0),
         "clock_runs_on_asleep": {name: statistics.median(each.runs_on) for name, each in seen.items()},
         "clock_backwards": sum(each.backwards for each in seen.values()),
         "clock_step_us": max(max(each.steps_ns) for each in seen.values()) / 1e3,
@@ -243,11 +249,11 @@ def started(prepared: Prepared, names: Sequence[str], watch: Quiet) -> Iterator[
 
 
 def visit_by_turns(
-    arm: RunningArm, neighbour: RunningArm, pace: VisitTiming, visits: int, seen: Seen, chance: random.Random
+    arm: RunningArm, neighbour: RunningArm, timing: VisitTiming, visits: int, seen: Seen, chance: random.Random
 ) -> None:
     """``visits`` visits of each kind in random order; before each that follows a switch the neighbour fills the caches."""
     arm.wake()
-    usual_ns = statistics.median(executed(arm, SHORT, FIRST_MOST, pace, lead_in=True))
+    usual_ns = statistics.median(executed(arm, SHORT, FIRST_MOST, timing, lead_in=True))
     seen.first = seen.first or first_of(usual_ns)
     count = seen.first + USUAL
     left = moment(arm.machine)
@@ -255,14 +261,14 @@ def visit_by_turns(
     for _ in range(visits):
         for kind in chance.sample(KINDS, len(KINDS)):
             neighbour.wake()
-            executed(neighbour, THRASH, 1, pace, lead_in=True)
+            executed(neighbour, THRASH, 1, timing, lead_in=True)
             neighbour.sleep()
             arm.wake()
             woken = moment(arm.machine) if kind == STAYED else None
             if kind == STAYED:
-                executed(arm, SHORT, count, pace, lead_in=True)
+                executed(arm, SHORT, count, timing, lead_in=True)
             arm.counters()  # as before each visit of a run
-            seen.times[kind].append(executed(arm, SHORT, count, pace, lead_in=kind != BARE))
+            seen.times[kind].append(executed(arm, SHORT, count, timing, lead_in=kind != BARE))
             now = moment(arm.machine)
             if woken is not None:
                 # BIAS: asking for the time wakes the arm up; so it is asked only where the switch is not what is measured.
@@ -272,11 +278,17 @@ def visit_by_turns(
             left = now
 
 
-def executed(arm: RunningArm, sql: str, times: int, pace: VisitTiming, *, lead_in: bool) -> list[int]:
+def executed(arm: RunningArm, sql: str, times: int, timing: VisitTiming, *, lead_in: bool) -> list[int]:
     """The run times of so many executions in one visit, ns. Invalid if one failed."""
     statement = Statement("switch", sql, sql)
     reply = arm.session().visit(
-        [statement], mode="simple", pace=pace, answers={}, lead_in=lead_in, dwell=False, least=times
+        [statement],
+        query_protocol="simple",
+        timing=timing,
+        answers={},
+        lead_in=lead_in,
+        repeat=False,
+        min_executions=times,
     )
     if any(execution.outcome != "ok" for execution in reply.executions):
         raise Invalid(f"{arm.arm.name}: a statement failed: {reply.executions[-1].error}", "look at the server's log")

@@ -28,7 +28,7 @@ OPTIONS = {
     "workload": Option("text", "tpch", "what is explained", ("tpch", "tpcc")),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
     "queries": Option("list", "all", "queries, joined by +"),
-    "connection": Option("list", ["one", "per_statement"], "levels of that factor"),
+    "connection": Option("list", ["persistent", "per_statement"], "levels of that factor"),
     "budget": Option("duration", 40 * 60 * 10**9, "of measuring"),
     "runs": Option("text", "runs", "where the run folder is made"),
 }
@@ -78,9 +78,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "rounds_least": min((each.rounds for each in ledgers), default=None),
     }
     bounds = {
-        "unexplained_fraction": Bound(most=0.2),
-        "planted_error": Bound(most=0.05),
-        "rounds_least": Bound(least=FEWEST_DRAWS),
+        "unexplained_fraction": Bound(max=0.2),
+        "planted_error": Bound(max=0.05),
+        "rounds_least": Bound(min=FEWEST_DRAWS),
     }
     told: Json = {
         "run": result.run,

@@ -49,12 +49,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "rounds_least": min(each.rounds for each in result.ledgers),
     }
     bounds = {
-        "median_absolute_error": Bound(most=0.25),
-        "inside": Bound(least=result.confidence),
-        "ratio_to_trivial": Bound(most=0.5),
-        "arms": Bound(least=3),
-        "queries": Bound(least=22),
-        "rounds_least": Bound(least=FEWEST_DRAWS),
+        "median_absolute_error": Bound(max=0.25),
+        "inside": Bound(min=result.confidence),
+        "ratio_to_trivial": Bound(max=0.5),
+        "arms": Bound(min=3),
+        "queries": Bound(min=22),
+        "rounds_least": Bound(min=FEWEST_DRAWS),
     }
     told: Json = {
         "run": result.run,

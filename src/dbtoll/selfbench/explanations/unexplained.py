@@ -79,7 +79,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "bias_most": max(world["found"] - world["truth"] for world in worlds),
     }
     told = {"experiments": options["experiments"], "seed": options["seed"], "queries": QUERIES, "rounds": ROUNDS}
-    return Certificate("unexplained", {**worst, **figures}, {"coverage_least": Bound(least=0.93)}, told)
+    return Certificate("unexplained", {**worst, **figures}, {"coverage_least": Bound(min=0.93)}, told)
 
 
 def _world(

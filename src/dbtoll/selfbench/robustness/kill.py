@@ -78,9 +78,9 @@ budget = "120s"
 target = "0.001%"
 rounds_min = {rounds}
 rounds_max = {rounds}
-[pace]
+[visit]
 lead_in = "1ms"
-dwell = "10ms"
+measurement_time = "10ms"
 [resources]
 memory = "1 GiB"
 """
@@ -124,11 +124,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "left_behind": len(tally.left),
     }
     bounds = {
-        "kills": Bound(least=options["kills"]),
-        "folders": Bound(least=FOLDERS),
-        "resumed": Bound(least=tally.kills),
-        "lost_rounds": Bound(most=0),
-        "left_behind": Bound(most=0),
+        "kills": Bound(min=options["kills"]),
+        "folders": Bound(min=FOLDERS),
+        "resumed": Bound(min=tally.kills),
+        "lost_rounds": Bound(max=0),
+        "left_behind": Bound(max=0),
     }
     told = {
         "host": host_facts,

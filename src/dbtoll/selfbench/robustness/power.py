@@ -83,11 +83,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "left_behind": len(tally.left),
     }
     bounds = {
-        "cuts": Bound(least=options["cuts"]),
-        "cut_files": Bound(least=options["cuts"] // 10),  # else next to nothing was tried
-        "resumed": Bound(least=tally.cuts - tally.begun_anew),
-        "lost_rounds": Bound(most=0),
-        "left_behind": Bound(most=0),
+        "cuts": Bound(min=options["cuts"]),
+        "cut_files": Bound(min=options["cuts"] // 10),  # else next to nothing was tried
+        "resumed": Bound(min=tally.cuts - tally.begun_anew),
+        "lost_rounds": Bound(max=0),
+        "left_behind": Bound(max=0),
     }
     told = {"host": host_facts, "stacks": options["environments"], "lost": tally.lost, "left": tally.left}
     return Certificate("power", figures, bounds, told)

@@ -78,11 +78,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         effects = [[float(effect) for effect in each] for each in found]
         told = {"host": prepared.facts["host"], "effects": effects, "burnt": burnt}
     bounds = {
-        "comparisons": Bound(least=COMPARISONS),
-        "false_alarms": Bound(most=most_alarms(max(len(found), COMPARISONS))),
-        "false_alarms_if_independent": Bound(most=most_alarms(max(len(found), COMPARISONS))),
-        "bias_at_most": Bound(most=BIAS_MARGIN),
-        "uniformity_p": Bound(least=0.01),
+        "comparisons": Bound(min=COMPARISONS),
+        "false_alarms": Bound(max=most_alarms(max(len(found), COMPARISONS))),
+        "false_alarms_if_independent": Bound(max=most_alarms(max(len(found), COMPARISONS))),
+        "bias_at_most": Bound(max=BIAS_MARGIN),
+        "uniformity_p": Bound(min=0.01),
     }
     return Certificate("aa", {**figures(found), "burn": options["burn"]}, bounds, told)
 

@@ -83,9 +83,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "half_width_ratio_stepping": table["stepping"][BY_MIDMEAN]["half_width_ratio"],
     }
     bounds = {
-        "coverage_least": Bound(least=0.93),
-        "half_width_ratio_drifting": Bound(most=0.5),
-        "half_width_ratio_stepping": Bound(most=0.5),
+        "coverage_least": Bound(min=0.93),
+        "half_width_ratio_drifting": Bound(max=0.5),
+        "half_width_ratio_stepping": Bound(max=0.5),
     }
     if options["repetitions"]:
         found, about = on_this_machine(options, say)

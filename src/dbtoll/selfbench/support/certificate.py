@@ -13,19 +13,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a figure is held to: at most ``most``, at least ``least``; None where there is no such limit."""
+    """What a figure is held to: at most ``max``, at least ``min``; None where there is no such limit."""
 
-    most: float | None = None
-    least: float | None = None
+    max: float | None = None
+    min: float | None = None
 
     def holds(self, figure: float | None) -> bool:
         if figure is None:
             return False
-        return (self.most is None or figure <= self.most) and (self.least is None or figure >= self.least)
+        return (self.max is None or figure <= self.max) and (self.min is None or figure >= self.min)
 
     def __str__(self) -> str:
-        parts = [f"at least {self.least:g}"] if self.least is not None else []
-        parts += [f"at most {self.most:g}"] if self.most is not None else []
+        parts = [f"at least {self.min:g}"] if self.min is not None else []
+        parts += [f"at most {self.max:g}"] if self.max is not None else []
         return " and ".join(parts)
 
 
@@ -54,7 +54,7 @@ class Certificate:
 
     def as_json(self) -> Json:
         """What does not hold stands at the head."""
-        bounds = {name: {"most": bound.most, "least": bound.least} for name, bound in self.bounds.items()}
+        bounds = {name: {"min": bound.min, "max": bound.max} for name, bound in self.bounds.items()}
         return {
             "name": self.name,
             "holds": self.holds(),

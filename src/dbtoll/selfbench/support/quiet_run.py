@@ -35,4 +35,4 @@ def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -
             prepared.context, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
         )
         run.measure()
-    return [record for record in records if isinstance(record, Visit) and not record.first_touch]
+    return [record for record in records if isinstance(record, Visit) and not record.first_execution]

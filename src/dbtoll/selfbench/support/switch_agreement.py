@@ -1,4 +1,4 @@
-"""The same overhead measured with one neighbour and with four, with a short dwell and with a long one (for `switch`)."""
+"""The same overhead measured with one neighbour and with four, with a short measurement time and with a long one (for `switch`)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LEVEL = 0.05
 MARGIN = 0.05
 """Variants agree where the ratio of their times is shown to lie within ±5 %: a difference that nobody would act upon."""
 SHORT_NS, LONG_NS = 10_000_000, 250_000_000
-"""A fifth of the shipped dwell and five times as much."""
+"""A fifth of the shipped measurement time and five times as much."""
 
-PAIRS = (("one_neighbour", "four_neighbours"), ("short_dwell", "long_dwell"))
+PAIRS = (("one_neighbour", "four_neighbours"), ("short_time", "long_time"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,20 @@ class Agreed:
 
 
 def variants(experiment: Experiment, name: str) -> dict[str, Experiment]:
-    """The arm against one native copy; further native copies, or another dwell, are all that differs."""
+    """The arm against one native copy; further native copies, or another measurement time, are all that differs."""
     native, arm = experiment.arm(available.BASELINE), experiment.arm(name)
     others = tuple(Arm(f"{available.BASELINE} {number}", native.stack) for number in (2, 3, 4))
     pair = replace(experiment, arms=(native, arm))
     return {
         "one_neighbour": pair,
         "four_neighbours": replace(pair, arms=(native, arm, *others)),
-        "short_dwell": replace(pair, pace=_dwelling(pair, SHORT_NS)),
-        "long_dwell": replace(pair, pace=_dwelling(pair, LONG_NS)),
+        "short_time": replace(pair, visit_timing=_with_measurement_time(pair, SHORT_NS)),
+        "long_time": replace(pair, visit_timing=_with_measurement_time(pair, LONG_NS)),
     }
 
 
-def _dwelling(experiment: Experiment, dwell_ns: int) -> VisitTiming:
-    return replace(experiment.pace, dwell_ns=dwell_ns)
+def _with_measurement_time(experiment: Experiment, measurement_time_ns: int) -> VisitTiming:
+    return replace(experiment.visit_timing, measurement_time_ns=measurement_time_ns)
 
 
 def measure(

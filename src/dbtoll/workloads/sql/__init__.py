@@ -100,7 +100,7 @@ def _inserts(table: Table) -> Iterator[sql_text.Part]:
 
 
 def _counts(machine: Machine, address: Address) -> dict[str, int]:
-    session = machine.serial(address, connection="one")
+    session = machine.serial(address, connection="persistent")
     try:
         tables = session.query(
             "select table_schema, table_name from information_schema.tables where table_type = 'BASE TABLE' "

@@ -35,13 +35,13 @@ class Workload(Transactions):
     multi_statement = False
     options: Mapping[str, Option] = {
         "subscribers": Option("integer", 100_000, "subscribers, about 1 KB each; from 1000 to a billion"),
-        "population": Option("integer", 1, "seed of the rows"),
+        "data_seed": Option("integer", 1, "seed of the rows"),
         **DRIVING,
     }
 
     def size(self) -> Json:
         """See Transactions."""
-        return {"tatp": {"subscribers": self.chosen["subscribers"], "seed": self.chosen["population"]}}
+        return {"tatp": {"subscribers": self.chosen["subscribers"], "seed": self.chosen["data_seed"]}}
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""

@@ -32,19 +32,19 @@ class Workload(Transactions):
     multi_statement = True
     options: Mapping[str, Option] = {
         "warehouses": Option("integer", 1, "warehouses, about 100 MB each; terminals are dealt to them in turn"),
-        "think": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
-        "population": Option("integer", 1, "seed of the rows"),
+        "think_time": Option("text", "none", "keying and think times between transactions", ("none", "specified")),
+        "data_seed": Option("integer", 1, "seed of the rows"),
         **DRIVING,
     }
 
     def size(self) -> Json:
         """See Transactions."""
-        return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["population"]}}
+        return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["data_seed"]}}
 
     def driver_parameters(self, interaction: str, seed: int) -> Json:
         """See interfaces.TransactionWorkload."""
         driver_parameters = super().driver_parameters(interaction, seed)
-        driver_parameters["workload"]["tpcc"]["has_pauses"] = self.chosen["think"] == "specified"
+        driver_parameters["workload"]["tpcc"]["has_pauses"] = self.chosen["think_time"] == "specified"
         return driver_parameters
 
     def estimate_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Honesty gates that fail for real: on real arms, with real servers, through the real runner and analysis."""
+"""Honesty checks that fail for real: on real arms, with real servers, through the real runner and analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from dbtoll import spec
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import ArmResult, Gate, Result
+from dbtoll.analysis.result.schema import ArmResult, CheckResult, Result
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.noop import Engine as NullEngine
 from dbtoll.engines.postgres import Engine, Server
@@ -40,7 +40,7 @@ from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
-from dbtoll.store.schema import GateRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
+from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.tpch import Workload as Tpch
 from tests.support.machine_specs import CPU, machine_spec, small_image
@@ -80,13 +80,13 @@ def on_disk(local: AgentMachine, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def in_memory() -> Iterator[Path]:
-    folder = Path("/dev/shm") / f"dbtoll-gates-{os.getpid()}"
+    folder = Path("/dev/shm") / f"dbtoll-checks-{os.getpid()}"
     folder.mkdir()
     yield folder
     shutil.rmtree(folder)
 
 
-def gate_of_server(
+def check_of_server(
     local: AgentMachine,
     journal: Journal,
     open_arm: OpenArm,
@@ -94,9 +94,9 @@ def gate_of_server(
     settings: Mapping[str, str] | None = None,
     engine: Any = None,
     durability: tuple[str, ...] = (),
-) -> GateRecord:
-    """What the gate says of a native arm with the engine, else PostgreSQL, on ``data``."""
-    artifact = Artifact("gates", str(data))
+) -> CheckRecord:
+    """What the check says of a native arm with the engine, else PostgreSQL, on ``data``."""
+    artifact = Artifact("checks", str(data))
     engine = engine or Engine({})
     provision = Provision(artifact, DATA, writable=True)
     machine = open_arm(provision, resources=RESOURCES, packages=engine.packages)
@@ -117,10 +117,10 @@ def gate_of_server(
 def test_the_commits_of_a_native_server_reach_the_device(
     local: AgentMachine, journal: Journal, open_arm: OpenArm, on_disk: Path
 ) -> None:
-    gate = gate_of_server(local, journal, open_arm, on_disk)
-    assert gate.passed is True, gate.finding
-    assert not gate.voids
-    file, server = gate.finding.split("; ")
+    check = check_of_server(local, journal, open_arm, on_disk)
+    assert check.passed is True, check.finding
+    assert not check.voids
+    file, server = check.finding.split("; ")
     assert file.startswith("commits of a file beside the data: all 5 were written to ")
     assert server.startswith("commits of postgres: all 5 were written to ")
     assert "5 fdatasync by agent" in file and "fdatasync by postgres" in server
@@ -137,10 +137,10 @@ def test_a_server_that_acknowledges_what_is_not_durable_is_found(
     settings: dict[str, str],
 ) -> None:
     monkeypatch.setattr(Tpch, "writes", True)
-    gate = gate_of_server(local, journal, open_arm, on_disk, settings)
-    assert gate.passed is False
-    assert gate.voids  # its workload writes
-    file, server = gate.finding.split("; ")
+    check = check_of_server(local, journal, open_arm, on_disk, settings)
+    assert check.passed is False
+    assert check.voids  # its workload writes
+    file, server = check.finding.split("; ")
     assert "all 5 were written" in file  # the machine itself is honest
     assert server.startswith("commits of postgres: of 5 that were acknowledged")
 
@@ -149,9 +149,11 @@ def test_a_server_that_acknowledges_what_is_not_durable_is_found(
 def test_each_durability_is_what_it_says(
     local: AgentMachine, journal: Journal, open_arm: OpenArm, on_disk: Path, engine: Any
 ) -> None:
-    gate = gate_of_server(local, journal, open_arm, on_disk, engine=engine, durability=("device", "system", "server"))
-    assert gate.passed is True, gate.finding
-    _, device, system, server = gate.finding.split("; ")
+    check = check_of_server(
+        local, journal, open_arm, on_disk, engine=engine, durability=("device", "os_cache", "server_buffer")
+    )
+    assert check.passed is True, check.finding
+    _, device, system, server = check.finding.split("; ")
     assert device.startswith(f"commits of {engine.name}, durability device: all 5 were written to "), device
     for lax in (system, server):
         assert ": as asked for, " in lax, lax
@@ -163,9 +165,9 @@ def test_a_server_that_is_stricter_than_it_was_told_is_found() -> None:
 
 
 def test_data_in_memory_are_found(local: AgentMachine, journal: Journal, open_arm: OpenArm, in_memory: Path) -> None:
-    gate = gate_of_server(local, journal, open_arm, in_memory)
-    assert gate.passed is False
-    assert gate.finding.count("the data lie in memory (tmpfs)") == 2
+    check = check_of_server(local, journal, open_arm, in_memory)
+    assert check.passed is False
+    assert check.finding.count("the data lie in memory (tmpfs)") == 2
 
 
 @contextmanager
@@ -213,9 +215,9 @@ def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
 ) -> None:
     with guest(local, journal, on_disk, environment, options) as (running, data):
         context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
-        gate = commits.commit_reaches_device(context, running, NullEngine({}), "tpch", data, 0)
-    assert gate.passed is passed, gate.finding
-    assert said in gate.finding
+        check = commits.commit_reaches_device(context, running, NullEngine({}), "tpch", data, 0)
+    assert check.passed is passed, check.finding
+    assert said in check.finding
 
 
 def test_a_killed_run_leaves_no_tracing_behind(local: AgentMachine, tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_where_nothing_can_be_traced_the_devices_counters_are_read(
 # --- through the runner and the analysis -----------------------------------------------------------------------------------
 
 MEDDLED = """
-question = "Does each gate find what is wrong with an arm?"
+question = "Does each check find what is wrong with an arm?"
 baseline = "native"
 [engine]
 name = "postgres"
@@ -310,7 +312,7 @@ class Meddler(Engine):
         assert isinstance(machine, AgentMachine)
         settings = {**settings, **self.settings_in(machine)}
         server = super().start(machine, data, settings, network=network)
-        session = machine.serial(server.address, connection="one")
+        session = machine.serial(server.address, connection="persistent")
         try:
             for arm, statements in self.SQL.items():
                 if f"-{arm}-" in machine.name:
@@ -381,14 +383,14 @@ def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
                 prepared.context, inputs, plan.round(index), writer.append, Silent(), Budget(float("inf")),
                 None, set(), left_out,
             )  # fmt: skip
-            with foreign_load(prepared.context.cpuset[0]) if troubled else ExitStack():
+            with other_host_load(prepared.context.cpuset[0]) if troubled else ExitStack():
                 run.measure()
             writer.append(RoundEnd(round=index, attempt=0, complete=True, elapsed_s=1.0))
         writer.append(RunEnd(reason="rounds_max", elapsed_s=2.0))
 
 
 @contextmanager
-def foreign_load(cpu: int) -> Iterator[None]:
+def other_host_load(cpu: int) -> Iterator[None]:
     """Somebody else's program on the arms' processor."""
     burning = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"]
     with subprocess.Popen(burning) as process:
@@ -402,22 +404,22 @@ def arm_of(result: Result, name: str) -> ArmResult:
     return next(arm for arm in result.arms if arm.name == name)
 
 
-def gate_of(result: Result, arm: str, name: str) -> Gate:
-    return next(gate for gate in arm_of(result, arm).gates if gate.name == name)
+def check_of(result: Result, arm: str, name: str) -> CheckResult:
+    return next(check for check in arm_of(result, arm).checks if check.name == name)
 
 
 def test_a_wrong_answer_makes_the_arm_invalid(meddled: Result) -> None:
-    gate = gate_of(meddled, "wrong", "equal_answers")
-    assert gate.passed is False and gate.voids
-    assert "Q1" in gate.finding and "Q6" in gate.finding and "row 1" in gate.finding
+    check = check_of(meddled, "wrong", "equal_answers")
+    assert check.passed is False and check.voids
+    assert "Q1" in check.finding and "Q6" in check.finding and "row 1" in check.finding
     assert arm_of(meddled, "wrong").outcome is Outcome.INVALID
-    assert gate_of(meddled, "settled", "equal_answers").passed is True
+    assert check_of(meddled, "settled", "equal_answers").passed is True
 
 
 def test_a_changed_plan_is_labelled_and_split_off(meddled: Result) -> None:
-    gate = gate_of(meddled, "planned", "same_plans")
-    assert gate.passed is False and not gate.voids
-    assert gate.finding == "other plans than the baseline: Q6"
+    check = check_of(meddled, "planned", "same_plans")
+    assert check.passed is False and not check.voids
+    assert check.finding == "other plans than the baseline: Q6"
     (same,) = [c for c in meddled.comparisons if (c.arm, c.estimand) == ("planned", "geomean_same_plans")]
     assert same.left_out == ("Q6: another plan",)
     assert same.estimate is not None
@@ -426,47 +428,47 @@ def test_a_changed_plan_is_labelled_and_split_off(meddled: Result) -> None:
 
 
 def test_other_settings_void_the_start(meddled: Result) -> None:
-    gate = gate_of(meddled, "settled", "same_server")
-    assert gate.void_rounds == (0, 1, 2)
-    assert gate.finding == "other than in the baseline: work_mem 64kB (built-in)"
+    check = check_of(meddled, "settled", "same_server")
+    assert check.void_rounds == (0, 1, 2)
+    assert check.finding == "other than in the baseline: work_mem 64kB (built-in)"
     assert arm_of(meddled, "settled").outcome is Outcome.INVALID
-    assert gate_of(meddled, "native (A/A)", "same_server").passed is True
+    assert check_of(meddled, "native (A/A)", "same_server").passed is True
 
 
 def test_fsync_off_is_seen_as_a_setting_and_at_the_device(meddled: Result) -> None:
-    gate = gate_of(meddled, "volatile", "commit_reaches_device")
-    assert gate.passed is False and gate.rounds_failed == (0, 1, 2)
-    assert not gate.voids  # TPC-H reads only
-    assert "postgres: of 5 that were acknowledged none reached a block device" in gate.finding
-    assert "fsync off (built-in)" in gate_of(meddled, "volatile", "same_server").finding
-    assert gate_of(meddled, "native", "commit_reaches_device").passed is True
+    check = check_of(meddled, "volatile", "commit_reaches_device")
+    assert check.passed is False and check.rounds_failed == (0, 1, 2)
+    assert not check.voids  # TPC-H reads only
+    assert "postgres: of 5 that were acknowledged none reached a block device" in check.finding
+    assert "fsync off (built-in)" in check_of(meddled, "volatile", "same_server").finding
+    assert check_of(meddled, "native", "commit_reaches_device").passed is True
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second processor to give away")
 def test_more_processors_void_the_start(meddled: Result) -> None:
-    gate = gate_of(meddled, "widened", "same_resources")
-    assert gate.passed is False and gate.void_rounds == (0, 1, 2)
-    assert f"processors {len(os.sched_getaffinity(0))} (1)" in gate.finding
+    check = check_of(meddled, "widened", "same_resources")
+    assert check.passed is False and check.void_rounds == (0, 1, 2)
+    assert f"processors {len(os.sched_getaffinity(0))} (1)" in check.finding
 
 
 def test_a_quota_that_was_asked_for_is_named(meddled: Result) -> None:
-    gate = gate_of(meddled, "held", "same_resources")
-    assert gate.passed is False and not gate.voids
-    assert gate.finding == "other than in the baseline: CPU quota 0.5 (none), as asked for"
-    assert gate_of(meddled, "native", "same_resources").passed is True
+    check = check_of(meddled, "held", "same_resources")
+    assert check.passed is False and not check.voids
+    assert check.finding == "other than in the baseline: CPU quota 0.5 (none), as asked for"
+    assert check_of(meddled, "native", "same_resources").passed is True
 
 
 def test_a_neighbour_that_is_awake_voids_the_visits(meddled: Result) -> None:
     for arm in ("native", "native (A/A)", "planned"):
-        gate = gate_of(meddled, arm, "others_asleep")
-        assert gate.passed is False and gate.rounds_failed == (TROUBLED,)
-        assert gate.void_visits > 0
+        check = check_of(meddled, arm, "others_asleep")
+        assert check.passed is False and check.rounds_failed == (TROUBLED,)
+        assert check.void_visits > 0
 
 
 def test_somebody_elses_load_on_the_arms_processor_is_seen(meddled: Result) -> None:
-    gate = gate_of(meddled, "planned", "foreign_load")
-    assert gate.passed is False and TROUBLED in gate.rounds_failed
-    pressure = gate_of(meddled, "planned", "pressure")
+    check = check_of(meddled, "planned", "other_host_load")
+    assert check.passed is False and TROUBLED in check.rounds_failed
+    pressure = check_of(meddled, "planned", "pressure")
     assert pressure.passed is False and TROUBLED in pressure.rounds_failed
 
 
@@ -476,8 +478,8 @@ def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
     text += '[workload]\nname = "tpch"\nqueries = ["Q1", "Q6", "Q14"]\n'
     text += '[[arm]]\nname = "native"\nstack = "native"\n'
     result = measure_one_round(text, tmp_path / "run", blocks=20)
-    gate = gate_of(result, "native", "driver_cpu_share")
-    assert gate.passed is False and not gate.voids
-    nothing = gate_of(result, "native", "commit_reaches_device")
+    check = check_of(result, "native", "driver_cpu_share")
+    assert check.passed is False and not check.voids
+    nothing = check_of(result, "native", "commit_reaches_device")
     assert (nothing.passed, nothing.finding) == (None, "noop keeps no data")
-    assert gate_of(result, "native", "same_server").passed is None
+    assert check_of(result, "native", "same_server").passed is None

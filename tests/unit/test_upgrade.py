@@ -1,0 +1,90 @@
+"""Run folders of schema version 1 are read in the names of version 2, and nothing else of them changes."""
+
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dbtoll.errors import RunFolderError
+from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS
+from dbtoll.runner.run import experiment_of
+from dbtoll.store import schema, upgrade
+from dbtoll.store.reader import read_run
+
+KEPT = sorted((Path(__file__).parents[2] / "docs/results/runs").glob("*.tar.xz"))
+
+
+def unpacked(archive: Path, into: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter="data")
+    (folder,) = into.iterdir()
+    return folder
+
+
+@pytest.mark.parametrize("archive", KEPT, ids=[path.name for path in KEPT])
+def test_kept_runs_are_read_in_the_names_of_this_version(archive: Path, tmp_path: Path) -> None:
+    run = read_run(unpacked(archive, tmp_path))
+    assert run.schema_version == 1
+    levels = {**FACTORS, **TRANSACTION_FACTORS}
+    asked = run.plan.experiment.factors
+    assert asked.keys() <= levels.keys()
+    assert all(set(chosen) <= set(levels[factor]) for factor, chosen in asked.items())
+    visits = list(run.records(schema.Visit))
+    assert visits and all(visit.levels.keys() == asked.keys() for visit in visits if visit.batches is None)
+    assert all(level in asked[factor] for visit in visits for factor, level in visit.levels.items())
+    warm = "warm" in asked.get("cache", ("warm",))
+    assert any(visit.first_execution for visit in visits) or not warm
+    assert not all(visit.first_execution for visit in visits)
+    counters = list(run.records(schema.Counters))
+    assert any(each.unattributed_cpu_ns is not None for each in counters)
+    assert {record.check for record in run.records(schema.CheckRecord)} >= {"commit_reaches_device"}
+    for visit in visits:
+        if visit.window is not None:
+            assert visit.window["backlog_at_end"] == 0
+            for kind in visit.window["transactions"].values():
+                assert kind["not_found"] >= 0 and kind["response_ns"]["min"] <= kind["response_ns"]["max"]
+
+
+def test_nothing_can_be_added_to_a_run_of_an_earlier_schema(tmp_path: Path) -> None:
+    folder = unpacked(KEPT[0], tmp_path)
+    with pytest.raises(RunFolderError, match=r"written in schema 1.*nothing can be added"):
+        experiment_of(folder)
+
+
+def test_values_and_order_stay() -> None:
+    record = {
+        "record": "visit", "round": 3, "levels": {"temperature": "cold", "connection": "one", "protocol": "simple"},
+        "first_touch": False, "chain": "0",
+    }  # fmt: skip
+    assert list(upgrade.record(record).items()) == [
+        ("record", "visit"), ("round", 3), ("levels", {"cache": "cold", "connection": "persistent", "query_protocol": "simple"}),
+        ("first_execution", False), ("chain", "0"),
+    ]  # fmt: skip
+    gate = {"record": "gate", "gate": "consistent", "passed": True}
+    assert upgrade.record(gate) == {"record": "check", "check": "consistent", "passed": True}
+
+
+def test_a_level_keeps_its_meaning_where_another_factor_has_the_same_word() -> None:
+    levels = {"placement": "inside", "durability": "server", "interaction": "statement"}
+    assert upgrade.record({"record": "counters", "levels": levels})["levels"] == {
+        **levels,
+        "durability": "server_buffer",
+    }
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"levels": 1},
+        {"levels": {"connection": []}},
+        {"window": []},
+        {"window": {"transactions": {"a": None}}},
+        {"record": []},
+        {},
+    ],
+)
+def test_what_has_another_shape_is_left_to_the_check_that_follows(hostile: dict[str, object]) -> None:
+    assert upgrade.record({"record": "visit", **hostile}) == {"record": "visit", **hostile}
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(upgrade.record({"record": "visit", **hostile}), schema.AnyRecord)
