@@ -66,8 +66,8 @@ def workloads() -> str:
     """All workloads with their options."""
     parts = []
     for found in (registry.find("workloads", name) for name in own("workloads")):
-        engines = f"Engines: {listed(found.engines)}." if found.engines else ""
-        parts.append(chapter(found, f"{engines} `{found.name}:VALUE` sets `{found.primary}`.".strip()))
+        able = [name for name in own("engines") if found.requires <= registry.find("engines", name).offers]
+        parts.append(chapter(found, f"Engines: {listed(able)}. `{found.name}:VALUE` sets `{found.primary}`.".strip()))
     return "\n".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import errno
 import io
 import json
@@ -10,24 +11,51 @@ import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dbtoll import __version__, registry
-from dbtoll.errors import INTERRUPTED, DbtollError, UsageError
+from dbtoll import __version__, completion, registry
+from dbtoll.errors import (
+    EXIT_CODES,
+    INTERRUPTED,
+    NO_OUTPUT,
+    NO_PERMISSION,
+    NO_VERDICT_POSSIBLE,
+    NOBODY_READS,
+    DbtollError,
+    UsageError,
+)
+from dbtoll.help import INSTRUMENT, MACHINE, MEASURE, RESULTS, Command, Group, epilog, exit_codes
 from dbtoll.images.cache import Cache, scratch
 
 app = typer.Typer(
+    cls=Group,
     help="How much does a database lose in a container, a virtual machine or a sandbox; why; and what to change?",
+    epilog="""\b
+Examples:
+  dbtoll quick                            the first measurement, in minutes
+  dbtoll compare docker --budget 10m      Docker against native
+  dbtoll report latest                    the newest run again
+  dbtoll help compare                     what a command does, with examples
+  dbtoll help exit-codes                  what the exit codes mean
+
+An environment is written NAME:OPTION,OPTION=VALUE, nested with //, such as docker:runsc,network=host or qemu//docker.
+
+Run folders lie in runs/ or where --runs-dir says. A run is meant by its folder, its name, the beginning of either, or by: latest.
+""",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run folders lie.", envvar="DBTOLL_RUNS")]
+
+def command(panel: str, *examples: str, codes: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Registers a command in a group of the help, with examples and the exit codes that say something of their own."""
+    return app.command(cls=Command, rich_help_panel=panel, epilog=epilog(*examples, codes=(0, *codes)))
 
 
 def _in_utf_8(as_json: bool) -> bool:
@@ -37,7 +65,29 @@ def _in_utf_8(as_json: bool) -> bool:
     return as_json
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", callback=_in_utf_8)]
+# --- options of all commands -----------------------------------------------------------------------------------------------
+
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run folders lie.", envvar="DBTOLL_RUNS")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.", callback=_in_utf_8)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notices, only the result and errors.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to whatever would be asked.")]
+
+# --- options of some -------------------------------------------------------------------------------------------------------
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run's folder or name, or: latest.", autocompletion=completion.runs),
+]
+Stacks = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ENV...",
+        help="Environments, such as docker docker:runsc,network=host; there is: <<environments>>.",
+        autocompletion=completion.environments,
+    ),
+]
 Exclusive = Annotated[
     bool, typer.Option("--exclusive", help="This machine is mine: host caches may be dropped, settings changed.")
 ]
@@ -51,28 +101,58 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A variable of the specification; `dbtoll plan` lists them."),
 ]
-Engine = Annotated[str, typer.Option(help="Database engine.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", help="Of the run: a part of its folder's name, and what other commands find it by."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="Database engine: <<engines>>. Its version comes with the image.", autocompletion=completion.engines
+    ),
+]
+Workload = Annotated[
+    str,
+    typer.Option(
+        help="tpch, tpcc:5,terminals=4, tatp:100000, or sql:DIR for your own statements; there is: <<workloads>>.",
+        autocompletion=completion.workloads,
+    ),
+]
 Scale = Annotated[float | None, typer.Option(help="Scale factor of TPC-H (default 0.1).")]
-Indexes = Annotated[str | None, typer.Option(help="Index profile of TPC-H.")]
+Indexes = Annotated[str | None, typer.Option(help="Index profile, <<indexes>>.", autocompletion=completion.indexes)]
 Queries = Annotated[str | None, typer.Option(help="Only these, e.g. Q1+Q6.")]
-Profile = Annotated[str | None, typer.Option(help="Settings profile of the engine.")]
-Image = Annotated[str | None, typer.Option(help="Debian suite, or your image: a directory or an OCI archive.")]
-Baseline = Annotated[str | None, typer.Option(help="The arm to compare with (default: native).")]
+SettingsProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--settings-profile", help="Server settings to begin with, <<profiles>>.", autocompletion=completion.profiles
+    ),
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        help="The arms' system: Debian's <<suites>>, or your own, a directory or an OCI archive.",
+        autocompletion=completion.suites,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="The arm to compare with (default: native).", autocompletion=completion.environments),
+]
 Factors = Annotated[
     list[str] | None,
-    typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, e.g. connection=persistent+per_statement; see SPEC."),
+    typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, several times if wanted; <<factors>>."),
 ]
 Cpus = Annotated[int, typer.Option(help="Processors of each arm.")]
 Memory = Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")]
 Seed = Annotated[int, typer.Option(help="Of the order and the parameters.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what would be asked.")]
 
 RUNS = Path("runs")
 
-NO_PERMISSION = 77
-"""EX_NOPERM of sysexits.h."""
-NO_OUTPUT = 74
-"""EX_IOERR."""
+MEASURED = (NO_VERDICT_POSSIBLE, 65, 69, 71, INTERRUPTED)
+"""How measuring may end."""
+GATED = (1, 2, *MEASURED)
+"""And with a gate."""
+
 FORESEEN = {
     errno.ENOSPC: "make room there, then do this again",
     errno.EDQUOT: "make room there, then do this again",
@@ -100,62 +180,38 @@ def begin(
         raise typer.Exit(UsageError.exit_code)
 
 
-@app.command()
-def quick(runs_dir: RunsDir = RUNS, as_json: AsJson = False, yes: Yes = False) -> None:
+@command(MEASURE, "dbtoll quick", "dbtoll quick --yes --json > result.json", codes=MEASURED)
+def quick(
+    name: Name = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
     """PostgreSQL on TPC-H, native against whatever this machine can run: the first measurement, in minutes."""
     from dbtoll.commands import measure
 
-    raise typer.Exit(measure.quick(runs_dir, as_json=as_json, yes=yes))
+    raise typer.Exit(measure.quick(runs_dir, name=name, as_json=as_json, quiet=quiet, yes=yes))
 
 
-@app.command()
-def run(
-    spec: Annotated[Path, typer.Argument(help="A specification (TOML), or with --resume a run folder.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    runs_dir: RunsDir = RUNS,
-    as_json: AsJson = False,
-    exclusive: Exclusive = False,
-    variables: Set = None,
-    budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
-    max_overhead: MaxOverhead = None,
-    junit: Junit = None,
-    markdown: Markdown = None,
-    yes: Yes = False,
-) -> None:
-    """Measure what a specification asks for. It runs code, as root for most arms, as does a run folder that is resumed: take both
-    from people whom you trust (SECURITY.md). A folder that is only analysed is data."""
-    from dbtoll.commands import measure
-    from dbtoll.commands.summaries import Summaries
-
-    code = measure.run(
-        spec,
-        resume=resume,
-        runs_dir=runs_dir,
-        as_json=as_json,
-        exclusive=exclusive,
-        variables=variables or [],
-        budget=budget,
-        max_overhead=max_overhead,
-        summaries=Summaries(junit, markdown),
-        yes=yes,
-    )
-    raise typer.Exit(code)
-
-
-@app.command()
+@command(
+    MEASURE,
+    "dbtoll compare docker",
+    "dbtoll compare docker docker:runsc qemu uml --scale 0.1 --budget 20m --target 1% --margin 2%",
+    "dbtoll compare docker --workload sql:my-queries --name nightly",
+    "dbtoll compare docker --max-overhead 5%",
+    "dbtoll compare docker uml --workload tpcc:5,terminals=4 -f interaction=statement+pipelined",
+    codes=GATED,
+)
 def compare(
-    stacks: Annotated[
-        list[str], typer.Argument(metavar="ENV...", help="For example: docker docker:runsc,network=host")
-    ],
+    stacks: Stacks,
     engine: Engine = "postgres",
-    workload: Annotated[
-        str, typer.Option(help="tpch, tpcc:5,terminals=4, tatp:100000, or sql:DIR for your own statements.")
-    ] = "tpch",
+    workload: Workload = "tpch",
     scale: Scale = None,
     indexes: Indexes = None,
     queries: Queries = None,
-    profile: Profile = None,
-    settings: Annotated[Path | None, typer.Option(help="Your postgresql.conf.")] = None,
+    settings_profile: SettingsProfile = None,
+    settings: Annotated[Path | None, typer.Option(help="Your postgresql.conf; wins over the profile.")] = None,
     image: Image = None,
     budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "5m",
     target: Annotated[str, typer.Option(help="Stop when every interval is this narrow (half-width).")] = "1%",
@@ -167,15 +223,20 @@ def compare(
     memory: Memory = "4 GiB",
     explain: Annotated[bool, typer.Option("--explain", help="Count events and probe what they cost, too.")] = False,
     seed: Seed = 1,
-    runs_dir: RunsDir = RUNS,
-    as_json: AsJson = False,
+    name: Name = None,
     exclusive: Exclusive = False,
     max_overhead: MaxOverhead = None,
     junit: Junit = None,
     markdown: Markdown = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
-    """Compare environments: native and its second copy (A/A) come by themselves."""
+    """Compare environments: native and its second copy (A/A) come by themselves.
+
+    In each arm dbtoll starts a server of its own, on data of its own; a server that runs already is never measured.
+    """
     from dbtoll.commands import measure
     from dbtoll.commands.summaries import Summaries
 
@@ -183,7 +244,10 @@ def compare(
         stacks,
         baseline=baseline,
         engine=engine,
-        engine_options={"profile": profile, "settings_file": str(settings.absolute()) if settings else None},
+        engine_options={
+            "profile": settings_profile,
+            "settings_file": str(settings.absolute()) if settings else None,
+        },
         workload=workload,
         workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
         image=image,
@@ -192,15 +256,94 @@ def compare(
             "resources": {"cpus": cpus, "memory": memory},
             "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
         },
-        top={"seed": seed, "exclusive": exclusive or None, "max_overhead": max_overhead, "explain": explain or None},
+        top={
+            "name": name,
+            "seed": seed,
+            "exclusive": exclusive or None,
+            "max_overhead": max_overhead,
+            "explain": explain or None,
+        },
     )
     summaries = Summaries(junit, markdown)
-    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, yes=yes, summaries=summaries))
+    raise typer.Exit(
+        measure.compare(text, runs_dir=runs_dir, as_json=as_json, quiet=quiet, yes=yes, summaries=summaries)
+    )
 
 
-@app.command()
+@command(
+    MEASURE,
+    "dbtoll run spec.toml --name nightly",
+    "dbtoll run latest --resume --budget 20m",
+    codes=(1, 2, NO_VERDICT_POSSIBLE, 65, 66, 69, 71, INTERRUPTED),
+)
+def run(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help="A specification (TOML), or with --resume a run's folder or name.", autocompletion=completion.runs
+        ),
+    ],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with that run.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Time to measure in all, instead of the specification's.")] = None,
+    name: Name = None,
+    exclusive: Exclusive = False,
+    variables: Set = None,
+    max_overhead: MaxOverhead = None,
+    junit: Junit = None,
+    markdown: Markdown = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
+    """Measure what a specification asks for, or go on with a run.
+
+    It runs code, as root for most arms, as does a run folder that is resumed: take both from people whom you trust (SECURITY.md).
+    A folder that is only analysed is data.
+    """
+    from dbtoll.commands import measure
+    from dbtoll.commands.summaries import Summaries
+
+    code = measure.run(
+        spec,
+        resume=resume,
+        name=name,
+        runs_dir=runs_dir,
+        as_json=as_json,
+        quiet=quiet,
+        exclusive=exclusive,
+        variables=variables or [],
+        budget=budget,
+        max_overhead=max_overhead,
+        yes=yes,
+        summaries=Summaries(junit, markdown),
+    )
+    raise typer.Exit(code)
+
+
+@command(MEASURE, "dbtoll plan spec.toml", "dbtoll plan spec.toml --visits --rounds 3", codes=(65,))
+def plan(
+    spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
+    variables: Set = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
+    blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
+    visits: Annotated[bool, typer.Option("--visits", help="Show each visit in its order.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
+    """Show what a run would do, without doing it: time, disk, what is missing for it, and its order."""
+    from dbtoll.commands import planning
+
+    code = planning.show_plan(
+        spec, variables=variables or [], rounds=rounds, blocks=blocks, visits=visits, as_json=as_json
+    )
+    raise typer.Exit(code)
+
+
+@command(MEASURE, "dbtoll probe docker uml", "dbtoll probe docker --probes system_call+fsync", codes=MEASURED)
 def probe(
-    stacks: Annotated[list[str], typer.Argument(metavar="ENV...", help="For example: docker uml qemu")],
+    stacks: Stacks,
     probes: Annotated[str | None, typer.Option(help="Only these, e.g. system_call+fault_anonymous_cold.")] = None,
     instances: Annotated[str | None, typer.Option(help="How many of each at once, e.g. 1+4+16.")] = None,
     image: Image = None,
@@ -210,8 +353,10 @@ def probe(
     cpus: Cpus = 1,
     memory: Memory = "4 GiB",
     seed: Seed = 1,
+    name: Name = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
+    quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
     """What one event costs in each environment: system call, page fault, switch, round trip, fsync, memory access …"""
@@ -230,41 +375,65 @@ def probe(
             "resources": {"cpus": cpus, "memory": memory},
             "precision": {"budget": budget, "target": target},
         },
-        top={"seed": seed, "question": "What does one event cost in each environment?"},
+        top={"name": name, "seed": seed, "question": "What does one event cost in each environment?"},
     )
-    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, yes=yes))
+    raise typer.Exit(measure.compare(text, runs_dir=runs_dir, as_json=as_json, quiet=quiet, yes=yes))
 
 
-@app.command()
+@command(
+    MEASURE,
+    "dbtoll predict uml qemu",
+    "dbtoll predict --counts-run nightly --probes-run latest",
+    codes=(65, 66, 69, 71, INTERRUPTED),
+)
 def predict(
     stacks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENV]...", help="For example: uml qemu (with --probes: of that run's arms)."),
+        typer.Argument(
+            metavar="[ENV]...",
+            help="Environments, such as uml qemu; with --probes-run the arms of that run. There is: <<environments>>.",
+            autocompletion=completion.environments,
+        ),
     ] = None,
-    profile_run: Annotated[
-        Path | None, typer.Option("--profile-run", help="A run with --explain: what the workload does natively.")
+    counts_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--counts-run",
+            help="A run with --explain: what the workload does natively.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     probes_run: Annotated[
-        Path | None, typer.Option("--probes-run", help="A run of `dbtoll probe`: what events cost in the arms.")
+        Path | None,
+        typer.Option(
+            "--probes-run",
+            help="A run of `dbtoll probe`: what events cost in its arms.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     engine: Engine = "postgres",
-    workload: Annotated[str, typer.Option(help="tpch, or sql:DIR for your own statements.")] = "tpch",
+    workload: Annotated[
+        str,
+        typer.Option(help="tpch, or sql:DIR for your own statements.", autocompletion=completion.workloads),
+    ] = "tpch",
     scale: Scale = None,
     indexes: Indexes = None,
     queries: Queries = None,
-    profile: Profile = None,
+    settings_profile: SettingsProfile = None,
     factor: Factors = None,
-    budget: Annotated[str, typer.Option(help="Time to measure, for the profile and for the probes each.")] = "5m",
+    budget: Annotated[str, typer.Option(help="Time to measure, for the counts and for the probes each.")] = "5m",
     cpus: Cpus = 1,
     memory: Memory = "4 GiB",
     seed: Seed = 1,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
+    quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
-    """What a workload would lose in environments where no database has run yet: by its native profile and their probes."""
+    """What a workload would lose in environments where no database has run yet, by what it does natively and by their probes."""
     from dbtoll.commands import measure
     from dbtoll.spec.factors import LEDGER_PROBES
+    from dbtoll.store.folders import find_run
 
     stacks = stacks or []
     if not stacks and probes_run is None:
@@ -277,7 +446,7 @@ def predict(
         [],
         baseline="native",
         engine=engine,
-        engine_options={"profile": profile},
+        engine_options={"profile": settings_profile},
         workload=workload,
         workload_options={"scale": scale, "indexes": indexes, "queries": queries.split("+") if queries else None},
         image=None,
@@ -297,24 +466,39 @@ def predict(
     )
     code = measure.predict(
         stacks,
-        profile=profile_run,
-        probes=probes_run,
+        profile=find_run(counts_run, runs_dir) if counts_run else None,
+        probes=find_run(probes_run, runs_dir) if probes_run else None,
         profile_text=profile_text,
         probes_text=probes_text,
         runs_dir=runs_dir,
         as_json=as_json,
+        quiet=quiet,
         yes=yes,
     )
     raise typer.Exit(code)
 
 
-@app.command()
+@command(
+    MEASURE,
+    "dbtoll reproduce",
+    "dbtoll reproduce minhas2008",
+    "dbtoll reproduce minhas2008 docker --set scale=0.1 --budget 10m --exclusive",
+    codes=(65, 66, 69, 71, INTERRUPTED),
+)
 def reproduce(
     paper: Annotated[
-        str | None, typer.Argument(metavar="[PAPER]", help="Its name; without it: the list of papers.")
+        str | None,
+        typer.Argument(
+            metavar="[PAPER]", help="Its name; without it: the list of papers.", autocompletion=completion.papers
+        ),
     ] = None,
     environment: Annotated[
-        str | None, typer.Argument(metavar="[ENV]", help="In the place of the paper's: uml, qemu, docker …")
+        str | None,
+        typer.Argument(
+            metavar="[ENV]",
+            help="In place of the paper's: uml, qemu, docker …",
+            autocompletion=completion.environments,
+        ),
     ] = None,
     variables: Set = None,
     rounds: Annotated[
@@ -323,16 +507,24 @@ def reproduce(
     budget: Annotated[
         str | None, typer.Option(help="Time to measure each part, instead of the specifications'.")
     ] = None,
-    use: Annotated[
-        list[Path] | None, typer.Option(help="A run folder of a part, which is then not measured again.")
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--reuse",
+            metavar="RUN",
+            help="A run of a part, which is then not measured again.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     exclusive: Exclusive = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
+    quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
     """A paper's experiments measured here: its tables and figures beside ours, and a verdict on each of its claims."""
     from dbtoll.commands import reproduce
+    from dbtoll.store.folders import find_run
 
     if paper is None:
         reproduce.list_papers(as_json=as_json)
@@ -344,68 +536,88 @@ def reproduce(
         rounds=rounds,
         budget=budget,
         exclusive=exclusive,
-        use=use or [],
+        use=[find_run(run, runs_dir) for run in reuse or []],
         runs_dir=runs_dir,
         as_json=as_json,
+        quiet=quiet,
         yes=yes,
     )
     raise typer.Exit(code)
 
 
-@app.command()
-def plan(
-    spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
-    variables: Set = None,
-    rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
-    blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a run would do, without doing it."""
-    from dbtoll.commands import inspect
+@command(RESULTS, "dbtoll runs", "dbtoll runs --json")
+def runs(runs_dir: RunsDir = RUNS, as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False) -> None:
+    """The runs there are, the newest first: what was measured, the verdicts, and whether they ended."""
+    from dbtoll.commands import runs
 
-    inspect.show_plan(spec, variables=variables or [], rounds=rounds, blocks=blocks, as_json=as_json)
+    raise typer.Exit(runs.show_runs(runs_dir, as_json=as_json))
 
 
-@app.command()
+@command(
+    RESULTS,
+    "dbtoll analyze latest",
+    "dbtoll analyze runs/20260501-091500-3f9a2b --json",
+    "dbtoll analyze nightly --max-overhead 5% --junit gate.xml",
+    codes=(1, 2, 66),
+)
 def analyze(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    as_json: AsJson = False,
+    run: RunFolder,
     max_overhead: MaxOverhead = None,
     junit: Junit = None,
     markdown: Markdown = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """Intervals and verdicts of a run, from its folder alone, which may come from anybody: nothing in it is run."""
     from dbtoll.commands import inspect, measure
     from dbtoll.commands.summaries import Summaries, conclude_gate
+    from dbtoll.store.folders import find_run
 
-    limit = None if max_overhead is None else measure.limit(max_overhead)
-    result = inspect.analyze(run, as_json=as_json, max_overhead=limit, summaries=Summaries(junit, markdown))
+    result = inspect.analyze(
+        find_run(run, runs_dir),
+        as_json=as_json,
+        quiet=quiet,
+        max_overhead=None if max_overhead is None else measure.limit(max_overhead),
+        summaries=Summaries(junit, markdown),
+    )
     raise typer.Exit(conclude_gate(result))
 
 
-@app.command()
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
+@command(RESULTS, "dbtoll report latest", "dbtoll report nightly", codes=(66,))
+def report(
+    run: RunFolder, runs_dir: RunsDir = RUNS, as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False
+) -> None:
     """Write the page, CSV and Parquet of a run, and print its table."""
     from dbtoll.commands import inspect
+    from dbtoll.store.folders import find_run
 
-    inspect.report(run, as_json=as_json)
+    inspect.report(find_run(run, runs_dir), as_json=as_json, quiet=quiet)
 
 
-@app.command()
+@command(MACHINE, "dbtoll doctor", "dbtoll doctor --quick --json", codes=(69,))
 def doctor(
-    as_json: AsJson = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the A/A, which takes about 15 s.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """What can be measured on this machine, what is missing for the rest, and the one command that brings it."""
     from dbtoll.commands import inspect
 
-    raise typer.Exit(inspect.doctor(as_json=as_json, with_noise=not quick))
+    raise typer.Exit(inspect.doctor(as_json=as_json, with_noise=not quick, quiet=quiet))
 
 
-@app.command()
+@command(
+    MACHINE,
+    "dbtoll clean --dry-run",
+    "dbtoll clean",
+    "dbtoll clean --cache --older 30",
+    "dbtoll clean --cache --keep 5GiB",
+    codes=(70,),
+)
 def clean(
-    runs_dir: RunsDir = RUNS,
-    as_json: AsJson = False,
     cache: Annotated[
         bool,
         typer.Option(
@@ -416,37 +628,47 @@ def clean(
     keep: Annotated[
         str | None, typer.Option(help="Only until no more is left, e.g. 20GiB; the longest unused first.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
-    """Remove what killed runs left behind; touches nothing else."""
+    """Remove what killed runs left behind; touches nothing else. Run folders stay."""
     from dbtoll.commands import cleanup
 
     if cache:
-        raise typer.Exit(cleanup.clean_cache(older=older, keep=keep, as_json=as_json))
+        raise typer.Exit(cleanup.clean_cache(older=older, keep=keep, dry_run=dry_run, as_json=as_json))
     if older is not None or keep is not None:
         raise UsageError("--older and --keep say what is kept of the cache", "dbtoll clean --cache …")
-    raise typer.Exit(cleanup.clean(runs_dir, as_json=as_json))
+    raise typer.Exit(cleanup.clean(runs_dir, dry_run=dry_run, as_json=as_json))
 
 
-@app.command()
+@command(INSTRUMENT, "dbtoll selfbench", "dbtoll selfbench agent", codes=(1, 69))
 def selfbench(
-    name: Annotated[str | None, typer.Argument(help="One property; without it: the list.")] = None,
-    as_json: AsJson = False,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One property; without it: the list.", autocompletion=completion.selfbenches),
+    ] = None,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE, see the list.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """The instrument's calibration certificate: one property measured, with the bounds that it is held to."""
     from dbtoll.commands import inspect
 
-    raise typer.Exit(inspect.show_selfbench(name, option or [], as_json=as_json))
+    raise typer.Exit(inspect.show_selfbench(name, option or [], as_json=as_json, quiet=quiet))
 
 
-@app.command()
-def version(as_json: AsJson = False) -> None:
+@command(INSTRUMENT, "dbtoll version --json")
+def version(as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False) -> None:
     """The version."""
     typer.echo(json.dumps({"dbtoll": __version__}) if as_json else f"dbtoll {__version__}")
 
 
-@app.command()
-def setup(yes: Yes = False) -> None:
+@command(MACHINE, "dbtoll setup --yes", codes=(69,))
+def setup(as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False) -> None:
     """Install what is missing for all environments; asks first. In a checkout (./dbtoll setup) also Python packages and the
     agent."""
     from dbtoll.system_packages import install_missing
@@ -454,13 +676,53 @@ def setup(yes: Yes = False) -> None:
     install_missing(registry.names("environments"), yes=yes)
 
 
-@app.command()
+@command(INSTRUMENT, "./dbtoll test", "./dbtoll test tests/unit -n 0")
 def test(
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="For pytest: files, options.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
     """Install what the tests of a checkout need, then run them (./dbtoll test)."""
     raise UsageError("the tests lie in a checkout, not in the installed package", "run ./dbtoll test in a checkout")
+
+
+EXIT_CODES_TOPIC = "exit-codes"
+
+
+@app.command(
+    "help",
+    cls=Command,
+    rich_help_panel=INSTRUMENT,
+    epilog=epilog("dbtoll help compare", f"dbtoll help {EXIT_CODES_TOPIC}", codes=(0, 64)),
+)
+def show_help(
+    context: typer.Context,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[COMMAND]", help=f"A command, or {EXIT_CODES_TOPIC}.", autocompletion=completion.topics
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
+    """What a command does, with examples; or what the exit codes mean."""
+    whole = context.parent
+    assert whole is not None
+    commands = whole.command.commands  # type: ignore[attr-defined]
+    if topic == EXIT_CODES_TOPIC:
+        print(json.dumps(EXIT_CODES) if as_json else exit_codes())
+        return
+    if topic is not None and topic not in commands:
+        meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(topic, commands, 1))
+        raise UsageError(
+            f"there is no command {topic!r}", f"{meant}there is: {', '.join((*commands, EXIT_CODES_TOPIC))}"
+        )
+    of = whole if topic is None else type(context)(commands[topic], info_name=topic, parent=whole)
+    text = of.get_help()
+    print(json.dumps({"command": topic, "help": text}) if as_json else text)
 
 
 PLAIN_LETTERS = str.maketrans(
@@ -496,7 +758,7 @@ def _somewhere_for_temporary_files() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: sysexits.h for errors; 0, 1, 2 for the gate; 130 when its user stopped it."""
+    """Entry point. Ends with one of `errors.EXIT_CODES`."""
     _for_any_terminal()
     _somewhere_for_temporary_files()
     try:
@@ -513,8 +775,8 @@ def main() -> None:
         usage = getattr(error, "ctx", None)
         _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
         sys.exit(UsageError.exit_code)
-    except KeyboardInterrupt:
-        _told("stopped", "")
+    except KeyboardInterrupt as stopped:
+        _told("stopped", "; ".join(getattr(stopped, "__notes__", ())))  # how a run goes on
         sys.exit(INTERRUPTED)
     except PermissionError as error:
         _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
@@ -527,7 +789,7 @@ def main() -> None:
         if isinstance(error, BrokenPipeError) or _hung_up():  # nobody is there any more to whom anything could be said
             _nothing_more_to_standard_output()
             os.dup2(1, 2)
-            sys.exit(141)
+            sys.exit(NOBODY_READS)
         _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {_kept(error)}")
         sys.exit(DbtollError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -5,10 +5,15 @@ A message is one sentence that says what is wrong and where; ``hint`` is one tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from dbtoll.text import printable
 
 NO_OUTPUT = 74
 """EX_IOERR."""
+NO_VERDICT_POSSIBLE = 3
+"""Where the budget would end before anything can be decided, and nobody could be asked for a larger one."""
 NO_PERMISSION = 77
 """EX_NOPERM."""
 INTERRUPTED = 130
@@ -19,7 +24,8 @@ NOBODY_READS = 141
 EXIT_CODES = {
     0: "It did what was asked. With --max-overhead: every arm is within the limit.",
     1: "With --max-overhead: an arm exceeds the limit. `selfbench`: a figure is out of its bounds.",
-    2: "With --max-overhead: it cannot be told.",
+    2: "With --max-overhead: undecided.",
+    NO_VERDICT_POSSIBLE: "Within the budget nothing can be decided, so nothing was measured; the last line says how to go on.",
     64: "The command line asks for something that does not exist.",
     65: "A specification, an SQL directory or an image is faulty.",
     66: "A run folder is missing, incomplete or damaged, or cannot be written.",
@@ -35,10 +41,6 @@ EXIT_CODES = {
 """Every exit code of every command, with its meaning. Those from 64 to 78 are those of sysexits.h."""
 
 
-NO_VERDICT_POSSIBLE = 3
-"""Exit code where the budget would end before anything can be decided, and nobody could be asked for a larger one."""
-
-
 class DbtollError(Exception):
     """The root: ``message`` (what and where), ``hint`` (what to do), ``exit_code``.
 
@@ -46,6 +48,8 @@ class DbtollError(Exception):
     """
 
     exit_code = 70  # EX_SOFTWARE
+    parts: tuple[DbtollError, ...] = ()
+    """The single errors of which it is `together`."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = printable(message, lines=True)
@@ -66,6 +70,21 @@ class SpecError(DbtollError):
     """A specification is wrong; the message begins with ``file:line``."""
 
     exit_code = 65  # EX_DATAERR
+
+
+E = TypeVar("E", bound=DbtollError)
+
+
+def together(errors: Sequence[E]) -> E:
+    """One error that says all of them, each once and with its hint. ``errors``: of one class that takes message and hint, at least
+    one."""
+    single = [part for error in errors for part in error.parts or (error,)]
+    said = list(dict.fromkeys(str(error) for error in single))
+    if len(said) == 1:
+        return errors[0]
+    joined = type(errors[0])("\n".join([f"{len(said)} faults:", *said]))
+    joined.parts = tuple(single)
+    return joined
 
 
 class ImageError(DbtollError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from contextlib import suppress
@@ -9,7 +10,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.live import Live
 from rich.prompt import Confirm
 from rich.text import Text
@@ -18,33 +18,31 @@ from dbtoll.analysis.effects import stopping
 from dbtoll.model.experiment import Experiment
 from dbtoll.report.text import numbers
 from dbtoll.store.reader import Run
-from dbtoll.text import printable
-
-
-class Terminal(Console):
-    """Standard error, which may go away in mid-run (a closed terminal, ``| head``): the run and its teardown go on."""
-
-    def on_broken_pipe(self) -> None:
-        """Say no more; rich would end the program here."""
-        self.quiet = True
+from dbtoll.terminal import Terminal
 
 
 class Progress:
-    """Live line on a terminal, a line a round elsewhere; always on standard error. Implements runner.rounds.Watch.
+    """Live line on a terminal; elsewhere a line for each round, and one for each minute without any. Always on standard error.
+    Implements runner.rounds.Watch. ``quiet``: says nothing.
 
     BIAS: drawing costs CPU time of the processors that are not the arms'; with one processor for all it is drawn between
     visits only, at most four times a second.
     """
 
     INTERVAL_S = 0.25
+    SILENCE_S = 60.0
+    """Longer than this nothing is silent where no terminal shows a live line: a job's log must tell work from a hang."""
 
     def __init__(self, experiment: Experiment, *, quiet: bool = False, yes: bool = False) -> None:
         self.experiment = experiment
         self._yes = yes
-        self._console = Terminal(stderr=True, quiet=quiet, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
+        self._console = Terminal(quiet=quiet)
+        shows = sys.stderr.isatty() and not quiet
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if shows else None
         self._interval = ""
         self._drawn = 0.0
+        self._said = time.monotonic()
+        self._pilot_began: float | None = None
 
     def __enter__(self) -> Self:
         if self._live:
@@ -60,20 +58,33 @@ class Progress:
                 self._live.stop()
 
     def say(self, text: str) -> None:
-        with suppress(OSError):
-            self._console.print(Text(printable(text, lines=True)))
+        self._said = time.monotonic()
+        self._console.say(text)
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
-        if self._live is None or time.monotonic() - self._drawn < self.INTERVAL_S:
+        now = time.monotonic()
+        if round_index < 0 and self._pilot_began is None:
+            self._pilot_began = now
+        if now - self._drawn < self.INTERVAL_S if self._live else now - self._said < self.SILENCE_S:
             return
-        self._drawn = time.monotonic()
+        self._drawn = now
         head = "pilot" if round_index < 0 else f"round {round_index + 1}"
-        left = f"  {int(left_s) // 60}:{int(left_s) % 60:02d} left" if 0 <= left_s < float("inf") else ""
-        line = Text(f"{head}  {done}/{of}  {doing}{left}", no_wrap=True, overflow="ellipsis")
+        if round_index < 0:
+            left_s = self._left_of_pilot_s(now, done, of) + self.experiment.precision.budget_s
+        line = f"{head}  {done}/{of}  {doing}{_left(left_s)}"
+        if self._live is None:
+            self.say(line)
+            return
+        text = Text(line, no_wrap=True, overflow="ellipsis")
         if self._interval:
-            line.append(f"\n{self._interval}")
+            text.append(f"\n{self._interval}")
         with suppress(OSError):
-            self._live.update(line, refresh=True)
+            self._live.update(text, refresh=True)
+
+    def _left_of_pilot_s(self, now: float, done: int, of: int) -> float:
+        """As long for each visit that is to come as for those that were made; infinite before the first one."""
+        began = now if self._pilot_began is None else self._pilot_began
+        return (now - began) * (of - done) / done if done else math.inf
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         """The interval so far, and whether it is narrow enough (analysis.effects.stopping); neither between two looks."""
@@ -91,8 +102,9 @@ class Progress:
         if needed and not seen.decision.stop:
             still_s = max(0, needed - rounds) * next_round_s
             more = f", about {numbers.plural(needed, 'round')} needed for the target ({numbers.span(still_s)} more)"
+        left = "" if seen.decision.stop else _left(precision.budget_s - elapsed_s)
         if rounds:
-            self.say(f"round {rounds} at {elapsed_s:.0f} s{more}: {self._interval or 'no interval yet'}")
+            self.say(f"round {rounds} at {elapsed_s:.0f} s{more}: {self._interval or 'no interval yet'}{left}")
         return seen.reason
 
     def larger_budget(self, budget_s: float) -> bool:
@@ -120,3 +132,8 @@ class Progress:
         finally:
             if self._live:
                 self._live.start()
+
+
+def _left(left_s: float) -> str:
+    """``  7:37 left``; nothing where it is not known."""
+    return f"  {int(left_s) // 60}:{int(left_s) % 60:02d} left" if 0 <= left_s < math.inf else ""

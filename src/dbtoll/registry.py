@@ -45,8 +45,15 @@ def find(family: str, name: str) -> Any:
     if (point := _outside(family).get(name)) is not None:
         return _loaded(family, point)
     known = names(family)
-    meant = _meant(family, name.lower(), known)
+    word, colon, _ = name.lower().partition(":")
+    meant = _meant(family, word, known)
     hint = f"did you mean {meant}? There is: {', '.join(known)}" if meant else f"choose one of: {', '.join(known)}"
+    if other := next((other for other in FAMILIES if other != family and word in names(other)), None):
+        hint += f"; {word} is one of the {other}"
+    if family == "engines" and colon:
+        hint += "; the version comes with the image: --image"
+    elif family == "environments" and "/" in name:
+        hint += "; a run folder is read with `dbtoll analyze` or `dbtoll report`"
     raise UsageError(f"there is no {family.removesuffix('s')} named {name!r}", hint)
 
 
@@ -119,7 +126,9 @@ def _package(point: EntryPoint) -> str:
 
 
 def _meant(family: str, name: str, known: Sequence[str]) -> str | None:
-    """The member that is ``also_called`` so, or whose name is nearly that."""
+    """The member that is named or ``also_called`` so, or whose name is nearly that."""
+    if name in known:
+        return name
     for member in members(family):
         if name in getattr(member, "also_called", ()):
             return str(member.name)

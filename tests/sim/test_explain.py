@@ -36,6 +36,7 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Fingerprint, Record, Start, Visit
+from tests.support.program import only_run
 
 PLANTED = ledger.PLANTED.replace('"60s"', '"10s"')
 ROUNDS = 6
@@ -76,7 +77,7 @@ class Impatient(Quiet):
 def test_nothing_follows_a_part_that_its_user_stopped(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="stopped by the user") as stopped:
         runs.begin_part(experiment(ledger.PLANTED), ledger.PLANTED, tmp_path, Impatient(lambda _: None))
-    (folder,) = tmp_path.iterdir()
+    folder = only_run(tmp_path)
     assert stopped.value.hint == f"go on with it: dbtoll run {folder} --resume"
 
 

@@ -26,6 +26,12 @@ def dbtoll(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subp
     )
 
 
+def only_run(runs: Path) -> Path:
+    """The one run folder that is there, beside the link to it."""
+    (folder,) = (path for path in runs.iterdir() if not path.is_symlink())
+    return folder
+
+
 def is_root() -> bool:
     return os.geteuid() == 0
 

@@ -18,7 +18,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dbtoll.runner.preparation.processors import Reserved, reserved
-from tests.support.program import ROOT, carried, dbtoll, is_root
+from tests.support.program import ROOT, carried, dbtoll, is_root, only_run
 
 needs_root = pytest.mark.skipif(not is_root(), reason="native and Docker arms need root")
 needs_docker = pytest.mark.skipif(shutil.which("dockerd") is None, reason="no dockerd here: apt-get install docker.io")
@@ -71,11 +71,6 @@ TPCH = 'name = "tpch"\nscale = 0.01\nqueries = {queries}'
 def run_of(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "spec.toml").write_text(text)
     return dbtoll("run", str(folder / "spec.toml"), "--runs-dir", str(folder / "runs"), "--json", *options)
-
-
-def only_run(runs: Path) -> Path:
-    (folder,) = runs.iterdir()
-    return folder
 
 
 def result_of(folder: Path) -> dict[str, object]:

@@ -11,7 +11,7 @@ from dbtoll import spec
 from dbtoll.errors import SpecError
 from dbtoll.secretive import HIDDEN, without_secrets
 from dbtoll.store.schema import EXPERIMENT_FILE, FACTS_FILE, HISTORY_FILE, REPORT_FILE, RESULT_FILE
-from tests.support.program import ROOT, dbtoll, is_root
+from tests.support.program import ROOT, dbtoll, is_root, only_run
 
 SPEC = """
 question = "What stays in the run folder?"
@@ -65,7 +65,7 @@ def test_no_secret_of_any_input_is_in_any_output(tmp_path: Path, monkeypatch: py
     runs = tmp_path / "runs"
     done = dbtoll("run", str(tmp_path / "spec.toml"), "--runs-dir", str(runs))
     assert done.returncode == 0, done.stderr
-    (folder,) = runs.iterdir()
+    folder = only_run(runs)
     analysed = dbtoll("analyze", str(folder), "--json")
 
     kept = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

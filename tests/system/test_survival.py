@@ -46,7 +46,7 @@ from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
-from tests.support.program import is_root
+from tests.support.program import is_root, only_run
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -174,7 +174,7 @@ def logs(of: Run, index: int = HARMED) -> str:
 
 def processes_of(runs: Path) -> dict[int, str]:
     """Number and command line of everything that is in the control group of the victim, the oldest first."""
-    (folder,) = runs.iterdir()
+    folder = only_run(runs)
     name = machine_name(folder.name, VICTIM, 0)
     found = {}
     for entry in Path("/proc").iterdir():
@@ -222,7 +222,7 @@ def test_an_arm_that_vanishes_in_its_sleep_is_the_one_that_failed(tmp_path: Path
     needs("native")
 
     def remove_it() -> None:
-        (folder,) = (tmp_path / "runs").iterdir()
+        folder = only_run(tmp_path / "runs")
         name = machine_name(folder.name, VICTIM, 0)
         paths = next(
             noted["paths"] for noted in leftovers(folder) if any(path.endswith(name) for path in noted.get("paths", []))
@@ -282,7 +282,7 @@ def test_a_host_agent_that_is_killed_ends_the_run_which_can_go_on(tmp_path: Path
     with pytest.raises(ChannelError, match="finished rounds are kept") as caught:
         measured(tmp_path, "native", Harm("victim Q6", kill_it, index=1))
     assert "--resume" in caught.value.hint
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_run(tmp_path / "runs")
     assert carried(Marks(folder)) == {}
     assert read_run(folder).complete_rounds == (0,)
     run.resume(folder, Harm("", nothing))
@@ -339,7 +339,7 @@ def test_a_run_folder_that_cannot_grow(tmp_path: Path) -> None:
             run.begin(spec.parse(text, "test"), text, disk / "runs", Harm("victim Q6", lambda: fill(disk), index=1))
         assert "make room" in caught.value.hint
         assert "--resume" in caught.value.hint
-        (folder,) = (disk / "runs").iterdir()
+        folder = only_run(disk / "runs")
         assert carried(Marks(folder)) == {}
         before = (folder / schema.HISTORY_FILE).read_bytes()
         assert before.endswith(b"\n")
@@ -474,7 +474,7 @@ def test_a_reader_of_its_output_that_goes_away_does_not_end_it(tmp_path: Path) -
     os.read(reader, 10)
     os.close(reader)
     process.wait(120)
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_run(tmp_path / "runs")
     assert read_run(folder).complete_rounds == (0, 1)
     assert carried(Marks(folder)) == {}
     assert not list(tmp_path.glob("dbtoll-defect*"))
@@ -501,7 +501,7 @@ def test_a_signal_that_a_failing_clean_up_hides_ends_the_run(
     if index < 0:
         with pytest.raises(KeyboardInterrupt):
             run.begin(experiment, text, tmp_path / "runs", watch)
-        (folder,) = (tmp_path / "runs").iterdir()
+        folder = only_run(tmp_path / "runs")
         assert carried(Marks(folder)) == {}
     else:
         folder = run.begin(experiment, text, tmp_path / "runs", watch)
@@ -623,7 +623,7 @@ def test_a_run_killed_before_its_first_round_is_resumed(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.kill()
     process.wait()
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_run(tmp_path / "runs")
     assert not (folder / schema.HISTORY_FILE).exists()
     done = subprocess.run([PROGRAM, "run", folder, "--resume", "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

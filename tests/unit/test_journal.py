@@ -89,8 +89,8 @@ def test_sweeping_goes_newest_first_and_says_what_it_could_not_remove(tmp_path: 
             journal.create("mount", path=name)
         removed, failed = journal.sweep({"mount": remove})
     assert seen == ["/c", "/b", "/a"]
-    assert removed == ["mount path=/c: it was empty", "mount path=/a"]
-    assert failed == ["mount path=/b: busy"]
+    assert removed == ["mount /c: it was empty", "mount /a"]
+    assert failed == ["mount /b: busy"]
     assert [line["path"] for line in leftovers(tmp_path)] == ["/b"]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
 
 from dbtoll import registry, spec, units
 from dbtoll.commands.experiments import experiments
@@ -20,7 +19,9 @@ from dbtoll.model.experiment import Experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_words
 from dbtoll.spec.variables import from_words
+from dbtoll.store.folders import find_run
 from dbtoll.system_packages import install_missing
+from dbtoll.terminal import notices, print_tables
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Result
@@ -36,7 +37,7 @@ LONGEST_S = 24 * 3600
 """A run that would have to go on for longer is better changed."""
 
 
-def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
+def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
     from dbtoll.runner.arms import boots
@@ -44,24 +45,22 @@ def quick(runs_dir: Path, *, as_json: bool, yes: bool) -> int:
 
     text = with_further_environments((experiments() / QUICK).read_text(encoding="utf-8"))
     experiment = spec.parse(text, QUICK)
+    asked_otherwise(experiment, None, None, name)  # a name that is none is told before anything is tried
     bring_programs(experiment, yes=yes)
-    console = Console(stderr=True, highlight=False)
-
-    def say(line: str) -> None:
-        console.print(line, markup=False)
-
+    say = notices(quiet=quiet)
     with open_local() as host:
         missing = missing_requirements(host, experiment.arms, say)
-    for name, found in missing.items():
+    for arm, found in missing.items():
         for lack in found:
-            say(f"{name} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
+            say(f"{arm} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
     kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     if any(boots(step) for arm in kept for step in arm.stack):
         experiment, text = spec.read(experiments() / QUICK, variables=QUICK_WITH_GUESTS)
     say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
-    return _measure(replace(experiment, arms=kept), text, runs_dir, as_json=as_json, yes=yes)
+    experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)
+    return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes)
 
 
 def with_further_environments(text: str) -> str:
@@ -72,11 +71,13 @@ def with_further_environments(text: str) -> str:
     return "\n".join([text, *heads])
 
 
-def compare(text: str, *, runs_dir: Path, as_json: bool, yes: bool, summaries: Summaries = NO_SUMMARIES) -> int:
+def compare(
+    text: str, *, runs_dir: Path, as_json: bool, quiet: bool, yes: bool, summaries: Summaries = NO_SUMMARIES
+) -> int:
     """Measure the specification that the command line was made into."""
     experiment = spec.parse(text, command_line.COMMAND_LINE)
     bring_programs(experiment, yes=yes)
-    return _measure(experiment, text, runs_dir, as_json=as_json, yes=yes, summaries=summaries)
+    return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes, summaries=summaries)
 
 
 def bring_programs(experiment: Experiment, *, yes: bool) -> None:
@@ -100,7 +101,11 @@ def comparison_text(
     name, given = parse_words(workload, "workloads")
     if "directory" in given:
         given["directory"] = str(Path(given["directory"]).absolute())
-    pictured = {} if image is None else {"path" if "/" in image or Path(image).exists() else "suite": image}
+    pictured: dict[str, str] = {}
+    if image is not None:
+        reference = image.partition("://")[2]  # docker://NAME: nothing is fetched from a registry
+        is_path = not reference and ("/" in image or Path(image).exists())
+        pictured = {"path": image} if is_path else {"suite": reference or image}
     return command_line.comparison(
         stacks,
         baseline=baseline,
@@ -128,8 +133,10 @@ def run(
     path: Path,
     *,
     resume: bool,
+    name: str | None,
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
     exclusive: bool,
     variables: Sequence[str],
     budget: str | None,
@@ -143,30 +150,37 @@ def run(
     """
     if not resume:
         experiment, text = spec.read(path, exclusive=exclusive, variables=from_words(variables))
-        experiment = asked_otherwise(experiment, budget, max_overhead)
+        experiment = asked_otherwise(experiment, budget, max_overhead, name)
         bring_programs(experiment, yes=yes)
-        return _measure(experiment, text, runs_dir, as_json=as_json, yes=yes, summaries=summaries)
+        return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes, summaries=summaries)
+    if name is not None:
+        raise UsageError("a run that is resumed has its name already", "leave --name out")
     if variables:
         raise UsageError("--set: a run goes on with the values that it began with", "leave it out, or begin a new run")
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
+    path = find_run(path, runs_dir)
     experiment = asked_otherwise(runs.experiment_of(path), budget, max_overhead)
     summaries.require(experiment.max_overhead)
     bring_programs(experiment, yes=yes)
-    with Progress(experiment, quiet=as_json, yes=yes) as progress:
+    with Progress(experiment, quiet=quiet, yes=yes) as progress:
         progress.say(f"{path}: its plan is carried out, with your rights: resume only folders of people whom you trust")
         runs.resume(path, progress, experiment.precision)
-    return _conclude(path, experiment, as_json=as_json, summaries=summaries)
+    return _conclude(path, experiment, as_json=as_json, quiet=quiet, summaries=summaries)
 
 
-def asked_otherwise(experiment: Experiment, budget: str | None, max_overhead: str | None) -> Experiment:
-    """With what the command line says in the specification's place."""
+def asked_otherwise(
+    experiment: Experiment, budget: str | None, max_overhead: str | None, name: str | None = None
+) -> Experiment:
+    """With what the command line says in the specification's place. UsageError."""
     if budget is not None:
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
     if max_overhead is not None:
         experiment = replace(experiment, max_overhead=limit(max_overhead))
+    if name is not None:
+        experiment = replace(experiment, name=_unit("--name", name, spec.run_name))
     return experiment
 
 
@@ -179,33 +193,40 @@ def _unit(option: str, text: str, convert: Any) -> Any:
     try:
         return convert(text)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}", "see --help") from None
+        raise UsageError(f"{option}: {error}", spec.form_hint(f"{option} ", text, convert)) from None
 
 
 def _measure(
-    experiment: Experiment, text: str, runs_dir: Path, *, as_json: bool, yes: bool, summaries: Summaries = NO_SUMMARIES
+    experiment: Experiment,
+    text: str,
+    runs_dir: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
+    yes: bool,
+    summaries: Summaries = NO_SUMMARIES,
 ) -> int:
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     summaries.require(experiment.max_overhead)
-    with Progress(experiment, quiet=as_json, yes=yes) as progress:
+    with Progress(experiment, quiet=quiet, yes=yes) as progress:
         folder = runs.begin(experiment, text, runs_dir, progress)
-    return _conclude(folder, experiment, as_json=as_json, summaries=summaries)
+    return _conclude(folder, experiment, as_json=as_json, quiet=quiet, summaries=summaries)
 
 
-def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, summaries: Summaries) -> int:
+def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, quiet: bool, summaries: Summaries) -> int:
     """Analysis and report of a run that has just ended, and the gate's exit code. What its user stopped decides nothing."""
     from dbtoll.runner.cleanup.journal import resuming
     from dbtoll.store.schema import STOPPED
 
-    result = report(folder, as_json=as_json, max_overhead=experiment.max_overhead, summaries=summaries)
+    result = report(folder, as_json=as_json, quiet=quiet, max_overhead=experiment.max_overhead, summaries=summaries)
     code = conclude_gate(result)
     said = going_on(result, folder)
     if result.stopped == STOPPED:
         code, said = INTERRUPTED, f"stopped: {resuming(folder)}"
     if said is not None:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
+        notices()(said)
     return code
 
 
@@ -244,6 +265,7 @@ def predict(
     probes_text: str,
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
     yes: bool,
 ) -> int:
     """What arms would lose, by a native profile of the workload and their probes; each is measured unless its run is given."""
@@ -256,7 +278,7 @@ def predict(
     def measured(text: str) -> Path:
         experiment = spec.parse(text, command_line.COMMAND_LINE)
         bring_programs(experiment, yes=yes)
-        with Progress(experiment, quiet=as_json, yes=yes) as progress:
+        with Progress(experiment, quiet=quiet, yes=yes) as progress:
             return runs.begin(experiment, text, runs_dir, progress)
 
     found = prediction.find_all(
@@ -265,5 +287,5 @@ def predict(
     if as_json:
         print(msgspec.json.encode(found).decode())
     else:
-        Console(highlight=False).print(predictions.terminal(found))
+        print_tables(predictions.terminal(found))
     return 0

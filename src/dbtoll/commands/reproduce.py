@@ -66,6 +66,7 @@ def reproduce(
     use: Sequence[Path],
     runs_dir: Path,
     as_json: bool,
+    quiet: bool,
     yes: bool,
 ) -> int:
     """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again.
@@ -86,7 +87,7 @@ def reproduce(
         raise UsageError("--set environment: it is named after the paper", f"dbtoll reproduce {name} ENV")
     given = _given(paper, {ENVIRONMENT: environment, **values})
     found = _used(paper, use)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     for part in paper.about.parts:
         if part.role in found:
             continue
@@ -97,11 +98,11 @@ def reproduce(
         experiment = _of_rounds(asked_otherwise(experiment, budget, None), rounds)
         bring_programs(experiment, yes=yes)
         console.print(f"{part.role}: {experiment.question}", markup=False)
-        with Progress(experiment, quiet=as_json, yes=yes) as progress:
+        with Progress(experiment, quiet=quiet, yes=yes) as progress:
             found[part.role] = runs.begin_part(experiment, text, runs_dir, progress)
     needed = paper.about.parts[0].role
     if needed not in found:
-        raise UsageError(f"without the part {needed!r} nothing can be said", "leave --use out, or name a run of it")
+        raise UsageError(f"without the part {needed!r} nothing can be said", "leave --reuse out, or name a run of it")
     result = paper.reproduce(found)
     parts = [found[part.role] for part in paper.about.parts if part.role in found]
     explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]

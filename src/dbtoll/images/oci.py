@@ -176,6 +176,12 @@ class _Files:
             if len(images) != 1:
                 raise ImageError(f"{self.name} holds {len(images)} images", "save one: docker save -o image.tar NAME")
             return self.document(images[0].config), images[0].layers
+        if (index := self.find("index.json")) is None:
+            raise ImageError(
+                f"{self.name} is no OCI image: it has neither index.json nor manifest.json",
+                "docker save -o image.tar NAME writes one; or unpack a root file system and give its directory",
+            )
+        index.close()
         manifest = self._manifest("index.json", INDEXES_MAX)
         if manifest.config is None:
             raise ImageError(f"{self.name}: its manifest names no configuration", AGAIN)

@@ -58,6 +58,12 @@ def own_image(cache: Cache, choice: str, progress: Progress = lambda line: None)
     """A root file system in a directory (used in place, never written), or an OCI image (a layout directory, a tar of
     one, or what ``docker save`` writes), whose layers are unpacked into the cache. Nothing is fetched from a registry.
     """
+    path = require_image(choice)
+    return _unpacked(cache, path, progress) if oci.is_oci(path) else _in_place(path)
+
+
+def require_image(choice: str) -> Path:
+    """The user's image, absolute. Unavailable, unless it is an OCI image or a directory with all mount points; it is not opened."""
     path = Path(choice).absolute()
     if not path.exists():
         raise Unavailable(
@@ -65,10 +71,18 @@ def own_image(cache: Cache, choice: str, progress: Progress = lambda line: None)
             f"give a directory or a tar; one that is in Docker is written with: docker save -o image.tar {path.name}",
         )
     if oci.is_oci(path):
-        return _unpacked(cache, path, progress)
-    if path.is_dir():
-        return _in_place(path)
-    raise Unavailable(f"{choice} is neither a directory nor an OCI image", "give what docker save or skopeo copy wrote")
+        return path
+    if not path.is_dir():
+        raise Unavailable(
+            f"{choice} is neither a directory nor an OCI image", "give what docker save or skopeo copy wrote"
+        )
+    if lacking := missing_mount_points(path):
+        directories = [shlex.quote(str(path / name)) for name in lacking if name in DIRECTORIES]
+        files = [shlex.quote(str(path / name)) for name in lacking if name in FILES]
+        hints = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
+        missing = ", ".join(f"/{name}" for name in lacking)
+        raise Unavailable(f"the image {path} lacks mount points (links are none): {missing}", " && ".join(hints))
+    return path
 
 
 def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, Json]:
@@ -92,12 +106,6 @@ def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, J
 
 
 def _in_place(path: Path) -> tuple[Artifact, Json]:
-    if lacking := missing_mount_points(path):
-        directories = [shlex.quote(str(path / name)) for name in lacking if name in DIRECTORIES]
-        files = [shlex.quote(str(path / name)) for name in lacking if name in FILES]
-        hints = [f"mkdir -p {' '.join(directories)}"] * bool(directories) + [f"touch {' '.join(files)}"] * bool(files)
-        missing = ", ".join(f"/{name}" for name in lacking)
-        raise Unavailable(f"the image {path} lacks mount points (links are none): {missing}", " && ".join(hints))
     listing = tree_digest(path)
     facts: Json = {"source": f"directory {path.name}", "tree_sha256": listing, **image_facts(path)}
     return Artifact(key=key_of("image", {"directory": listing}), path=str(path)), facts

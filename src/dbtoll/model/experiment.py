@@ -152,6 +152,7 @@ class Experiment:
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
     specification's variables had; they are in their places already.
+    ``name``: of the run, as its user calls it; "" if it has none. ``running_time``: how long it takes, as its author says.
     """
 
     question: str
@@ -173,6 +174,8 @@ class Experiment:
     paper: str = ""
     role: str = ""
     variables: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    running_time: str = ""
 
     @property
     def combinations(self) -> list[dict[str, str]]:

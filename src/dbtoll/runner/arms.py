@@ -115,7 +115,9 @@ def open_stack(
 
 
 def machine_name(run_id: str, arm: str, depth: int) -> str:
-    """``[a-z0-9-]+``, another one for every name of an arm, short enough for a socket path."""
+    """``[a-z0-9-]+``, another one for every run and every name of an arm, short enough for a socket path."""
+    if not re.fullmatch("[a-z0-9-]{1,24}", run_id):  # with a name of the user's in it
+        run_id = hashlib.sha256(run_id.encode()).hexdigest()[:22]
     word = re.sub(r"[^a-z0-9]+", "-", arm.lower()).strip("-")[:20]
     mark = hashlib.sha256(arm.encode()).hexdigest()[:8]
     return f"{run_id}-{word}-{mark}" + (f"-{depth}" if depth else "")

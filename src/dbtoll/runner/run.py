@@ -6,11 +6,10 @@ import datetime
 import errno
 import hashlib
 import math
-import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import msgspec
 
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
-from dbtoll.errors import BudgetTooSmall, ChannelError, Invalid, RunFolderError, UsageError
+from dbtoll.errors import BudgetTooSmall, ChannelError, DbtollError, Invalid, RunFolderError, UsageError
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan
@@ -29,7 +28,7 @@ from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.cleanup.sweep import host_of, swept
 from dbtoll.runner.preparation import baseline_answers, inputs, requirements
 from dbtoll.runner.rounds import Cut, RoundRun, Watch
-from dbtoll.store import schema
+from dbtoll.store import folders, schema
 from dbtoll.store.reader import Attempt, Run, read_file, read_run
 from dbtoll.store.schema import STOPPED
 from dbtoll.store.writer import RunWriter
@@ -39,10 +38,10 @@ FAILURES_MAX = 2
 """Rounds in a row in which an arm may fail before it is given up: its starts cost the others their budget."""
 
 
-def new_folder(runs_dir: Path) -> Path:
-    """A folder of its own for a new run: date, time and six random digits, so that names sort and never meet."""
+def new_folder(runs_dir: Path, name: str = "") -> Path:
+    """A folder of its own for a new run (`folders.folder_name`)."""
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    folder = runs_dir / f"{stamp}-{secrets.token_hex(3)}"
+    folder = runs_dir / folders.folder_name(stamp, name)
     try:
         str(folder.absolute()).encode()  # no journal could hold another, nor any agent be told
     except UnicodeEncodeError:
@@ -55,19 +54,44 @@ def new_folder(runs_dir: Path) -> Path:
 
 
 def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Path:
-    """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind."""
-    folder = new_folder(runs_dir)
+    """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind.
+
+    A run that could not be prepared leaves no folder either, unless it can be resumed.
+    """
+    requirements.require_beforehand(experiment)
+    is_new = not runs_dir.exists()
+    folder = new_folder(runs_dir, experiment.name)
+    before = folders.point_latest(runs_dir, folder.name)
     watch.say(f"run folder: {folder}")
     try:
-        write_durably(folder / schema.SPEC_FILE, spec_text.encode())
-        asked = schema.ExperimentFile(experiment=experiment, spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest())
-        write_durably(folder / schema.EXPERIMENT_FILE, msgspec.json.format(msgspec.json.encode(asked)))
-        sync_directory(folder.parent)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise RunFolderError(f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room") from error
-    resume(folder, watch)
+        try:
+            write_durably(folder / schema.SPEC_FILE, spec_text.encode())
+            asked = schema.ExperimentFile(
+                experiment=experiment, spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest()
+            )
+            write_durably(folder / schema.EXPERIMENT_FILE, msgspec.json.format(msgspec.json.encode(asked)))
+            sync_directory(folder.parent)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise RunFolderError(
+                f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room"
+            ) from error
+        resume(folder, watch)
+    except DbtollError as error:
+        # A RunFolderError says how to go on in that folder.
+        if not folder.exists() or (not isinstance(error, RunFolderError) and not _is_kept(folder)):
+            shutil.rmtree(folder, ignore_errors=True)
+            folders.point_latest(runs_dir, before)
+            if is_new:
+                with suppress(OSError):
+                    runs_dir.rmdir()
+        raise
     return folder
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether there is more in the folder than what was asked for: a plan, or something that was measured."""
+    return (folder / schema.PLAN_FILE).exists() or _has_line(folder / schema.HISTORY_FILE)
 
 
 def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Run:
@@ -90,7 +114,7 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     if precision is not None:
         experiment = replace(experiment, precision=precision)
     stop = Stop()
-    with ready(experiment, folder, watch, stop) as prepared:
+    with _resumable(folder), ready(experiment, folder, watch, stop) as prepared:
         if before is None:
             writer, round_s, experiment = _planned(experiment, prepared, folder, watch, stop)
             before = read_run(folder)
@@ -102,6 +126,16 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
             plan = Plan(experiment, before.plan.queries, before.plan.blocks, before.plan.slow)
             Measurement(prepared, plan, folder, writer, before, RoundLength(round_s), watch, stop).run()
     return folder
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Who stops a run while it is prepared is told how to go on, too."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(resuming(folder))
+        raise
 
 
 def experiment_of(folder: Path) -> Experiment:

@@ -21,9 +21,14 @@ FOLDERS = ("statistics", "costs", "robustness", "explanations")
 """Each answers one question; all that is in them is a property."""
 
 
+def names() -> list[str]:
+    """Of all properties; nothing is imported for that but their folders."""
+    return sorted(_folders())
+
+
 def listed() -> dict[str, str]:
     """Name -> what it measures."""
-    return {name: _module(name).SUMMARY for name in sorted(_folders())}
+    return {name: _module(name).SUMMARY for name in names()}
 
 
 def options(name: str) -> Mapping[str, Option]:
@@ -41,7 +46,7 @@ def bounds(name: str) -> Mapping[str, Bound]:
 def measure(name: str, given: Mapping[str, Any], say: Say) -> Certificate:
     """Measure one property. UsageError for a name or an option that does not exist."""
     if name not in _folders():
-        raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(sorted(_folders()))}")
+        raise UsageError(f"there is no selfbench named {name!r}", f"choose one of: {', '.join(names())}")
     module = _module(name)
     certificate: Certificate = module.measure(option_values(given, module.OPTIONS, f"selfbench {name!r}"), say)
     return certificate

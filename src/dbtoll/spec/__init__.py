@@ -1,4 +1,4 @@
-"""TOML to an experiment; an unknown key or an impossible cell is an error that names file and line.
+"""TOML to an experiment; unknown keys and impossible cells are errors that name file and line, all of them at once.
 
 Pure but for reading the file; what options exist is asked of the registry. `compare` writes a specification too (`command_line`)
 and takes the same way, so there is one way into a run.
@@ -6,19 +6,24 @@ and takes the same way, so there is one way into a run.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbtoll import defaults, registry, units
-from dbtoll.errors import DbtollError, SpecError, UsageError
+from dbtoll.errors import DbtollError, SpecError, UsageError, together
+from dbtoll.images.debian import SUITES, servers_of_suites
 from dbtoll.interfaces.engine import ListeningEngine
 from dbtoll.interfaces.environment import NetworkedEnvironment
 from dbtoll.model.experiment import (
+    FACTORS,
     PARAMETER_SETS,
+    TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
     Experiment,
@@ -44,10 +49,23 @@ NAME_MAX = 200
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 
-_TOP = {
-    "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead", "exclusive",
-    "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+"""Of a run; it is a part of its folder's name."""
+
+_KEYS = {
+    "": {
+        "name", "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead",
+        "exclusive",
+        "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
+    },
+    "arm": {"name", "stack", "options"},
+    "resources": {"cpus", "memory", "shm", "open_files"},
+    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max"},
+    "visit": {"lead_in", "measurement_time", "statement_timeout"},
+    "image": {"suite", "path"},
+    "factors": {*FACTORS, *TRANSACTION_FACTORS},
 }  # fmt: skip
+"""Table -> its keys; those of [engine] and [workload] are the options of whichever is chosen."""
 
 
 def read(path: Path, *, exclusive: bool = False, variables: Mapping[str, Any] | None = None) -> tuple[Experiment, str]:
@@ -92,10 +110,11 @@ def _document(text: str, file: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """One document on its way to an Experiment; knows where each key stands."""
+    """One document on its way to an Experiment; knows where each key stands, and collects what is wrong with it."""
 
     def __init__(self, document: dict[str, Any], text: str, file: str) -> None:
         self.document, self.lines, self.file = document, text.splitlines(), file
+        self.faults: list[UsageError | SpecError] = []
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -114,35 +133,28 @@ class _Reader:
         return values
 
     def experiment(self) -> Experiment:
-        self.known(self.document, _TOP, "")
+        self.known(self.document, "")
         arms = self.arms()
-        baseline = self.document.get("baseline", arms[0].name)
-        if baseline not in [arm.name for arm in arms]:
-            raise self.error(
-                "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
-            )
-        if any(arm.name == baseline and arm.clock == "instructions" for arm in arms):
-            raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
-        workload = self.choice("workload", "workloads", defaults.WORKLOAD)
-        factors = self.factors(registry.find("workloads", workload.name).factors)
-        engine = self.choice("engine", "engines", defaults.ENGINE)
-        self.check_asked_of(workload, engine)
-        if "outside" in factors.get("placement", ()):
-            self.check_listens(engine)
-            arms = [self.reachable(arm, index) for index, arm in enumerate(arms)]
-        cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
-        explain = (*LEDGER_PROBES, *cold) if self.take("", "explain", flag, False) else ()
-        arms.sort(key=lambda arm: arm.name != baseline)
-        arms.insert(1, replace(arms[0], name=baseline + COPY_SUFFIX, copy_of=baseline))
+        workload, engine = ComponentSpec(defaults.WORKLOAD), ComponentSpec(defaults.ENGINE)
+        factors: dict[str, tuple[str, ...]] = {}
+        with self.collected():
+            workload = self.choice("workload", "workloads", defaults.WORKLOAD)
+        with self.collected():
+            factors = self.factors(registry.find("workloads", workload.name).factors)
+        with self.collected():
+            engine = self.choice("engine", "engines", defaults.ENGINE)
+        explain = self.take("", "explain", flag, False)
         experiment = Experiment(
+            name=self.take("", "name", _run_name, ""),
             question=self.take("", "question", text_value, "How much does each arm lose?"),
             expected=self.take("", "expected", text_value, ""),
             paper=self.take("", "paper", text_value, ""),
             role=self.take("", "role", text_value, ""),
+            running_time=self.take("", "running_time", text_value, ""),
             engine=engine,
             workload=workload,
             arms=tuple(arms),
-            baseline=baseline,
+            baseline=self.take("", "baseline", text_value, arms[0].name if arms else ""),
             factors=factors,
             resources=self.resources(),
             precision=self.precision(),
@@ -152,36 +164,66 @@ class _Reader:
             parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
             max_overhead=self.take("", "max_overhead", lambda v: units.fraction(text_value(v)), None),
             exclusive=self.take("", "exclusive", flag, False),
-            explain=explain,
         )
         if not -(2**63) <= experiment.seed < 2**63:
-            raise self.error("", "seed", "a seed has 64 bits", "seed = 1")
+            self.fault("", "seed", "a seed has 64 bits", "seed = 1")
+        self.require_none()  # what follows needs all of its parts
+        with self.collected():
+            self.check_baseline(experiment)
+        with self.collected():
+            self.check_asked_of(workload, engine)
+        if "outside" in factors.get("placement", ()):
+            with self.collected():
+                self.check_listens(engine)
+            for index, arm in enumerate(arms):
+                with self.collected():
+                    arms[index] = self.reachable(arm, index)
         self.check_cells(experiment)
-        return experiment
+        self.require_none()
+        cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
+        arms.sort(key=lambda arm: arm.name != experiment.baseline)
+        arms.insert(1, replace(arms[0], name=experiment.baseline + COPY_SUFFIX, copy_of=experiment.baseline))
+        return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+
+    def check_baseline(self, experiment: Experiment) -> None:
+        baseline = experiment.baseline
+        if baseline not in [arm.name for arm in experiment.arms]:
+            raise self.error(
+                "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
+            )
+        if experiment.arm(baseline).clock == "instructions":
+            raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
 
     def arms(self) -> list[Arm]:
         tables = self.document.get("arm")
         if not isinstance(tables, list) or not tables:
-            raise self.error("", "arm", "no [[arm]] is given", 'add [[arm]] with name = "docker" and stack = "docker"')
+            self.fault("", "arm", "no [[arm]] is given", 'add [[arm]] with name = "docker" and stack = "docker"')
+            return []
         arms: list[Arm] = []
         for index, table in enumerate(tables):
-            where = f"arm.{index}"
-            if not isinstance(table, dict):
-                raise self.error("", "arm", "an arm is a table", "write [[arm]]")
-            self.known(table, {"name", "stack", "options"}, where)
-            stack = self.stack(table, where)
-            text = write_stack(stack)
-            name = self.take(where, "name", text_value, text)
-            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
-                raise self.error(
-                    where, "name", f"{name!r} cannot be an arm's name",
-                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
-                )  # fmt: skip
-            if name in [arm.name for arm in arms]:
-                raise self.error(where, "name", f"two arms are named {name!r}", "give each a name of its own")
-            counts = stack[-1].options.get("clock") == "instructions"
-            arms.append(Arm(name, stack, text=text, clock="instructions" if counts else "time"))
+            with self.collected():
+                arm = self.arm(table, f"arm.{index}")
+                if arm.name in [other.name for other in arms]:
+                    raise self.error(
+                        f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
+                    )
+                arms.append(arm)
         return arms
+
+    def arm(self, table: Any, where: str) -> Arm:
+        if not isinstance(table, dict):
+            raise self.error("", "arm", "an arm is a table", "write [[arm]]")
+        self.known(table, where)
+        stack = self.stack(table, where)
+        text = write_stack(stack)
+        name = self.take(where, "name", text_value, text)
+        if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
+            raise self.error(
+                where, "name", f"{name!r} cannot be an arm's name",
+                f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
+            )  # fmt: skip
+        counts = stack[-1].options.get("clock") == "instructions"
+        return Arm(name, stack, text=text, clock="instructions" if counts else "time")
 
     def reachable(self, arm: Arm, index: int) -> Arm:
         """The arm with a network by which the machine around its last environment reaches it."""
@@ -250,12 +292,16 @@ class _Reader:
             raise self.error(table, error.key, error.message, error.hint) from None
         except TypeError as error:
             raise self.error(table, "name", str(error), "write its name as a text") from None
+        except SpecError as error:
+            if self.file == COMMAND_LINE:
+                raise  # it names a file of the user's
+            raise self.error(table, "name", error.message, error.hint) from None
         except DbtollError as error:
             raise self.error(table, "name", error.message, error.hint) from None
 
     def factors(self, known: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         given = self.table("factors")
-        self.known(given, set(known), "factors")
+        self.known(given, "factors", set(known))
         chosen = {}
         for name, levels in known.items():
             value = given.get(name, [levels[0]])
@@ -266,14 +312,13 @@ class _Reader:
                 or not set(value) <= set(levels)
                 or len(set(value)) < len(value)
             ):
-                raise self.error(
-                    "factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}"
-                )
+                self.fault("factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}")
+                continue
             chosen[name] = tuple(level for level in levels if level in value)
         return chosen
 
     def resources(self) -> Resources:
-        self.known(self.table("resources"), {"cpus", "memory", "shm", "open_files"}, "resources")
+        self.known(self.table("resources"), "resources")
         default = Resources()
         made = Resources(
             cpus=self.take("resources", "cpus", integer, default.cpus),
@@ -282,16 +327,15 @@ class _Reader:
             open_files=self.take("resources", "open_files", integer, default.open_files),
         )
         if made.cpus < 1:
-            raise self.error("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
+            self.fault("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
         if made.memory_bytes < 256 << 20:
-            raise self.error("resources", "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
+            self.fault("resources", "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
         if made.open_files < 1:
-            raise self.error("resources", "open_files", "a server opens files", "open_files = 65536")
+            self.fault("resources", "open_files", "a server opens files", "open_files = 65536")
         return made
 
     def precision(self) -> Precision:
-        keys = {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max"}
-        self.known(self.table("precision"), keys, "precision")
+        self.known(self.table("precision"), "precision")
         default = Precision()
         made = Precision(
             budget_s=self.take(
@@ -306,19 +350,15 @@ class _Reader:
             rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
         )
         if not 0.5 <= made.confidence < 1:
-            raise self.error(
-                "precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"'
-            )
+            self.fault("precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"')
         if not 0 < made.margin < 1:
-            raise self.error("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
+            self.fault("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
         if not 2 <= made.rounds_min <= made.rounds_max:
-            raise self.error(
-                "precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5"
-            )
+            self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
         return made
 
     def visit_timing(self) -> VisitTiming:
-        self.known(self.table("visit"), {"lead_in", "measurement_time", "statement_timeout"}, "visit")
+        self.known(self.table("visit"), "visit")
         default = VisitTiming()
         return VisitTiming(
             lead_in_ns=self.take("visit", "lead_in", _duration, default.lead_in_ns),
@@ -327,27 +367,31 @@ class _Reader:
         )
 
     def image(self) -> dict[str, Any]:
-        self.known(self.table("image"), {"suite", "path"}, "image")
-        given = {key: self.take("image", key, text_value, "") for key in self.table("image")}
+        self.known(self.table("image"), "image")
+        given = {key: self.take("image", key, text_value, "") for key in _KEYS["image"] & self.table("image").keys()}
         if len(given) == 2:
-            raise self.error("image", "path", "an image has a suite or a path, not both", "remove one of them")
-        return {"path": str(self.beside(given["path"]))} if "path" in given else given or {"suite": "bookworm"}
+            self.fault("image", "path", "an image has a suite or a path, not both", "remove one of them")
+        if "path" in given:
+            return {"path": str(self.beside(given["path"]))}
+        if given and given["suite"] not in SUITES:
+            self.fault("image", "suite", f"no image is defined for {given['suite']!r}", _image_hint(given["suite"]))
+        return given or {"suite": next(iter(SUITES))}
 
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
         if "per_statement" in factors.get("connection", ()) and "prepared" in factors["query_protocol"]:
-            raise self.error(
+            self.fault(
                 "factors", "query_protocol", "a connection per statement cannot use a statement prepared on it before",
                 "use query_protocol = [\"extended\"] there, or connection = [\"persistent\"]",
             )  # fmt: skip
         if "cold" in factors.get("cache", ()) and not experiment.exclusive:
-            raise self.error(
+            self.fault(
                 "factors", "cache", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
-            raise self.error("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
+            self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
 
     def beside(self, path: str) -> Path:
         """A path of the specification: relative ones begin where its file lies."""
@@ -358,7 +402,8 @@ class _Reader:
     def table(self, name: str) -> dict[str, Any]:
         value = self.document.get(name, {})
         if not isinstance(value, dict):
-            raise self.error("", name, f"{name} is a table", f"write [{name}] and its keys below")
+            self.fault("", name, f"{name} is a table", f"write [{name}] and its keys below")
+            return {}
         return value
 
     def take(self, table: str, key: str, convert: Callable[[Any], Any], default: Any) -> Any:
@@ -370,17 +415,57 @@ class _Reader:
         try:
             return convert(holder[key])
         except (ValueError, TypeError) as error:
-            raise self.error(table, key, f"{key}: {error}", "see docs/SPEC.md for the form of each key") from None
+            written = holder[key]
+            self.fault(table, key, f"{key}: {error}", form_hint(self.option_or_key(key), written, convert))
+            return default
 
-    def known(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
-        for key in table:
-            if key not in keys:
-                place = f"[{where.split('.', maxsplit=1)[0]}]" if where else "the specification"
-                raise self.error(
-                    where, key, f"unknown key {key!r} in {place}", f"known keys are: {', '.join(sorted(keys))}"
-                )
+    def option_or_key(self, key: str) -> str:
+        return f"--{key.replace('_', '-')} " if self.file == COMMAND_LINE else f"{key} = "
 
-    def error(self, table: str, key: str, message: str, hint: str) -> DbtollError:
+    def known(self, table: Mapping[str, Any], where: str, keys: set[str] | None = None) -> None:
+        """A fault for each key that is not in ``keys`` (those of the table of that name)."""
+        name = where.split(".", maxsplit=1)[0]
+        keys = _KEYS[name] if keys is None else keys
+        for key in (key for key in table if key not in keys):
+            place = f"[{name}]" if name else "the specification"
+            self.fault(where, key, f"unknown key {key!r} in {place}", self.hint_of(key, name, keys))
+
+    def hint_of(self, key: str, name: str, keys: set[str]) -> str:
+        """Where the key is known, or which is meant."""
+        others = dict(_KEYS)
+        for table, family, default in (("engine", "engines", "postgres"), ("workload", "workloads", "tpch")):
+            with suppress(DbtollError, AttributeError, TypeError):  # it is told where it is chosen
+                others[table] = set(registry.find(family, self.table(table).get("name", default)).options)
+        for other, known in others.items():
+            if other != name and key in known:
+                return f"{key} is known {f'under [{other}]' if other else 'at the top, before the first table'}"
+        meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(key, keys, 1))
+        return f"{meant}known keys are: {', '.join(sorted(keys))}"
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """A fault inside is noted, and the reading goes on behind it."""
+        try:
+            yield
+        except (UsageError, SpecError) as error:
+            self.faults.append(error)
+
+    def require_none(self) -> None:
+        """One error for all faults so far: a SpecError, or of a command line a UsageError, unless only files are faulty."""
+        specs = [error for error in self.faults if isinstance(error, SpecError)]
+        if len(specs) < len(self.faults):
+            raise together([UsageError(error.message, error.hint) for error in self.faults])
+        if specs:
+            raise together(sorted(specs, key=self.line_of))
+
+    def line_of(self, error: SpecError) -> int:
+        at = re.match(rf"{re.escape(self.file)}:([0-9]+): ", error.message)
+        return int(at[1]) if at else 0
+
+    def fault(self, table: str, key: str, message: str, hint: str) -> None:
+        self.faults.append(self.error(table, key, message, hint))
+
+    def error(self, table: str, key: str, message: str, hint: str) -> UsageError | SpecError:
         if self.file == COMMAND_LINE:
             return UsageError(message, hint)
         return SpecError(f"{self.file}:{self.line(table, key)}: {message}", hint)
@@ -420,3 +505,37 @@ def _size(value: Any) -> int:
 
 def _duration(value: Any) -> int:
     return units.duration_ns(text_value(value))
+
+
+def _run_name(value: Any) -> str:
+    return run_name(text_value(value))
+
+
+def run_name(text: str) -> str:
+    """The text, if it can be the name of a run; ValueError."""
+    if not RUN_NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot be a run's name: use at most 40 letters, digits and ._-, a letter or digit first"
+        )
+    return text
+
+
+def _image_hint(given: str) -> str:
+    """``given`` is no suite: most likely the name of an image in Docker."""
+    name = given.rsplit("/", maxsplit=1)[-1].replace(":", "-") or "image"
+    return (
+        f"choose a suite: {servers_of_suites()}; or give a directory or an OCI archive, which Docker writes with: "
+        f"docker save -o {name}.tar {given}"
+    )
+
+
+def form_hint(said: str, written: Any, convert: Callable[[Any], Any]) -> str:
+    """How to write a value: with the unit that it lacks, if that is all. ``said``: what stands before it."""
+    number = str(written).strip()
+    for unit in ("GiB", "m", "%") if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) else ():
+        try:
+            convert(f"{number}{unit}")
+        except (ValueError, TypeError):
+            continue
+        return f"{said}{number}{unit}" if said.startswith("--") else f'{said}"{number}{unit}"'
+    return "see docs/SPEC.md for the form of each key"

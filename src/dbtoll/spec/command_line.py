@@ -7,7 +7,7 @@ from typing import Any
 
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import UsageError
-from dbtoll.spec.stack import NESTED
+from dbtoll.spec.stack import NESTED, parse_stack
 from dbtoll.spec.variables import as_text
 
 COMMAND_LINE = "command line"
@@ -44,8 +44,11 @@ def arm(stack: str) -> str:
 
 
 def _default_baseline(stacks: Sequence[str]) -> list[str]:
-    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it."""
+    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it. UsageError."""
     bases = {NESTED.join([*stack.split(NESTED)[:-1], BASELINE]) for stack in stacks}
+    if len(bases) > 1 or any("://" in stack for stack in stacks):
+        for stack in stacks:
+            parse_stack(stack)  # what is no stack at all is the better reason
     if len(bases) > 1:
         raise UsageError(
             f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dbtoll import units
 from dbtoll.errors import UsageError
+from dbtoll.images.debian import servers_of_suites
 from dbtoll.model.options import Option
 
 
@@ -16,13 +18,23 @@ def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner
     values = {name: option.default for name, option in options.items()}
     for key, value in given.items():
         if key not in options:
-            known = ", ".join(sorted(options)) or "none"
-            raise OptionError(key, f"{owner} has no option {key!r}", f"its options are: {known}")
+            raise OptionError(key, f"{owner} has no option {key!r}", _hint_of(key, options))
         try:
             values[key] = converted(value, options[key])
         except (ValueError, TypeError) as error:
             raise OptionError(key, f"option {key!r} of {owner}: {error}", options[key].help) from None
     return values
+
+
+def _hint_of(key: str, options: Mapping[str, Option]) -> str:
+    """What says what ``key`` may have been meant to say."""
+    if key in ("image", "version"):
+        return (
+            "the image is one for all arms, and its server's version comes with it: --image, or [image] in a specification; "
+            f"there is: {servers_of_suites()}"
+        )
+    meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(key, options, 1))
+    return f"{meant}its options are: {', '.join(sorted(options)) or 'none'}"
 
 
 def given_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:

@@ -22,6 +22,13 @@ def parse_stack(text: str) -> tuple[Step, ...]:
 
     Raises UsageError for a form or a name that does not exist, ValueError for a wrong option.
     """
+    scheme, is_url, _ = text.partition("://")
+    if is_url and scheme not in registry.names("environments"):
+        raise UsageError(
+            f"{text!r} is no environment",
+            "dbtoll starts a server of its own in each arm and measures no server that runs already; name environments, "
+            f"such as docker; there is: {', '.join(registry.names('environments'))}",
+        )
     return tuple(_step(part) for part in text.split(NESTED))
 
 

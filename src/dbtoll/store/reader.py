@@ -155,7 +155,7 @@ def read_run(folder: Path) -> Run:
     """All of a run. RunFolderError names file and line of the first thing that is wrong, and the hint."""
     history = folder / HISTORY_FILE
     if not folder.is_dir():
-        raise RunFolderError(f"{folder}: there is no such run folder", "see `dbtoll run --runs-dir` for where runs lie")
+        raise RunFolderError(f"{folder}: there is no such run folder", "`dbtoll runs` lists the runs")
     with _opened(history, HISTORY_BYTES_MAX) as file:
         return _read(folder, _History(history, file))
 

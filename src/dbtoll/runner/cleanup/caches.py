@@ -38,8 +38,11 @@ class Shrunk:
     left_bytes: int = 0
 
 
-def shrink(*, older_days: float = 0.0, keep_bytes: int = 0) -> Shrunk:
-    """Removes what nobody has used for so many days, the longest unused first, until the rest is no larger than ``keep_bytes``."""
+def shrink(*, older_days: float = 0.0, keep_bytes: int = 0, dry_run: bool = False) -> Shrunk:
+    """Removes what nobody has used for so many days, the longest unused first, until the rest is no larger than ``keep_bytes``.
+
+    ``dry_run``: nothing is removed, and what is in use is not told from the rest.
+    """
     shrunk = Shrunk()
     now = time.time()
     with _items(shrunk) as items:
@@ -50,7 +53,7 @@ def shrink(*, older_days: float = 0.0, keep_bytes: int = 0) -> Shrunk:
                 break
             said = f"{item.what}, {item.size_bytes / (1 << 20):.1f} MiB, unused for {unused_days:.1f} days"
             try:
-                is_gone = item.remove()
+                is_gone = dry_run or item.remove()
             except DbtollError as error:
                 shrunk.failed.append(f"{said}: {error.message}")
                 continue

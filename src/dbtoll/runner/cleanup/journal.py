@@ -74,14 +74,15 @@ class JournalEntry:
 class Journal:
     """One journal, open for writing and locked. The folder must be the caller's own.
 
-    ``record``: a run folder that gets a copy of each line. Raises StillAlive if another process holds it; Foreign if it was not
-    begun here; RunFolderError.
+    ``record``: a run folder that gets a copy of each line; ``run_folder``: of the run whose journal it is, None of a trial's.
+    Raises StillAlive if another process holds it; Foreign if it was not begun here; RunFolderError.
     """
 
     def __init__(self, folder: Path, name: str = FILE, record: Path | None = None) -> None:
         self.folder, self.name, self.record = folder, name, record
         self._path = folder / name
         self._file = self._directory = -1
+        self.run_folder = record
         try:
             self._directory = _own_directory(folder)
             self._file = _locked(self._directory, name, self._path, record or folder)
@@ -101,6 +102,8 @@ class Journal:
         read = _parsed(data, self._path)
         if whole_bytes:
             read.demand_here(self._path, os.fstat(self._file))
+            if read.origin is not None and read.origin.folder is not None:
+                self.run_folder = Path(read.origin.folder)
         # What follows the last whole line: its writer was killed in the middle of it, before it made anything.
         os.ftruncate(self._file, whole_bytes)
         self._next = max(read.open, default=0) + 1
@@ -141,7 +144,7 @@ class Journal:
         removed, failed = [], []
         for line in sorted(self.leftovers(), key=lambda line: line["kind"] not in ACTING):
             identity = {key: value for key, value in line.items() if key not in ("entry", "kind")}
-            said = f"{line['kind']} {', '.join(f'{k}={v}' for k, v in identity.items())}"
+            said = described(line)
             remover = removers.get(line["kind"])
             try:
                 if remover is None:
@@ -177,6 +180,17 @@ class Journal:
         self.close()
 
 
+NAMED_BY = ("name", "interface", "instance", "data_root", "path", "paths", "pid")
+"""Keys of an entry, of which the first that it has tells people what it is."""
+
+
+def described(line: Mapping[str, Any]) -> str:
+    """An entry in words: ``cgroup /sys/fs/cgroup/dbtoll/a``."""
+    value = next((line[key] for key in NAMED_BY if key in line), "")
+    several = value if isinstance(value, list) else [value]
+    return " ".join(filter(None, (str(line["kind"]), ", ".join(map(str, several)))))
+
+
 def resuming(folder: Path) -> str:
     """What to do once the reason is gone."""
     return f"then go on: dbtoll run {folder} --resume"
@@ -201,6 +215,18 @@ def names() -> list[str]:
             return sorted(each.name for each in found if each.name.endswith(SUFFIX))
     finally:
         os.close(directory)
+
+
+def is_held(run: str) -> bool:
+    """Whether a living dbtoll works on the run of that name: holds its journal. Looked up in proc(5) ``locks``, so that nobody is
+    disturbed by a lock of ours."""
+    try:
+        status = (journals() / f"{run}{SUFFIX}").lstat()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return False
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any((fields := line.split())[1] == "FLOCK" and file in fields for line in lines)
 
 
 @contextmanager

@@ -68,18 +68,22 @@ def with_environments(host: Machine, own_kinds: Mapping[str, Remover]) -> dict[s
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a clean did, as sentences. ``alive``: runs that are going on. ``left``: what others have to clean, and why."""
+    """What a clean did, or would do, as sentences. ``alive``: runs that are going on. ``left``: what others have to clean, and why.
+    ``runs``: folders of the runs whose things were removed and that are still there.
+    """
 
     removed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     alive: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
 
-def clean_all(runs_dir: Path) -> Cleaned:
+def clean_all(runs_dir: Path, *, dry_run: bool = False) -> Cleaned:
     """Remove what runs, selfbenches and trials of this user left on this machine when they were killed.
 
-    ``runs_dir``: where run folders of an earlier dbtoll are looked for, whose journals are not obeyed but named.
+    ``runs_dir``: where run folders of an earlier dbtoll are looked for, whose journals are not obeyed but named. ``dry_run``:
+    ``removed`` is what would be, and nothing is.
     """
     cleaned = Cleaned()
     cache = Cache()
@@ -89,31 +93,40 @@ def clean_all(runs_dir: Path) -> Cleaned:
     except (DbtollError, OSError) as error:
         cleaned.failed.append(error.message if isinstance(error, DbtollError) else str(error))
     for name in names:
-        clean_one(journal.journals(), cleaned, name)
+        clean_one(journal.journals(), cleaned, name, dry_run=dry_run)
     for file in sorted(runs_dir.glob(f"*/{FILE}")):
+        if file.parent.is_symlink():  # the newest run's second name
+            continue
         if count := journal.of_earlier_version(file.parent):
             cleaned.left.append(
                 f"{file} is of an earlier dbtoll, whose journals are not obeyed: {count} entries are open in it; clean with "
                 "that version, or look at them, and remove the file"
             )
     halves = set(cache.root.glob(f"*/*{BUILDING}"))
-    cache.sweep(everything=True)
-    cleaned.removed += [f"half of a build, path={path}" for path in sorted(halves) if not path.exists()]
+    if not dry_run:
+        cache.sweep(everything=True)
+    cleaned.removed += [f"half of a build {path}" for path in sorted(halves) if dry_run or not path.exists()]
     return cleaned
 
 
-def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE) -> bool:
+def clean_one(folder: Path, cleaned: Cleaned, name: str = FILE, *, dry_run: bool = False) -> bool:
     """Remove what one journal names, and then the journal. Whether nothing of it is left and nobody works on it."""
     left = True
+    failed: list[str] = []
     try:
         left = bool(leftovers(folder, name))
         with Journal(folder, name) as held:
             # Only now it is certain that nobody works on it, and so that these are leftovers.
-            if held.forget():
+            if dry_run:
+                removed = [journal.described(line) for line in held.leftovers()]
+            elif held.forget():
                 return True
-            with removers() as by_kind:
-                removed, failed = held.sweep(by_kind)
-            held.forget()
+            else:
+                with removers() as by_kind:
+                    removed, failed = held.sweep(by_kind)
+                held.forget()
+            if removed and held.run_folder is not None and held.run_folder.is_dir():
+                cleaned.runs.append(str(held.run_folder))
     except StillAlive:
         cleaned.alive.append(str(folder / name))
         return False

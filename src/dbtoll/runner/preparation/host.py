@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dbtoll.errors import Unavailable
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.experiment import Experiment
 from dbtoll.runner.preparation import processors
-from dbtoll.runner.preparation.requirements import simulated
+from dbtoll.runner.preparation.requirements import require_beforehand, simulated
 
 
 @contextmanager
@@ -25,12 +24,8 @@ def host_machine(
     outside the arms show how much.
     """
     mine = sorted(os.sched_getaffinity(0))
+    require_beforehand(experiment)
     wanted = experiment.resources.cpus
-    if wanted > len(mine):
-        raise Unavailable(
-            f"each arm shall have {wanted} processors and there are {len(mine)}",
-            f"cpus = {len(mine)} under [resources]",
-        )
     arms, rest = tuple(mine[-wanted:]), mine[:-wanted] or mine
     measured = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
     with processors.reserved(arms if measured else (), say):

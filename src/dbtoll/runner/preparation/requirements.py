@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
 from dbtoll.errors import Unavailable
-from dbtoll.images import kernel
+from dbtoll.images import kernel, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.interfaces.journal import Journal
@@ -62,6 +63,18 @@ def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None])
     if not isinstance(environment, BootingEnvironment) or environment.kernel(step.options) is None:
         return None
     return kernel.debian_kernel(cache, suite, progress=say)
+
+
+def require_beforehand(experiment: Experiment) -> None:
+    """Unavailable or ImageError for what can be told before anything is made: too few processors, an image that is none."""
+    wanted, there = experiment.resources.cpus, len(os.sched_getaffinity(0))
+    if wanted > there:
+        raise Unavailable(
+            f"each arm shall have {wanted} processors and there are {there}",
+            f"--cpus {there}, or cpus = {there} under [resources]",
+        )
+    if path := experiment.image.get("path"):
+        system.require_image(path)
 
 
 def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:

@@ -1,4 +1,4 @@
-"""Reading and checking a user's directory before anything is started. Every error names file and line.
+"""Reading and checking a user's directory before anything is started. Every error names file and line; all are told at once.
 
 ::
 
@@ -19,12 +19,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from dbtoll.errors import SpecError
+from dbtoll.errors import SpecError, together
 from dbtoll.model.reply import AnswerReference
 from dbtoll.workload_parts import sql_text
 from dbtoll.workloads.sql.parameters import Parameter, declared
@@ -71,34 +72,77 @@ class Directory:
     load_bytes: int
 
 
+class _Faults:
+    """All that is wrong with a directory."""
+
+    def __init__(self) -> None:
+        self.found: list[SpecError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """A fault inside is noted, and the reading goes on behind it."""
+        try:
+            yield
+        except SpecError as error:
+            self.found.append(error)
+
+    def require_none(self) -> None:
+        """SpecError, naming all of them."""
+        if self.found:
+            raise together(self.found)
+
+
 def read(path: Path) -> Directory:
-    """Raises SpecError for whatever is wrong with it."""
+    """Raises SpecError for whatever is wrong with it, all of it at once."""
     if not path.is_dir():
         raise SpecError(f"{path}: there is no such directory", "give the directory with your schema and statements")
-    _only(path, lambda entry: entry.name in (*SCRIPTS, "load", "statements", "expected") or _is_text(entry))
-    scripts = {name: sql_text.split(_text(path / name), str(path / name)) for name in SCRIPTS if (path / name).exists()}
-    loads, statements = _files(path / "load", ".csv"), _files(path / "statements", ".sql")
-    if not statements:
-        raise SpecError(
-            f"{path / 'statements'}: there is no statement to measure", "put one query into statements/NAME.sql"
-        )
+    faults = _Faults()
+    with faults.collected():
+        _only(path, lambda entry: entry.name in (*SCRIPTS, "load", "statements", "expected") or _is_text(entry))
+    scripts: dict[str, list[sql_text.Part]] = {}
+    for name in (name for name in SCRIPTS if (path / name).exists()):
+        with faults.collected():
+            scripts[name] = sql_text.split(_text(path / name), str(path / name))
+    loads = _files(path / "load", ".csv", faults)
+    statements = _files(path / "statements", ".sql", faults)
+    expected = {file.stem: file for file in _files(path / "expected", ".csv", faults)}
     load_bytes = sum(file.stat().st_size for file in loads)
+    with faults.collected():
+        _check_load(path, load_bytes)
+    tables = []
+    for file in loads if load_bytes <= CSV_MAX_BYTES else ():
+        with faults.collected():
+            tables.append(Table(file.stem, str(file), *_rows(file)))
+    if not statements:
+        faults.found.append(
+            SpecError(
+                f"{path / 'statements'}: there is no statement to measure", "put one query into statements/NAME.sql"
+            )
+        )
+    asked: dict[str, Asked] = {}
+    for file in statements:
+        with faults.collected():
+            asked[file.stem] = _asked(file, expected.get(file.stem))
+    for file in (file for name, file in expected.items() if name not in {each.stem for each in statements}):
+        faults.found.append(
+            SpecError(f"{file}: there is no statement {file.stem}", "name it as the file in statements/")
+        )
+    faults.require_none()
+    return Directory(
+        key=_digest(path, [*(path / name for name in scripts), *loads]),
+        scripts={name: scripts.get(name, []) for name in SCRIPTS},
+        tables=tuple(tables),
+        statements=asked,
+        load_bytes=load_bytes,
+    )
+
+
+def _check_load(path: Path, load_bytes: int) -> None:
     if load_bytes > CSV_MAX_BYTES:
         raise SpecError(
             f"{path / 'load'}: {load_bytes >> 20} MiB of rows; at most {CSV_MAX_BYTES >> 20} MiB are taken",
             "let load.sql make the rows, for instance with generate_series",
         )
-    expected = {file.stem: file for file in _files(path / "expected", ".csv")}
-    for name, file in expected.items():
-        if name not in {statement.stem for statement in statements}:
-            raise SpecError(f"{file}: there is no statement {name}", "name it as the file in statements/")
-    return Directory(
-        key=_digest(path, [*(path / name for name in scripts), *loads]),
-        scripts={name: scripts.get(name, []) for name in SCRIPTS},
-        tables=tuple(Table(file.stem, str(file), *_rows(file)) for file in loads),
-        statements={file.stem: _asked(file, expected.get(file.stem)) for file in statements},
-        load_bytes=load_bytes,
-    )
 
 
 def _asked(file: Path, expected: Path | None) -> Asked:
@@ -117,6 +161,7 @@ def _asked(file: Path, expected: Path | None) -> Asked:
         raise SpecError(f"{part.where}: this is not a statement that reads", "begin with select, with, values or table")
     parameters: dict[int, Parameter] = {}
     kinds: tuple[str, ...] | None = None
+    faults = _Faults()
     for number, line in enumerate(text.split("\n")[: part.line - 1], 1):
         try:
             if (parameter := declared(line.strip())) is not None:
@@ -125,7 +170,8 @@ def _asked(file: Path, expected: Path | None) -> Asked:
                 parameters[parameter.number] = parameter
             kinds = _kinds(line) or kinds
         except ValueError as error:
-            raise SpecError(f"{file}:{number}: {error}", "see the documentation of the workload sql") from None
+            faults.found.append(SpecError(f"{file}:{number}: {error}", "see the documentation of the workload sql"))
+    faults.require_none()
     _check_numbers(part, parameters)
     answer = None
     if expected is not None:
@@ -185,19 +231,24 @@ def _rows(file: Path) -> tuple[tuple[str, ...], tuple[tuple[str | None, ...], ..
     return columns, tuple(rows)
 
 
-def _files(directory: Path, suffix: str) -> list[Path]:
+def _files(directory: Path, suffix: str, faults: _Faults) -> list[Path]:
     """The files of a directory that may be missing, ``q2`` before ``q10``."""
     if not directory.exists():
         return []
-    _only(directory, lambda entry: entry.suffix == suffix or _is_text(entry))
+    with faults.collected():
+        _only(directory, lambda entry: entry.suffix == suffix or _is_text(entry))
     files = (entry for entry in directory.iterdir() if entry.suffix == suffix)
     return sorted(files, key=lambda file: [int(p) if p.isdigit() else p for p in re.split(r"([0-9]+)", file.stem)])
 
 
 def _only(directory: Path, known: Callable[[Path], bool]) -> None:
-    for entry in sorted(directory.iterdir()):
-        if not entry.name.startswith(".") and not known(entry):
-            raise SpecError(f"{entry}: the workload sql does not know what to do with it", "rename or remove it")
+    unknown = [
+        SpecError(f"{entry}: the workload sql does not know what to do with it", "rename or remove it")
+        for entry in sorted(directory.iterdir())
+        if not entry.name.startswith(".") and not known(entry)
+    ]
+    if unknown:
+        raise together(unknown)
 
 
 def _is_text(entry: Path) -> bool:

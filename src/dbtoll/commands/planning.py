@@ -1,0 +1,202 @@
+"""What a run would do, need and cost, without doing it: `plan`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dbtoll import registry, spec
+from dbtoll.doctor import fixes, without_agent
+from dbtoll.errors import DbtollError
+from dbtoll.images import debian, disk
+from dbtoll.images.cache import default_root
+from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.machine import MissingRequirement
+from dbtoll.model.options import Option
+from dbtoll.model.plan import Round
+from dbtoll.plan import Plan
+from dbtoll.runner.arms import boots
+from dbtoll.runner.budget import Budget
+from dbtoll.runner.preparation.requirements import require_beforehand, simulated
+from dbtoll.spec.stack import write_stack
+from dbtoll.spec.variables import from_words
+from dbtoll.text import noun, printable
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is known before anything is started.
+
+    ``budget_s``: measuring ends then; ``visits`` of a round of one block; ``round_s_min``: what these take at least, without the
+    starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
+    loaded data as estimated, ``copies_bytes`` of one fresh copy for each arm, ``free_bytes`` of the cache's disk. ``missing``: for
+    which the ``command`` is one that brings it, null if no command does.
+    """
+
+    budget_s: float
+    running_time: str
+    visits: int
+    round_s_min: float
+    rounds_min: int
+    image_bytes: int
+    data_bytes: int
+    copies_bytes: int
+    free_bytes: int
+    missing: tuple[str, ...]
+    command: str | None
+
+
+def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int, visits: bool, as_json: bool) -> int:
+    """The experiment, what it needs, and its first rounds; each visit of them if ``visits``. ``variables``: NAME=VALUE."""
+    experiment, _ = spec.read(path, variables=from_words(variables))
+    declared = spec.variables_of(path)
+    workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
+    plan = Plan(experiment, workload.queries, blocks, {})
+    shown = [plan.round(index) for index in range(rounds)]
+    needed = needs(experiment, workload, Plan(experiment, workload.queries, 1, {}).round(0))
+    if as_json:
+        said = {
+            "experiment": experiment,
+            "variables": declared,
+            "queries": plan.queries,
+            "needs": needed,
+            "rounds": shown,
+        }
+        print(msgspec.json.encode(said).decode())
+        return 0
+    for line in (*_experiment_lines(experiment, declared), *_needs_lines(needed), *_rounds_lines(shown, visits=visits)):
+        print(printable(line))
+    return 0
+
+
+def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
+    """``workload``: as the experiment has it; ``first``: a round of one block."""
+    visits = sum(len(block.visits) for phase in first.phases for block in phase.blocks)
+    is_real = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
+    engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
+    data_bytes = workload.estimate_bytes() if is_real and engine.keeps_data else 0
+    is_built = is_real and "path" not in experiment.image
+    missing = list(_missing(experiment)) if is_real else []
+    command, _ = fixes.together(missing)
+    return Needs(
+        budget_s=experiment.precision.budget_s,
+        running_time=experiment.running_time,
+        visits=visits,
+        round_s_min=visits * _visit_ns(experiment, workload) / 1e9,
+        rounds_min=experiment.precision.rounds_min,
+        image_bytes=debian.ESTIMATE_BYTES if is_built else 0,
+        data_bytes=data_bytes,
+        copies_bytes=data_bytes * len(experiment.arms),
+        free_bytes=_free_bytes(default_root()),
+        missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
+        command=command,
+    )
+
+
+def _visit_ns(experiment: Experiment, workload: Any) -> int:
+    """The shortest that a visit can be: what is executed until then is not known before a pilot."""
+    if isinstance(workload, TransactionWorkload):
+        return int(experiment.workload.options["ramp_up"]) + int(experiment.workload.options["window"])
+    if isinstance(workload, ProbeWorkload):
+        return int(experiment.workload.options["batches"]) * int(experiment.workload.options["batch"])
+    return experiment.visit_timing.measurement_time_ns
+
+
+def _free_bytes(path: Path) -> int:
+    """Of the disk that the path is on, or will be."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
+def _missing(experiment: Experiment) -> Iterator[MissingRequirement]:
+    """What can be looked up without starting anything; whether an environment works shows only when it is tried (`doctor`)."""
+    try:
+        require_beforehand(experiment)
+    except DbtollError as error:
+        yield MissingRequirement("not possible here", error.message, error.hint)
+    if "path" not in experiment.image:
+        yield from debian.missing_requirements()
+    if any(boots(step) for arm in experiment.arms for step in arm.stack):
+        yield from disk.missing_requirements()
+    for arm in experiment.arms:
+        step = arm.stack[0]
+        if arm.copy_of is not None:
+            continue
+        if given := step.options.get("path") or step.options.get("socket"):
+            if not _is_there(given):
+                yield MissingRequirement(given, f"{arm.name} needs it", "give the path of one that is there")
+        else:
+            yield from without_agent.environment(step.environment).missing_requirements
+
+
+def _is_there(program: str) -> bool:
+    path = os.pathsep.join(filter(None, (os.environ.get("PATH"), "/usr/local/sbin", "/usr/sbin", "/sbin")))
+    return Path(program).exists() if program.startswith("/") else shutil.which(program, path=path) is not None
+
+
+def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) -> Iterator[str]:
+    yield experiment.question
+    for name, variable in declared.items():
+        yield f"variable {name} = {experiment.variables[name]} ({variable.kind}): {variable.help}"
+    for arm in experiment.arms:
+        yield f"arm {arm.name}: {write_stack(arm.stack)}" + (f", copy of {arm.copy_of}" if arm.copy_of else "")
+
+
+def _needs_lines(needed: Needs) -> Iterator[str]:
+    precision = f"less if every interval is narrow enough before, at most {Budget.OVERRUN:.0%} of it"
+    yield f"time: {_time(needed.budget_s)} to measure ({precision}); set-up comes on top"
+    if needed.running_time:
+        yield f"  its author says: {needed.running_time}"
+    yield (
+        f"  a round of one block has {needed.visits} visits, which take at least {_time(needed.round_s_min)}; "
+        "its starts come on top, and how long they take shows in a pilot round"
+    )
+    if needed.round_s_min * needed.rounds_min > needed.budget_s:
+        enough_s = needed.round_s_min * needed.rounds_min
+        yield (
+            f"  {needed.rounds_min} rounds do not fit, so there can be no verdict: "
+            f"a budget of more than {_time(enough_s)} is needed"
+        )
+    parts = {"an image": needed.image_bytes, "the data": needed.data_bytes, "a copy for each arm": needed.copies_bytes}
+    said = ", ".join(f"{size / GIB:.1f} GiB for {what}" for what, size in parts.items() if size)
+    yield (
+        f"disk: about {sum(parts.values()) / GIB:.1f} GiB ({said}; less where the cache has it), "
+        f"{needed.free_bytes / GIB:.1f} GiB are free"
+        if said
+        else "disk: only the run folder"
+    )
+    yield "missing: nothing that can be looked up; `dbtoll doctor` tries it" if not needed.missing else "missing:"
+    for each in needed.missing:
+        yield f"  {each}"
+    if needed.command:
+        yield f"  hint: {needed.command}"
+
+
+def _rounds_lines(rounds: list[Round], *, visits: bool) -> Iterator[str]:
+    for each in rounds:
+        yield f"round {each.index}: starts {', '.join(each.start_order)}"
+        for phase in each.phases:
+            levels = ", ".join(f"{factor} {level}" for factor, level in phase.levels.items())
+            count = sum(len(block.visits) for block in phase.blocks)
+            blocks = f"{len(phase.blocks)} {noun(len(phase.blocks), 'block')} of {count // len(phase.blocks)} visits"
+            yield f"  phase {levels or phase.kind}: {blocks}"
+            for block in phase.blocks if visits else ():
+                order = "; ".join(f"{visit.query} {visit.arm}" for visit in block.visits)
+                yield f"    block {block.index}, parameter set {block.parameter_set}: {order}"
+    if rounds and not visits:
+        yield "  (each visit in its order: --visits)"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
