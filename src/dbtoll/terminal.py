@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,8 +43,8 @@ def notices(*, quiet: bool = False) -> Callable[[str], None]:
 
 
 def print_tables(shown: RenderableType) -> None:
-    """On standard output: as wide as the terminal, or as the environment's COLUMNS; else no line is folded or padded."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+    """On standard output: as wide as the terminal; where there is none, no line is folded or padded."""
+    if sys.stdout.isatty():
         Console(highlight=False).print(shown)
         return
     written = io.StringIO()

@@ -130,9 +130,9 @@ def test_a_newer_schema_asks_for_a_newer_dbtoll(run_folder: Path) -> None:
     history = run_folder / "history.ndjson"
     text = history.read_bytes()
     first, _, rest = text.partition(b"\n")
-    from dbtoll.store.schema import FIRST_CHAIN, chain_of
+    from dbtoll.store.schema import FIRST_CHAIN, SCHEMA_VERSION, chain_of
 
-    newer = first.replace(b'"schema_version":1', b'"schema_version":99')
+    newer = first.replace(f'"schema_version":{SCHEMA_VERSION}'.encode(), b'"schema_version":99')
     open_line = newer.rpartition(b',"chain"')[0]
     history.write_bytes(open_line + b',"chain":"%s"}\n' % chain_of(open_line, FIRST_CHAIN).encode() + rest)
     done = dbtoll("analyze", str(run_folder))

@@ -522,7 +522,7 @@ def test_progress_in_a_log_is_a_line_a_minute_and_none_is_folded(
 def test_a_table_in_a_pipe_is_neither_folded_nor_padded(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")  # as readline sets it
     table = Table("a", "b")
     table.add_row("word " * 40, "short")
     print_tables(table)
