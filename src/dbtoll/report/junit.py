@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.report import tables
-from dbtoll.report.text import gate, names
+from dbtoll.report.text import gate, names, warnings
 from dbtoll.store.schema import Visit
 from dbtoll.text import printable
 
@@ -63,7 +63,7 @@ def junit(result: Result, run: Run, provenance: Provenance) -> bytes:
     properties.extend(_element("property", name=name, value=value) for name, value in told.items() if value is not None)
     suite.extend(cases)
     _add(suite, "system-out", f"gate: {gate.sentence(result)}\n\n{tables.plain(result)}")
-    _add(suite, "system-err", "".join(f"{warning}\n" for warning in result.warnings))
+    _add(suite, "system-err", "".join(f"{each.sentence}\n" for each in warnings.of_run(result)))
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -12,12 +12,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
+from dbtoll.analysis.result import provenance
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.model.experiment import Outcome
+from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
 from dbtoll.report import attribution, published, transactions
 from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
-from dbtoll.report.text import names, numbers, sentences, warnings
+from dbtoll.report.absolute import Absolutes
+from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Comparison, QueryTimes, Result
@@ -54,12 +56,23 @@ class TransactionGroup:
     steadiness: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ForestSet:
+    """Figures under a heading of their own. ``open``: shown without being asked for."""
+
+    title: str
+    forests: list[forest.Forest]
+    open: bool
+
+
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
     whole, result = result.to_json(), names.with_arm_labels(result)
     experiment = run.plan.experiment
     varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
+    arm_forests, query_forests = list(_arm_forests(result, varied)), list(_query_forests(result, varied))
+    drawn = [each for figures in (*arm_forests, *query_forests) for each in figures.forests]
     queries = list(dict.fromkeys(names.query_of(c.estimand) for c in result.comparisons if names.query_of(c.estimand)))
     groups_of_transactions = list(_transaction_groups(result))
     template = _environment().get_template("report.html.j2")
@@ -74,17 +87,20 @@ def render(result: Result, run: Run) -> str:
         spec=run.spec,
         workload=run.descriptions.workload.title,
         disclaimer=run.descriptions.workload.disclaimer,
-        context=list(_context(run)),
+        context=list(_context(run, result)),
+        gate=gate.sentence(result),
+        gate_class=_GATE_CLASS[result.gate.decision] if result.gate else "",
         answers=_answers(sentences.headlines(result)),
         care=warnings.cautions(result),
         meaning=sentences.meaning(result.main_metric, _baseline(result, run)),
         rounds=max((c.rounds for c in result.comparisons), default=0),
         confidence=numbers.percent(result.confidence, 0, plus=False),
-        arm_forests=list(_arm_forests(result, varied)),
+        arm_forests=arm_forests,
+        drawn=drawn,
         transaction_groups=groups_of_transactions,
         of="transactions" if groups_of_transactions else "queries",
         ramp_up=numbers.time_of(experiment.workload.options.get("ramp_up")) if groups_of_transactions else "",
-        query_forests=list(_query_forests(result, varied)),
+        query_forests=query_forests,
         query_count=len(queries),
         comparison_groups=groups,
         without_figures=_without_figures(result),
@@ -124,6 +140,7 @@ def _environment() -> Environment:
         fact_name=_fact_name,
         fact_text=_fact_text,
         check_cost=warnings.check_cost,
+        typeset=numbers.typeset,
         check_text=names.check_text,
         effect=numbers.EffectText,
         effect_of=numbers.effect,
@@ -142,7 +159,8 @@ def _environment() -> Environment:
         time_of=numbers.time_of,
         transaction_text=names.transaction_text,
         transactions=transactions,
-        verdict_text=sentences.verdict_text,
+        verdict_of=sentences.verdict_of,
+        is_beyond=sentences.is_beyond,
     )
     return environment
 
@@ -155,12 +173,18 @@ def _baseline(result: Result, run: Run) -> str:
     )
 
 
-def _context(run: Run) -> Iterator[str]:
-    described = run.descriptions
-    yield described.engine.title
-    yield " ".join(filter(None, (described.workload.title, described.workload.size)))
-    yield run.begin.started_at[:10]
-    yield f"run {run.begin.run}"
+def _context(run: Run, result: Result) -> Iterator[tuple[str, ...]]:
+    """Two lines above the answers: what was measured and on what, then when and for how long."""
+    described, origin, experiment = run.descriptions, provenance.of(run), run.plan.experiment
+    engine = " ".join(filter(None, (described.engine.title, origin.engine_version)))
+    workload = " ".join(filter(None, (described.workload.title, described.workload.size)))
+    machine = (origin.machine or "", f"Linux {origin.kernel}" if origin.kernel else "")
+    yield tuple(filter(None, (engine, workload, *machine)))
+    rounds = max((arm.rounds for arm in result.arms), default=0)
+    spent = f"{numbers.plural(rounds, 'round')} in {numbers.span(run.elapsed_s)}"
+    budget = f"budget {numbers.span(experiment.precision.budget_s)}"
+    date = f"{origin.date[:16].replace('T', ' ')} UTC" if origin.date else run.begin.started_at[:10]
+    yield spent, budget, date, f"run {origin.run_name}"
 
 
 def _answers(headlines: Iterable[sentences.Headline]) -> list[tuple[str, list[sentences.Headline]]]:
@@ -209,24 +233,35 @@ def _without_figures(result: Result) -> dict[str, str]:
     return {c.arm: c.reason or "" for c in reversed(result.comparisons) if c.arm not in with_figures}
 
 
-def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[forest.Forest]:
-    """All arms by both estimands over all queries, A/A last: a figure per metric, and per estimand if levels vary."""
-    silent = _without_figures(result)
-    rows: dict[str, list[tuple[str, Comparison]]] = {}
-    for c in sorted(result.comparisons, key=lambda c: c.is_aa):
+def _arm_forests(result: Result, varied: Sequence[str]) -> Iterator[ForestSet]:
+    """All arms by both estimands over all queries, A/A last: a figure per metric, and per estimand if levels vary.
+
+    Only the main metric's stand open.
+    """
+    silent, absolutes = _without_figures(result), Absolutes(result)
+    rows: dict[str, dict[str, list[tuple[str, Comparison]]]] = {}
+    for c in sorted(result.comparisons, key=lambda c: (c.metric != result.main_metric, c.is_aa)):
         if names.query_of(c.estimand) is None and c.arm not in silent:
             title = _capital(f"{names.metric_text(c.metric)} against {c.baseline}")
             levels, estimand = names.levels_text(c.levels, varied), names.estimand_text(c.estimand, c.metric)
             figure, group = (f"{title}: {estimand}", levels) if varied else (title, estimand)
-            rows.setdefault(figure, []).append((group, c))
-    for title, grouped in rows.items():
-        order = list(dict.fromkeys(group for group, _ in grouped))
-        entries = [(c.arm, group, c) for group, c in sorted(grouped, key=lambda row: order.index(row[0]))]
-        yield forest.forest(title, entries, result)
+            if baseline := absolutes.of_baseline(c):
+                group += f"; {c.baseline}: {baseline}"
+            rows.setdefault(c.metric, {}).setdefault(figure, []).append((group, c))
+    for metric, figures in rows.items():
+        forests = []
+        for title, grouped in figures.items():
+            order = list(dict.fromkeys(group for group, _ in grouped))
+            entries = [(c.arm, group, c) for group, c in sorted(grouped, key=lambda row: order.index(row[0]))]
+            forests.append(forest.forest(title, entries, result))
+        yield ForestSet(_capital(names.metric_text(metric)), forests, metric == result.main_metric)
 
 
-def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[forest.Forest]]:
-    """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query."""
+def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[ForestSet]:
+    """For each combination of levels and metric the panels that stand side by side: one per arm, a row per query.
+
+    The first stands open, but none of transactions.
+    """
     # Those of transactions are of several metrics, each of which has to be named.
     metrics = bool(result.windows)
     panels: dict[tuple[str, str], dict[str, list[forest.ForestEntry]]] = {}
@@ -235,17 +270,14 @@ def _query_forests(result: Result, varied: Sequence[str]) -> Iterator[list[fores
             levels = names.levels_text(c.levels, varied)
             label = names.transaction_text(query) if metrics else query
             panels.setdefault((levels, c.metric), {}).setdefault(c.arm, []).append((label, "", c))
-    for (levels, metric), by_arm in panels.items():
+    for index, ((levels, metric), by_arm) in enumerate(panels.items()):
         shared = axis.shared_axis(map(forest.changes_of, by_arm.values()), result.margin)
-        yield [
-            forest.forest(
-                ", ".join(part for part in (arm, levels, names.metric_text(metric) if metrics else "") if part),
-                entries,
-                result,
-                shared,
-            )
+        where = ", ".join(filter(None, (levels, names.metric_text(metric) if metrics else "")))
+        forests = [
+            forest.forest(", ".join(filter(None, (arm, where))), entries, result, shared)
             for arm, entries in by_arm.items()
         ]
+        yield ForestSet(_capital(where), forests, not metrics and index == 0)
 
 
 def _time_tables(result: Result) -> Iterator[TimeTable]:
@@ -267,6 +299,9 @@ def _capital(text: str) -> str:
 def _limit_decimals(limit: float) -> int:
     return 0 if limit >= 0.1 else 1
 
+
+_GATE_CLASS = {GateDecision.WITHIN: "same", GateDecision.EXCEEDED: "loses", GateDecision.UNDECIDED: "unknown"}
+"""The colour of what the gate decided."""
 
 _UNITS = ("_bytes", "_ns", "_s")
 

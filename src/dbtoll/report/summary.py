@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.report import transactions
+from dbtoll.report.absolute import Absolutes
 from dbtoll.report.tables import markdown_table, markdown_text
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
@@ -24,10 +25,11 @@ def markdown(result: Result, provenance: Provenance) -> str:
     parts = [f"## {markdown_text(result.question)}"]
     if decided := gate.sentence(result):
         parts.append(f"**Gate {markdown_text(decided)}**")
-    parts.append("\n".join(f"- {markdown_text(headline.sentence)}" for headline in sentences.headlines(result)))
+    said = (f"{headline.sentence}. {headline.note}".rstrip(". ") for headline in sentences.headlines(result))
+    parts.append("\n".join(f"- {markdown_text(line)}" for line in said))
     parts.append(_table(result))
     care = warnings.cautions(result)
-    if lines := [caution.sentence for caution in (*care.left_out, *care.labels)]:
+    if lines := [caution.sentence for caution in care.all]:
         parts.append(
             f"<details><summary>Read with care: {numbers.plural(len(lines), 'remark')}</summary>\n\n"
             + "\n".join(f"- {markdown_text(line)}" for line in lines)
@@ -78,7 +80,7 @@ def _table(result: Result) -> str:
 def _verdict(found: Comparison | None, not_ok: str | None, result: Result) -> str:
     if found is None:
         return "; ".join(filter(None, ("baseline", not_ok)))
-    said = "A/A" if found.is_aa else sentences.verdict_text(found.verdict, result.margin)
+    said = sentences.verdict_of(found, result.margin)
     return f"{not_ok}; {said}" if not_ok else said
 
 
@@ -93,14 +95,7 @@ def _absolute(result: Result) -> dict[tuple[str, str], str]:
             for group in groups
             for arm in group.arms
         }
-    if result.main_metric == "event_time":
-        return {}
-    medians: dict[tuple[str, str], list[float | None]] = {}
-    for times in result.times:
-        medians.setdefault((times.arm, str(times.levels)), []).append(times.median_ns)
-    return {
-        key: numbers.time_of(sum(known))
-        if len(known := [m for m in each if m is not None]) == len(each)
-        else numbers.NOTHING
-        for key, each in medians.items()
-    }
+    absolutes = Absolutes(result)
+    cells = {(each.arm, str(each.levels)): each.levels for each in result.times}
+    said = {key: absolutes.text(key[0], levels, result.main_metric, "ratio_of_totals") for key, levels in cells.items()}
+    return {key: text for key, text in said.items() if text}

@@ -17,6 +17,7 @@ from rich.text import Text
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.report import attribution, transactions
+from dbtoll.report.absolute import Absolutes
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable
 
@@ -75,8 +76,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
         ("What a factor's level costs", sentences.contrasts(result)),
         (f"Worst and best {'probes' if probing else 'queries'}", [] if groups else list(_extremes(result))),
         ("Plans that changed", sentences.changed_plans(result)),
-        ("Read with care", [caution.sentence for caution in care.left_out]),
-        ("Counted, but not as it should be", [caution.sentence for caution in care.labels]),
+        ("Read with care", [caution.brief.sentence for caution in care.all]),
         ("Not inside the interval", result.not_inside_the_interval),
     ):
         if lines:
@@ -106,9 +106,11 @@ def plain(result: Result, width: int = 100) -> str:
 
 
 def _headline(headline: sentences.Headline) -> RenderableType:
-    line = _text(f"{headline.name}{f' ({headline.levels})' if headline.levels else ''}: ", "bold")
+    line = _text(headline.subject, "bold")
     line.append_text(_text(headline.phrase.lead, _STYLES.get(headline.kind, "")))  # type: ignore[call-overload]
     line.append_text(_text(headline.phrase.rest))
+    if headline.note:
+        line.append_text(_text(f"\n  {headline.note}", "dim"))
     return Padding(line, (0, 0, 0, 2))
 
 
@@ -117,11 +119,12 @@ def _item(line: str) -> RenderableType:
 
 
 def _arms_tables(result: Result) -> Iterator[RenderableType]:
-    """For each metric and combination of levels one row per arm: both estimands over all queries, and the verdict.
+    """For each metric and combination of levels one row per arm, the baseline first: both estimands over all queries, the time of
+    all queries (the sum of their medians), and the verdict.
 
     An arm without a figure has no row: its headline says why.
     """
-    varied = varied_factors(c.levels for c in result.comparisons)
+    varied, absolutes = varied_factors(c.levels for c in result.comparisons), Absolutes(result)
     several_metrics = len({c.metric for c in result.comparisons}) > 1
     totals = {(c.arm, c.metric, str(c.levels)): c for c in result.comparisons if c.estimand == "ratio_of_totals"}
     groups: dict[str, list[Comparison]] = {}
@@ -130,15 +133,20 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             parts = [names.levels_text(c.levels, varied), names.metric_text(c.metric) if several_metrics else ""]
             groups.setdefault(", ".join(part for part in parts if part), []).append(c)
     for where, comparisons in groups.items():
-        table = _table("arm", "geometric mean", "total", "verdict")
-        for c in comparisons:
+        first = comparisons[0]
+        own = [absolutes.text(arm, first.levels, first.metric, "ratio_of_totals") for arm in (first.baseline, *(c.arm for c in comparisons))]
+        times = own if any(own) else None
+        table = _table("arm", *(["time"] if times else []), "geometric mean", "total", "verdict", right=[1] if times else [])
+        if times:
+            table.add_row(*map(_text, (first.baseline, times[0], numbers.NOTHING, numbers.NOTHING, "baseline")))
+        for index, c in enumerate(comparisons, 1):
             total = totals.get((c.arm, c.metric, str(c.levels)))
-            verdict = "A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin)
             table.add_row(
                 _text(c.arm),
+                *([_text(times[index])] if times else []),
                 _text(numbers.effect(c).text),
                 _text(numbers.effect(total).text if total else numbers.NOTHING),
-                _text(verdict, _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
+                _text(sentences.verdict_of(c, result.margin), _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
             )
         if where:
             yield _text(where, "bold")
@@ -203,7 +211,7 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
 
 
 def _extremes(result: Result) -> Iterator[str]:
-    varied = varied_factors(c.levels for c in result.comparisons)
+    varied, absolutes = varied_factors(c.levels for c in result.comparisons), Absolutes(result)
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in result.comparisons:
         if names.query_of(c.estimand) and not c.is_aa and _has_figure(c) and c.metric == result.main_metric:
@@ -213,15 +221,17 @@ def _extremes(result: Result) -> Iterator[str]:
         ordered = sorted(queries, key=lambda c: math.inf if c.estimate is None else c.estimate, reverse=True)
         worst, best = ordered[:_EXTREMES], ordered[_EXTREMES:][-_EXTREMES:]
         where = f"{arm}{f' ({levels})' if levels else ''}"
-        yield f"{where}: worst {_listed(worst)}" + (f"; best {_listed(reversed(best))}" if best else "")
+        yield f"{where}: worst {_listed(worst, absolutes)}" + (f"; best {_listed(reversed(best), absolutes)}" if best else "")
 
 
 def _has_figure(c: Comparison) -> bool:
     return c.estimate is not None or c.low is not None
 
 
-def _listed(comparisons: Iterable[Comparison]) -> str:
-    return ", ".join(f"{names.query_of(c.estimand)} {numbers.effect(c).text}" for c in comparisons)
+def _listed(comparisons: Iterable[Comparison], absolutes: Absolutes) -> str:
+    """``Q9 +25.1 % (23.1 … 27.1) of 528 ms``: the time is the baseline's."""
+    told = ((c, absolutes.of_baseline(c)) for c in comparisons)
+    return ", ".join(f"{names.query_of(c.estimand)} {numbers.effect(c).text}{f' of {time}' if time else ''}" for c, time in told)
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
@@ -257,7 +267,7 @@ def markdown_arms(result: Result) -> str:
             names.metric_text(c.metric),
             names.estimand_text(c.estimand, c.metric),
             numbers.effect(c).text,
-            "A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin),
+            sentences.verdict_of(c, result.margin),
         ]
         for c in result.comparisons
         if names.query_of(c.estimand) is None

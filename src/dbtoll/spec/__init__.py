@@ -37,6 +37,7 @@ from dbtoll.spec import variables as spec_variables
 from dbtoll.spec.command_line import COMMAND_LINE
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
+from dbtoll.spec.question import default_question
 from dbtoll.spec.stack import NESTED, parse_stack, write_stack
 
 INSIDE = 'placement = ["inside"] under [factors]'
@@ -144,9 +145,10 @@ class _Reader:
         with self.collected():
             engine = self.choice("engine", "engines", defaults.ENGINE)
         explain = self.take("", "explain", flag, False)
+        baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
             name=self.take("", "name", _run_name, ""),
-            question=self.take("", "question", text_value, "How much does each arm lose?"),
+            question=self.take("", "question", text_value, "") or default_question(arms, baseline, engine, workload),
             expected=self.take("", "expected", text_value, ""),
             paper=self.take("", "paper", text_value, ""),
             role=self.take("", "role", text_value, ""),
@@ -154,7 +156,7 @@ class _Reader:
             engine=engine,
             workload=workload,
             arms=tuple(arms),
-            baseline=self.take("", "baseline", text_value, arms[0].name if arms else ""),
+            baseline=baseline,
             factors=factors,
             resources=self.resources(),
             precision=self.precision(),

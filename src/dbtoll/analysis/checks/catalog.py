@@ -1,5 +1,6 @@
 """Every check with its name for people, what it looks at, when it fails and what follows (docs/method/checks.md shows this table).
 
+``consequence`` and ``hint``: what it means for the figures where it failed, and what to do about it; sentences of the report.
 ``then``: *start void*: the arm's visits of that round do not enter an interval; *visit void*: single visits do not; *label*: they
 do, and the report says so.
 """
@@ -23,6 +24,8 @@ class Description:
     looks_at: str
     fails_when: str
     then: str
+    consequence: str
+    hint: str
 
 
 CATALOG: Mapping[str, Description] = {
@@ -31,6 +34,8 @@ CATALOG: Mapping[str, Description] = {
         "version, encoding, collation and all settings that are not built in, as the server reports them after each start",
         "one differs from the baseline's in the same round (the baseline's own: from its first start)",
         "start void; label, if the server derives that setting from its machine",
+        "A difference may be the settings', not the environment's.",
+        "Give all arms the same settings.",
     ),
     "same_resources": Description(
         "the same processors, memory and kernel",
@@ -38,6 +43,8 @@ CATALOG: Mapping[str, Description] = {
         f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), processor model or "
         "flags, page size, huge pages, swap, open files, clock source, kernel, mitigations",
         "start void, if the processors or the quota differ and the arm's options did not ask for it; else label, naming each",
+        "A difference may come from this, not from the environment alone.",
+        "Give all arms the same resources, or say it with the figure.",
     ),
     "commit_reaches_device": Description(
         "a commit reaches the device",
@@ -45,12 +52,16 @@ CATALOG: Mapping[str, Description] = {
         "fewer writes of the arm's processes than commits reached a block device, or fewer flushes reached one that holds writes "
         "back",
         "start void, if the workload writes; else label",
+        "Commits may be faster here than they are allowed to be.",
+        "Look at the arm's disk and its cache mode.",
     ),
     "answers_known": Description(
         "answers known",
         "the references of all statements",
         "a statement has none",
         "label",
+        "Answers are compared with the baseline's alone.",
+        "No action is needed where the statements are your own.",
     ),
     "consistent": Description(
         "the data and the mix of transactions are as specified",
@@ -59,24 +70,32 @@ CATALOG: Mapping[str, Description] = {
         "in a million)",
         "one does not hold",
         "the arm has no verdict",
+        "What the arm does is not the workload, so it has no verdict.",
+        "Look at the finding: it is a fault of the server, its settings or dbtoll.",
     ),
     "path": Description(
         "outside terminals come by a network",
         "of transactions with placement `outside`: from where the server sees an outside session come",
         "by no network",
         "start void",
+        "What was measured is not a way over a network.",
+        "Look at the arm's network option.",
     ),
     "equal_answers": Description(
         "equal answers",
         "every answer, after its last time stamp",
         "an execution answered wrongly",
         "its query has no estimate, the arm no verdict over all queries",
+        "The query has no estimate, and the arm no verdict over all queries.",
+        "Make its answer definite (order by, no random()), or look for the fault in the arm.",
     ),
     "same_plans": Description(
         "same plans",
         "the plan's fingerprint of every statement and set of parameters",
         "it differs from the baseline's",
         "label, and `geomean_same_plans`",
+        "Their difference comes with the plan, not from the environment alone.",
+        "Read the figure of the queries with the same plans beside it.",
     ),
     "host_brackets": Description(
         "the host's clock and the arm's",
@@ -84,6 +103,8 @@ CATALOG: Mapping[str, Description] = {
         f"minus the arm's usual difference they are more than {BRACKET_BOUND_NS / 1e6:g} ms and {BRACKET_BOUND_FRACTION:.0%} "
         "apart",
         "visit void",
+        "These visits are not in the figures; the others are.",
+        "No action is needed if they are few; else look at the arm's clock.",
     ),
     "clock_rate": Description(
         "rate of the arm's clock",
@@ -91,42 +112,56 @@ CATALOG: Mapping[str, Description] = {
         f"{BRACKET_BOUND_NS / 1e6:g} ms of their length)",
         f"it is off 1 by more than {CLOCK_RATE_BOUND:.1%} and three errors",
         "start void",
+        "The arm's clock cannot be believed in these rounds.",
+        "Look at the arm's clock source.",
     ),
     "others_asleep": Description(
         "the other arms asleep",
         "CPU time of every other arm around a visit",
         "one has used some",
         "visit void",
+        "These visits are not in the figures: another arm disturbed them.",
+        "No action is needed if they are few; else look what that arm does when it is frozen.",
     ),
     "cold_reads_disk": Description(
         "cold reads disk",
         "bytes read during a cold visit",
         "there are none",
         "visit void",
+        "These visits were not cold and are not in the figures.",
+        "Look whether a cache outside the arm holds its data.",
     ),
     "warm_stays_warm": Description(
         "warm stays warm",
         "bytes read during a warm visit",
         f"there are more than {WARM_READ_BYTES >> 10} KiB",
         "label",
+        "These times hold some reading from the disk; they are counted.",
+        "No action is needed if it is a few visits; else give the arms more memory.",
     ),
     "background_work": Description(
         "background work",
         "the server's counts of checkpoints, vacuums, analyzes",
         "one rises in a warm phase (what dbtoll itself requests before a window is taken off)",
         "label",
+        "Some times hold work of the server that no query asked for; they are counted.",
+        "No action is needed if all arms have it; else take a longer budget.",
     ),
     "driver_cpu_share": Description(
         "the driver's share of the time",
         "of statements: CPU time of the agent inside the arm over a phase, against the time of its visits",
         f"it is more than {DRIVER_BOUND:.0%}",
         "label",
+        "So much of the time is the driver's, so a part of the difference may be its own.",
+        "Take longer statements or a larger scale.",
     ),
     "steal": Description(
         "time stolen by a hypervisor",
         "the host's stolen CPU time",
         f"it is more than {STEAL_BOUND:.0%}",
         "label",
+        "Times are longer and scatter more than on a machine of one's own.",
+        "Repeat the run on a host that is not shared.",
     ),
     "pressure": Description(
         "waiting for processors, memory and disks",
@@ -134,17 +169,23 @@ CATALOG: Mapping[str, Description] = {
         f"processors more than {PRESSURE_BOUNDS['cpu']:.0%} of a phase, memory {PRESSURE_BOUNDS['memory']:.0%}, disks "
         f"{PRESSURE_BOUNDS['io']:.0%} (not in cold phases)",
         "label",
+        "Waiting makes times longer, for all arms alike if it lasts.",
+        "Stop other programs, or give the arms fewer processors than the machine has.",
     ),
     "plausible_costs": Description(
         "costs that can be believed",
         "of probes: the cost of an event",
         "it is outside what is plausible on any machine",
         "visit void",
+        "These visits are not in the figures.",
+        "No action is needed if they are few; else repeat the run on a quieter machine.",
     ),
     "other_host_load": Description(
         "other load of the host",
         "CPU time of the host that went to no arm and not to dbtoll itself",
         f"it is more than {FOREIGN_BOUND:.0%}",
         "label",
+        "It makes intervals longer, and may have hit one arm more than another.",
+        "Stop other programs, or take a larger budget.",
     ),
 }

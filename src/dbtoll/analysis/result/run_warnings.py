@@ -10,9 +10,10 @@ from dbtoll.analysis.result.schema import (
     ArmResult,
     Comparison,
     EffectResult,
-    Levels,
     NoiseFloor,
     RoundEffect,
+    RunWarning,
+    WarningKind,
     WindowsResult,
 )
 from dbtoll.analysis.visits.valid import ValidVisits
@@ -30,67 +31,69 @@ LEAST_COST = 1e-12
 
 def warnings(
     run: Run, arms: Sequence[ArmResult], comparisons: Sequence[Comparison], windows: Sequence[WindowsResult] = ()
-) -> list[str]:
-    """What a reader of the figures has to know and no arm's outcome, reason or check already says, a sentence each."""
+) -> list[RunWarning]:
+    """What a reader of the figures has to know and no arm's outcome, reason or check already says."""
     measured = {arm.name for arm in arms if arm.rounds}
     return [*_of_run(run), *_of_comparisons([c for c in comparisons if c.arm in measured]), *_of_windows(windows)]
 
 
-def _of_run(run: Run) -> Iterator[str]:
+def _of_run(run: Run) -> Iterator[RunWarning]:
     if run.end is None:
-        yield "the run has no end: it goes on, or was killed; `dbtoll run --resume` finishes it"
+        yield RunWarning(WarningKind.NO_END, "the run has no end: it goes on, or was killed")
     if run.unfinished_line:
-        yield f"history.ndjson:{run.lines + 1}: an unfinished last line is left out (its writer was killed)"
+        text = f"history.ndjson:{run.lines + 1}: an unfinished last line is left out (its writer was killed)"
+        yield RunWarning(WarningKind.UNFINISHED_LINE, text)
     incomplete = [attempt for attempt in run.attempts if not attempt.complete]
     if incomplete:
         rounds = ", ".join(f"{a.round} ({_plain_reason(a)})" for a in incomplete[:INCOMPLETE_MAX])
         more = len(incomplete) - INCOMPLETE_MAX
         rounds += f", and {more} more" if more > 0 else ""
-        yield f"rounds that were begun but not completed do not count: {rounds}"
+        text = f"rounds that were begun but not completed do not count: {rounds}"
+        yield RunWarning(WarningKind.INCOMPLETE_ROUNDS, text)
     if not run.counted:
-        yield "there is no complete round: nothing can be said"
+        yield RunWarning(WarningKind.NO_ROUND, "there is no complete round: nothing can be said")
     elif few := stats.too_few(len(run.counted), run.plan.experiment.precision):
-        yield few
+        yield RunWarning(WarningKind.FEW_ROUNDS, few)
 
 
 def _plain_reason(attempt: Attempt) -> str:
     return (attempt.end.reason if attempt.end else None) or "interrupted"
 
 
-def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[RunWarning]:
     for comparison in comparisons:
         if comparison.estimand == GEOMEAN and comparison.left_out and comparison.low is not None:
-            where = f"{_plain(comparison.levels)}, {_metric(comparison.metric)}"
             what = {"run_time": "queries", "connect_time": "queries", "event_time": "probes"}.get(
                 comparison.metric, "transactions"
             )
-            yield f"{comparison.arm} ({where}): over all {what} but these: {'; '.join(comparison.left_out)}"
+            text = f"over all {what} but these: {'; '.join(comparison.left_out)}"
+            yield _of_comparison(WarningKind.QUERIES_LEFT_OUT, text, comparison)
         if comparison.estimand == GEOMEAN:
             yield from _of_starts(comparison)
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
             low, high = sorted((_change(floor.metric, floor.low), _change(floor.metric, floor.high)))
-            yield (
-                f"two identical copies differ by more than chance in {_metric(floor.metric)} "
-                f"({_plain(floor.levels)}): {low:+.1%} … {high:+.1%}; every interval there is longer by the far bound"
-            )
+            text = f"two identical copies differ by more than chance in {_metric(floor.metric)}: {low:+.1%} … {high:+.1%}"
+            yield RunWarning(WarningKind.COPIES_DIFFER, text, levels=floor.levels, metric=floor.metric)
 
 
-def _of_starts(comparison: Comparison) -> Iterator[str]:
+def _of_comparison(kind: WarningKind, text: str, about: Comparison) -> RunWarning:
+    return RunWarning(kind, text, about.arm, about.levels, about.metric)
+
+
+def _of_starts(comparison: Comparison) -> Iterator[RunWarning]:
     metric = comparison.metric
-    where = f"{comparison.arm} ({_plain(comparison.levels)}, {_metric(metric)})"
     usual = [_change(metric, end) for each in comparison.by_round if not each.far_out for end in each.ends]
     if outlying := [each for each in comparison.by_round if each.far_out]:
         rounds = ", ".join(_far_out(metric, each) for each in outlying)
         others = f"; all others between {min(usual):+.1%} and {max(usual):+.1%}" if usual else ""
-        yield (
-            f"{where}: starts that lie far out, {rounds}{others}. They are in the interval: a start that is slow is a start"
-        )
+        yield _of_comparison(WarningKind.FAR_OUT_STARTS, f"starts that lie far out, {rounds}{others}", comparison)
     if comparison.dependence:
-        yield (
-            f"{where}: starts depend on the ones before them, or drift (autocorrelation about {comparison.dependence:.1f}); "
+        text = (
+            f"starts depend on the ones before them, or drift (autocorrelation about {comparison.dependence:.1f}); "
             f"its verdict rests on an interval that is {comparison.lengthened:.1f} times as long for it"
         )
+        yield _of_comparison(WarningKind.DEPENDENT_STARTS, text, comparison)
 
 
 def _far_out(metric: str, each: RoundEffect) -> str:
@@ -100,21 +103,17 @@ def _far_out(metric: str, each: RoundEffect) -> str:
     return f"some of {each.rounds} rounds from round {each.round} on: {low:+.1%} … {high[0]:+.1%}"
 
 
-def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[str]:
+def _of_windows(windows: Sequence[WindowsResult]) -> Iterator[RunWarning]:
     if rates := {each.rate for each in windows if each.rate}:
-        yield (
-            f"{rates.pop():g} transactions arrive in a second whatever the arm does (an open loop): as long as an arm keeps up, "
-            "its throughput says nothing; what it loses is in the response times"
-        )
-    varied = {name for each in windows for name, level in each.levels.items() if level != windows[0].levels.get(name)}
+        text = f"{rates.pop():g} transactions arrive in a second whatever the arm does (an open loop)"
+        yield RunWarning(WarningKind.OPEN_LOOP, text)
     for each in windows:
-        levels = {name: level for name, level in each.levels.items() if name in varied}
-        where = each.arm + (f" ({_plain(levels)})" if levels else "")
         if each.steadiness.steady is False:
-            moved = " and ".join(_moves(each))
-            yield f"{where}: not steady: throughput {moved}; {each.steadiness.reason}"
+            text = f"not steady: throughput {' and '.join(_moves(each))}; {each.steadiness.reason}"
+            yield RunWarning(WarningKind.NOT_STEADY, text, each.arm, each.levels)
         if each.driver.bottleneck:
-            yield f"{where}: the driver was the bottleneck: {each.driver.bottleneck}; what the server can do is more"
+            text = f"the driver was the bottleneck: {each.driver.bottleneck}"
+            yield RunWarning(WarningKind.DRIVER_BOTTLENECK, text, each.arm, each.levels)
 
 
 def _moves(each: WindowsResult) -> Iterator[str]:
@@ -138,10 +137,6 @@ def _metric(metric: str) -> str:
 def _change(metric: str, overhead: float) -> float:
     """Of the quantity that is named: of throughput, how much more or less is done in the same time."""
     return 1 / max(1 + overhead, LEAST_COST) - 1 if metric == TIME_PER_TRANSACTION else overhead
-
-
-def _plain(levels: Levels) -> str:
-    return ", ".join(f"{name} {level.replace('_', ' ')}" for name, level in levels.items()) or "all"
 
 
 def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, cast
 
 import msgspec
@@ -478,6 +479,37 @@ class OverheadGate:
     cells: tuple[GateCell, ...]
 
 
+class WarningKind(StrEnum):
+    """What a warning is about; the report has a consequence and a hint for each."""
+
+    NO_END = "no_end"
+    UNFINISHED_LINE = "unfinished_line"
+    INCOMPLETE_ROUNDS = "incomplete_rounds"
+    NO_ROUND = "no_round"
+    FEW_ROUNDS = "few_rounds"
+    QUERIES_LEFT_OUT = "queries_left_out"
+    FAR_OUT_STARTS = "far_out_starts"
+    DEPENDENT_STARTS = "dependent_starts"
+    COPIES_DIFFER = "copies_differ"
+    OPEN_LOOP = "open_loop"
+    NOT_STEADY = "not_steady"
+    DRIVER_BOTTLENECK = "driver_bottleneck"
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """What a reader of the figures has to know and no arm's outcome, reason or check already says.
+
+    ``text`` names neither the arm nor the levels and the metric that it is about. ``arm`` null: it is about all.
+    """
+
+    kind: WarningKind
+    text: str
+    arm: str | None = None
+    levels: Levels = field(default_factory=dict)
+    metric: str | None = None
+
+
 NOT_FINISHED = "not finished"
 """Why no further round was begun, of a run that goes on or was killed."""
 
@@ -494,7 +526,7 @@ class Result:
     question: str
     expected: str
     stopped: Annotated[str, Meta(description="why no further round was begun")]
-    warnings: Annotated[tuple[str, ...], Meta(description="what no arm's outcome, reason or check already says")]
+    warnings: tuple[RunWarning, ...]
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...]

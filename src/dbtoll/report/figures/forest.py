@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbtoll.model.experiment import Verdict
+from dbtoll.report.absolute import Absolutes
 from dbtoll.report.figures.axis import Axis, axis_for
 from dbtoll.report.text import numbers, sentences
 
@@ -31,6 +32,7 @@ class ForestRow:
     """One comparison: its interval (thick), what its verdict rests on (thin), A/A's behind both, and the rounds' effects (dots)."""
 
     label: str
+    absolute: str
     group: str
     comparison: Comparison
     effect: numbers.EffectText
@@ -63,6 +65,11 @@ class Forest:
         return max((len(row.label) for row in self.rows), default=0)
 
     @property
+    def absolute_characters(self) -> int:
+        """The same of absolute figures; 0 where there are none."""
+        return max((len(row.absolute) for row in self.rows), default=0)
+
+    @property
     def figure_characters(self) -> int:
         """How wide the column of figures has to be."""
         return max((len(row.effect.text) for row in self.rows), default=0)
@@ -91,17 +98,18 @@ def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axi
     of_throughput = bool(entries) and numbers.is_throughput(entries[0][2].metric)
     axis = axis or axis_for(changes_of(entries), result.margin, of_throughput=of_throughput)
     noise = {(str(c.levels), c.metric, c.estimand, c.baseline): c for c in result.comparisons if c.is_aa}
-    rows = []
+    rows, absolutes = [], Absolutes(result)
     for label, group, c in entries:
         effect = numbers.effect(c)
         aa = None if c.is_aa else noise.get((str(c.levels), c.metric, c.estimand, c.baseline))
         rows.append(
             ForestRow(
                 label=label,
+                absolute=absolutes.of(c),
                 group=group,
                 comparison=c,
                 effect=effect,
-                verdict="A/A" if c.is_aa else sentences.verdict_text(c.verdict, result.margin),
+                verdict=sentences.verdict_of(c, result.margin),
                 kind="noise" if c.is_aa else kind_of(c.verdict),
                 point=None if effect.change.estimate is None else axis.place(effect.change.estimate),
                 span=_span(axis, effect),

@@ -53,6 +53,7 @@ def with_arm_labels(result: Result) -> Result:
         comparisons=tuple(
             replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.comparisons
         ),
+        warnings=tuple(replace(each, arm=each.arm and label(each.arm)) for each in result.warnings),
         contrasts=tuple(replace(each, arm=label(each.arm)) for each in result.contrasts),
         series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),

@@ -7,6 +7,7 @@ that no digit is printed which another run would not repeat (the rule of the GUM
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,14 @@ def number(value: float, decimals: int = 0, *, plus: bool = False) -> str:
 def percent(fraction: float | None, decimals: int = 1, *, plus: bool = True) -> str:
     """``+0.3 %``"""
     return NOTHING if fraction is None else f"{number(fraction * 100, decimals, plus=plus)}{THIN}%"
+
+
+_PLAIN_PERCENT, _PLAIN_MINUS = re.compile(r"(?<=\d)%"), re.compile(r"(?<![\w.)-])-(?=\d+(\.\d+)?%)")
+
+
+def typeset(text: str) -> str:
+    """Text of the analysis, whose figures are plain (``-1.2%``), with figures as everywhere in the report (``−1.2 %``)."""
+    return _PLAIN_PERCENT.sub(f"{THIN}%", _PLAIN_MINUS.sub(MINUS, text))
 
 
 def margin(fraction: float) -> str:

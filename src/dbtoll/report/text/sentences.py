@@ -46,6 +46,22 @@ def verdict_text(verdict: str | None, margin_fraction: float) -> str:
     return f"no difference within {margin(margin_fraction)}" if verdict == Verdict.NO_DIFFERENCE else str(verdict)
 
 
+def is_beyond(c: Comparison, margin_fraction: float) -> bool:
+    """Whether what the verdict rests on lies beyond the margin, all of it."""
+    low = c.low if c.low_decisive is None else c.low_decisive
+    high = c.high if c.high_decisive is None else c.high_decisive
+    if c.verdict == Verdict.LOSES:
+        return low is not None and low > margin_fraction
+    return c.verdict == Verdict.GAINS and high is not None and high < -margin_fraction
+
+
+def verdict_of(c: Comparison, margin_fraction: float) -> str:
+    """``loses`` of an interval above 0, ``clearly loses`` of one that lies beyond the margin; ``A/A`` of two copies."""
+    if c.is_aa:
+        return "A/A"
+    return ("clearly " if is_beyond(c, margin_fraction) else "") + verdict_text(c.verdict, margin_fraction)
+
+
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """What follows the colon of a headline: ``lead`` is the verdict itself, ``rest`` its figures and reason."""
@@ -137,6 +153,7 @@ class Headline:
     """One sentence on one arm.
 
     ``name``: what it opens with. ``kind``: a Verdict, an Outcome or ``noise``. ``levels``: empty where nothing varies.
+    ``note``: a sentence on the total, where its verdict is another; else empty.
     """
 
     arm: str
@@ -144,10 +161,17 @@ class Headline:
     levels: str
     phrase: Phrase
     kind: str
+    note: str = ""
+
+    @property
+    def subject(self) -> str:
+        """``Docker (cold)``, and what joins it to the phrase."""
+        join = " " if self.kind in (Verdict.LOSES, Verdict.GAINS) else ": "
+        return f"{self.name}{f' ({self.levels})' if self.levels else ''}{join}"
 
     @property
     def sentence(self) -> str:
-        return f"{self.name}{f' ({self.levels})' if self.levels else ''}: {self.phrase}"
+        return f"{self.subject}{self.phrase}"
 
 
 def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied: Sequence[str]) -> Headline:
@@ -160,13 +184,31 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
     if arm.outcome == Outcome.FAILED and comparison.verdict == Verdict.CANNOT_TELL:
         reason = "this is what worked, alone"
     phrase = verdict_phrase(comparison.verdict, effect(comparison), result.margin, reason, decisive(comparison))
-    if comparison.verdict == Verdict.LOSES and (cause := _cause(comparison, result)):
-        phrase = Phrase(phrase.lead, f"{phrase.rest}; {cause}")
-    return Headline(arm.name, arm_title(arm.name, result), levels, phrase, comparison.verdict or Verdict.CANNOT_TELL)
+    if comparison.verdict in (Verdict.LOSES, Verdict.GAINS):
+        cause = _cause(comparison, result)
+        lead = f"{verdict_of(comparison, result.margin)}: {phrase.lead}"
+        phrase = Phrase(lead, f"{phrase.rest}; {cause}" if cause else phrase.rest)
+    kind = comparison.verdict or Verdict.CANNOT_TELL
+    return Headline(arm.name, arm_title(arm.name, result), levels, phrase, kind, _other_answer(comparison, result))
+
+
+def _other_answer(geomean: Comparison, result: Result) -> str:
+    """What the total says, where its verdict is another than that of the geometric mean; else empty."""
+    key = (geomean.arm, geomean.levels, geomean.metric)
+    totals = (c for c in result.comparisons if c.estimand == "ratio_of_totals")
+    total = next((c for c in totals if (c.arm, c.levels, c.metric) == key), None)
+    if total is None or total.verdict == geomean.verdict or total.estimate is None or geomean.estimate is None:
+        return ""
+    found, verdict = effect(total), verdict_of(total, result.margin)
+    if total.verdict in (Verdict.LOSES, Verdict.GAINS):
+        said = f"{verdict}: {found.said}" + (f" ({found.said_bounds})" if found.said_bounds else "")
+    else:
+        said = f"{verdict} {found.inside}"
+    return f"All queries weigh alike here; your total time, in which long ones weigh more, has another answer: {said}."
 
 
 def _cause(comparison: Comparison, result: Result) -> str:
-    """``mostly page faults (91 %, 85 … 97)``: the largest family of items of the ledger; empty where none is shown to be large."""
+    """``most of it: page faults (91 %, 85 … 97)``: the largest family of items of the ledger; empty where none is shown to be large."""
     here = (each for each in result.ledgers if (each.arm, each.levels) == (comparison.arm, comparison.levels))
     ledger = next(here, None)
     if ledger is None or ledger.verdict != Verdict.LOSES:
@@ -181,11 +223,11 @@ def _cause(comparison: Comparison, result: Result) -> str:
     if share is None or share.low is None or share.low < WORTH_NAMING:
         return ""
     if share.low >= MOST:
-        lead = "mostly"
+        lead = "most of it:"
     elif all(high is not None and high < share.low for high in others):
-        lead = "the largest part"
+        lead = "the largest part:"
     else:
-        lead = "in part"
+        lead = "in part:"
     bounds = " … ".join(number(100 * each) for each in (share.low, share.high) if each is not None)
     return f"{lead} {largest} ({percent(share.estimate, 0, plus=False)}, {bounds})"
 

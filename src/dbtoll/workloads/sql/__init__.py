@@ -6,6 +6,7 @@ Answers are compared with the user's, where the directory has them; where not, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,6 +53,7 @@ class Workload(interface.Workload):
                 "the workload sql has no directory", "write sql:DIR, or directory = DIR in a specification"
             )
         self._directory = read(Path(chosen["directory"]))
+        self.description = replace(Workload.description, size=f"of {Path(chosen['directory']).resolve().name}")
         self.queries = _chosen(chosen["queries"], tuple(self._directory.statements))
 
     def key(self) -> str:
