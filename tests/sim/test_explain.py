@@ -396,7 +396,7 @@ def test_copies_that_differ_by_more_than_chance_widen_what_is_said_of_a_ledger(p
 
 def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -> None:
     (headline,) = (each for each in sentences.headlines(result) if each.arm == "planted")
-    assert "mostly page faults (" in headline.sentence
+    assert "most of it: page faults (" in headline.sentence
 
     def told(reach: float) -> str:
         def wide(entry: schema.LedgerItem) -> schema.LedgerItem:
@@ -408,7 +408,7 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
         (found,) = (each for each in sentences.headlines(replace(result, ledgers=ledgers)) if each.arm == "planted")
         return found.sentence
 
-    assert "mostly page faults" in told(0.05)
+    assert "most of it: page faults" in told(0.05)
     assert "the largest part page faults" in told(0.2)
     assert "in part page faults" in told(0.4)
     assert "page faults" not in told(0.95)

@@ -502,8 +502,8 @@ def aa_differs(tmp_path: Path) -> Result:
 
 def test_warnings_say_throughput_as_headlines_do(tmp_path: Path) -> None:
     result = aa_differs(tmp_path)
-    assert not any("time per transaction" in warning for warning in result.warnings)
-    (warning,) = (each for each in result.warnings if "differ by more than chance in throughput" in each)
+    assert not any("time per transaction" in warning.text for warning in result.warnings)
+    (warning,) = (each.text for each in result.warnings if "differ by more than chance in throughput" in each.text)
     assert "-20" in warning and "25" not in warning
 
 

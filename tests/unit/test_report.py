@@ -14,9 +14,11 @@ import pytest
 from rich.console import Console
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.analysis.result.schema import Result
+from dbtoll.analysis.result import provenance
+from dbtoll.analysis.result.schema import CheckResult, Result, RunWarning, WarningKind
 from dbtoll.model.experiment import Outcome, Verdict
 from dbtoll.report import export, page, published, tables
+from dbtoll.report.absolute import Absolutes
 from dbtoll.report.figures import axis, forest, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
@@ -92,12 +94,78 @@ def test_the_page_has_every_section_and_every_figure(result: Result, run: Run) -
         assert plain(numbers.IntervalText(c.estimate, c.low, c.high).text) in seen.text
     for headline in sentences.headlines(result):
         assert plain(str(headline.phrase.rest)) in seen.text
-    for line in (*result.not_inside_the_interval, *result.warnings):
+    for line in (*result.not_inside_the_interval, *(numbers.typeset(each.text) for each in result.warnings)):
         assert plain(line) in seen.text
     assert "derived from TPC-H. Its results are not comparable with published TPC results" in seen.text
     assert "Table 4: warm, one connection; docker" in seen.text and "13.30 s" in seen.text
     assert "Simulated CPU" in seen.text and "./dbtoll run question.toml" in seen.text
     assert "against Native" not in seen.text
+
+
+def section_of(text: str, ident: str) -> str:
+    """From an element with that id to the end of its section or header."""
+    found = text[text.index(f'id="{ident}"') :]
+    return found[: re.search(r"</(section|header)>", found).start()]  # type: ignore[union-attr]
+
+
+def test_the_top_says_what_was_measured_on_what_when_and_for_how_long(result: Result, run: Run) -> None:
+    top = Page(section_of(page.render(result, run), "answer")).text
+    version, machine = provenance.engine_version(run), provenance.of(run).machine
+    assert f"PostgreSQL {version} · TPC-H at scale factor 0.1 · {machine} · Linux" in top
+    assert (
+        f"6 rounds in {plain(numbers.span(run.elapsed_s))} · budget 5 min · " in top and f"run {run.begin.run}" in top
+    )
+
+
+def test_the_gate_is_on_the_page_where_there_is_one(folder: Path, result: Result, run: Run) -> None:
+    assert "CI gate" not in Page(page.render(result, run)).text
+    text = page.render(results.analyze_run(run, max_overhead=0.0001), run)
+    shown = Page(section_of(text, "answer")).text
+    assert re.search(r"CI gate, (exceeded|undecided): ", shown)
+
+
+def test_absolute_times_stand_beside_relative_ones(result: Result, run: Run) -> None:
+    absolutes = Absolutes(result)
+    pictures = section_of(page.render(result, run), "queries")
+    one = next(c for c in result.comparisons if (c.arm, c.estimand) == (DOCKER, "query:Q9"))
+    median = next(t.median_ns for t in result.times if (t.arm, t.query, t.levels) == (DOCKER, "Q9", one.levels))
+    assert absolutes.of(one) == numbers.time_of(median)
+    assert f'<td class="absolute">{numbers.time_of(median)}</td>' in pictures
+    medians = {t.query: t.median_ns for t in result.times if (t.arm, t.levels) == (NATIVE, one.levels)}
+    assert None not in medians.values()
+    total = numbers.time_of(sum(m for m in medians.values() if m))
+    assert absolutes.text(NATIVE, one.levels, "run_time", "ratio_of_totals") == total
+    assert absolutes.text(NATIVE, one.levels, "connect_time", "geomean") == ""
+    assert plain(f"; native: {total}") in Page(section_of(page.render(result, run), "arms")).text
+    terminal = plain(printed(result, 400))
+    assert re.search(rf"native +{re.escape(plain(total))} +– +– +baseline", terminal)
+    assert re.search(r"worst Q9 \+\S+ % \([^)]*\) of 5\d\d ms", terminal)
+
+
+def test_an_aggregate_that_lacks_a_query_has_no_absolute_time(result: Result) -> None:
+    levels = result.times[0].levels
+    lacking = replace(result, times=(replace(result.times[0], median_ns=None), *result.times[1:]))
+    assert Absolutes(lacking).text(result.times[0].arm, levels, "run_time", "geomean") == numbers.NOTHING
+
+
+def test_the_legend_stands_once_and_says_what_the_words_mean(result: Result, run: Run) -> None:
+    text = page.render(result, run)
+    assert text.count('id="legend"') == 1 and text.count('class="swatch interval"') == 1
+    legend = Page(section_of(text, "legend")).text
+    assert "loses: its interval lies above 0" in legend and "clearly loses, figure in bold: beyond ±2 % too" in legend
+
+
+def test_checks_are_folded_and_only_what_voids_is_a_failure(result: Result, run: Run) -> None:
+    def with_check(*, voids: bool) -> str:
+        made = CheckResult("steal", False, "at most 7.5% was stolen", voids, (1,), (1,) if voids else (), 0)
+        arms = tuple(replace(each, checks=(made,)) for each in result.arms)
+        return section_of(page.render(replace(result, arms=arms), run), "checks")
+
+    noted, failed = with_check(voids=False), with_check(voids=True)
+    assert "<details" in noted and " open" not in noted + failed
+    assert "0 passed, 1 noted" in noted and "loses" not in noted and 'class="noted"' in noted
+    assert "1 failed" in failed and 'class="loses"' in failed
+    assert plain(numbers.typeset("at most 7.5% was stolen")) in Page(noted).text
 
 
 def test_each_caution_stands_once(result: Result, run: Run) -> None:
@@ -121,7 +189,7 @@ def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, r
     evil = replace(
         result,
         question=EVIL,
-        warnings=(EVIL,),
+        warnings=(RunWarning(WarningKind.FAR_OUT_STARTS, EVIL, EVIL),),
         arms=tuple(replace(a, name=name(a.name), stack=EVIL, reason=EVIL) for a in result.arms),
         comparisons=tuple(replace(c, arm=name(c.arm), reason=EVIL, left_out=(EVIL,)) for c in result.comparisons),
         times=tuple(replace(t, arm=name(t.arm)) for t in result.times),
@@ -134,7 +202,8 @@ def test_what_a_spec_or_a_server_says_stays_text(folder: Path, result: Result, r
     assert seen.tags.count("script") == honest.tags.count("script") == 1
     for made, from_ in ((seen, evil), (honest, result)):
         care = warnings.cautions(from_)  # the page's own: the arms that a caution is about
-        assert made.tags.count("b") == sum(bool(caution.arms) for caution in (*care.left_out, *care.labels))
+        cautioned = [each for caution in (*care.shown, *care.folded) for each in caution.findings]
+        assert made.tags.count("b") == 1 + sum(bool(each.who) for each in cautioned)  # and one in the legend
     assert "onclick" not in seen.attributes
     assert json.loads(seen.embedded)["question"] == EVIL
 
@@ -237,7 +306,9 @@ def test_the_terminal_says_each_thing_once(result: Result) -> None:
 
 
 def test_a_terminal_obeys_nothing_from_outside(result: Result) -> None:
-    evil = replace(result, question="\x1b[2J[red]x[/red]", warnings=("\x1b]0;title\x07",))
+    evil = replace(
+        result, question="\x1b[2J[red]x[/red]", warnings=(RunWarning(WarningKind.NO_END, "\x1b]0;title\x07"),)
+    )
     text = printed(evil)
     assert "\x1b" not in text and "\x07" not in text and "[red]x[/red]" in text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll import spec, units
+from dbtoll import registry, spec, units
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_stack, write_stack
@@ -237,3 +237,37 @@ def test_an_arm_that_counts_instructions_is_no_baseline() -> None:
     text = SMALLEST.replace('stack = "native"', 'stack = "qemu:clock=instructions"')
     with pytest.raises(SpecError, match="counts instructions"):
         spec.parse(text, "x.toml")
+
+
+# --- the question of a specification that asks none ------------------------------------------------------------------
+
+
+ARMS = "[[arm]]\nstack = 'native'\n[[arm]]\nstack = '{}'\n[[arm]]\nstack = '{}'\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "question"),
+    [
+        (ARMS.format("docker", "uml"), "How much does PostgreSQL lose on TPC-H in docker and uml, against native?"),
+        ('[engine]\nname = "mariadb"\n[workload]\nname = "tpcc"\n' + ARMS.format("docker", "qemu"),
+         "How much does MariaDB lose on TPC-C in docker and qemu, against native?"),
+        ('[engine]\nname = "no_server"\n[workload]\nname = "probes"\n' + ARMS.format("docker", "uml"),
+         "What does an event cost in docker and uml, against native?"),
+        ("[[arm]]\nstack = 'native'\n", "How far do two copies of native differ with PostgreSQL on TPC-H?"),
+        ("".join(f"[[arm]]\nname = '{name}'\nstack = 'native'\n" for name in "abcdef"),
+         "How much does PostgreSQL lose on TPC-H in 5 arms, against a?"),
+    ],
+)  # fmt: skip
+def test_a_question_that_was_not_asked_names_arms_engine_and_workload(body: str, question: str) -> None:
+    assert spec.parse(body, "x.toml").question == question
+
+
+def test_a_question_that_was_not_asked_names_the_users_directory(tmp_path: Path) -> None:
+    (tmp_path / "nightly" / "statements").mkdir(parents=True)
+    (tmp_path / "nightly" / "statements" / "one.sql").write_text("select 1", encoding="utf-8")
+    made = spec.parse(
+        f"[workload]\nname = 'sql'\ndirectory = '{tmp_path}/nightly'\n" + ARMS.format("docker", "uml"), "x.toml"
+    )
+    assert made.question == "How much does PostgreSQL lose on own queries of nightly in docker and uml, against native?"
+    workload = registry.find("workloads", "sql")(made.workload.options)
+    assert (workload.description.title, workload.description.size) == ("own queries", "of nightly")

@@ -103,7 +103,7 @@ def test_an_end_after_which_a_round_began_is_none(folder: Path) -> None:
     killed = read_run(folder)
     assert killed.end is None
     assert killed.elapsed_s == ended.elapsed_s + 1
-    assert any("the run has no end" in warning for warning in analyze_run(killed).warnings)
+    assert any("the run has no end" in warning.text for warning in analyze_run(killed).warnings)
 
 
 def test_two_writers_are_refused(folder: Path) -> None:

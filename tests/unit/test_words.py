@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.analysis.result.schema import (
     ArmResult,
     CheckResult,
@@ -13,6 +14,8 @@ from dbtoll.analysis.result.schema import (
     ComponentsResult,
     Contrast,
     Result,
+    RunWarning,
+    WarningKind,
     varied_factors,
 )
 from dbtoll.model.experiment import Outcome, Verdict
@@ -144,15 +147,16 @@ def test_names() -> None:
     ("made", "sentence"),
     [
         (comparison(), "Docker: no difference within ±2 % (+0.3 %, -0.8 … 1.4)"),
-        (comparison(estimate=0.05, verdict=Verdict.LOSES), "Docker: takes 5.0 % longer (3.9 … 6.1)"),
-        (comparison(estimate=-0.05, verdict=Verdict.GAINS), "Docker: takes 5.0 % less time (3.9 … 6.1)"),
+        (comparison(estimate=0.05, verdict=Verdict.LOSES), "Docker clearly loses: takes 5.0 % longer (3.9 … 6.1)"),
+        (comparison(estimate=0.025, verdict=Verdict.LOSES), "Docker loses: takes 2.5 % longer (1.4 … 3.6)"),
+        (comparison(estimate=-0.05, verdict=Verdict.GAINS), "Docker clearly gains: takes 5.0 % less time (3.9 … 6.1)"),
         (
             comparison(estimate=2.0, low=1.5, high=2.5, verdict=Verdict.LOSES),
-            "Docker: takes 3.00 times as long (2.50 … 3.50)",
+            "Docker clearly loses: takes 3.00 times as long (2.50 … 3.50)",
         ),
         (
             comparison(metric="time_per_transaction", estimate=6.85, low=6.5, high=7.2, verdict=Verdict.LOSES),
-            "Docker: does 87.26 % less (86.67 … 87.80)",
+            "Docker clearly loses: does 87.26 % less (86.67 … 87.80)",
         ),
         (
             comparison(verdict=Verdict.CANNOT_TELL),
@@ -222,16 +226,90 @@ def test_each_caution_is_said_once_and_by_what_it_did() -> None:
         arm("docker", check(), visit, start, wrong, silent, reason="1 of 8 starts do not count: it died"),
         arm("lost", check(finding="never said"), outcome=Outcome.FAILED, reason="no daemon"),
     )
-    care = warnings.cautions(result(arms, warnings=("only 4 complete rounds",)))
-    assert [caution.sentence for caution in care.left_out] == [
-        "only 4 complete rounds",
-        "docker: 1 of 8 starts do not count: it died",
-        "docker: 1 visit left out: the clocks disagree",
-        "docker: 2 rounds left out: jit is on",
-        "docker: no verdict over all queries: wrong answers: Q7",
+    few = RunWarning(WarningKind.FEW_ROUNDS, "only 4 complete rounds")
+    care = warnings.cautions(result(arms, warnings=(few,)))
+    assert [[each.sentence for each in caution.findings] for caution in care.left_out] == [
+        ["only 4 complete rounds"],
+        ["docker: 1 of 8 starts do not count: it died"],
+        ["docker: 1 visit left out: the clocks disagree"],
+        ["docker: 2 rounds left out: jit is on"],
+        ["docker: no verdict over all queries: wrong answers: Q7"],
     ]
-    assert [caution.sentence for caution in care.labels] == ["native and docker: at most 5 % of CPU time was stolen"]
+    assert [caution.sentence for caution in care.labels] == [
+        "native and docker: at most 5 % of CPU time was stolen. Times are longer and scatter more than on a machine of one's own. "
+        "Repeat the run on a host that is not shared."
+    ]
+    assert len(care.shown) == warnings.SHOWN and care.folded == care.all[warnings.SHOWN :]
     assert not warnings.cautions(result((arm(),)))
+
+
+def test_every_kind_of_warning_has_a_consequence_and_a_hint() -> None:
+    assert warnings.ADVICE.keys() == set(WarningKind)
+    told = [(each.consequence, each.hint) for each in (*warnings.ADVICE.values(), *CATALOG.values())]
+    for text in (part for pair in told for part in pair):
+        assert text[0].isupper() or text.startswith("`"), text
+        assert text.endswith("."), text
+
+
+def test_warnings_of_a_kind_are_one_and_name_only_levels_that_vary() -> None:
+    levels = [{"cache": cache, "connection": "persistent"} for cache in ("warm", "cold")]
+    far = [
+        RunWarning(WarningKind.FAR_OUT_STARTS, "starts that lie far out, round 1: +8.1%", "docker", each, metric)
+        for each, metric in zip(levels, ("run_time", "connect_time"), strict=True)
+    ]
+    both = tuple(comparison(levels=each) for each in levels)
+    (caution,) = warnings.cautions(result((arm(),), both, warnings=tuple(far))).all
+    assert [said(each.sentence) for each in caution.findings] == [
+        "docker (warm): starts that lie far out, round 1: +8.1 %",
+        "docker (cold, time to connect): starts that lie far out, round 1: +8.1 %",
+    ]
+    assert said(caution.brief.sentence).startswith(
+        "docker (warm): starts that lie far out, round 1: +8.1 %; and 1 more of the kind. They are counted"
+    )
+
+
+def test_a_long_finding_is_shortened_and_stands_in_full_in_the_fold() -> None:
+    long = "other than in the baseline: " + "; ".join(f"setting number {n} is {n}" for n in range(20))
+    care = warnings.cautions(result((arm("docker", check("same_resources", finding=long)),)))
+    (shown,) = care.shown
+    assert len(shown.findings[0].text) <= 102 and shown.findings[0].text.endswith(" …")
+    assert [each.findings[0].text for each in care.folded] == [long]
+
+
+@pytest.mark.parametrize(
+    ("plain", "typeset"),
+    [
+        ("-0.9% and +1.2%", "-0.9 % and +1.2 %"),
+        ("cpu 62.8%, io 0%", "cpu 62.8 %, io 0 %"),
+        ("kernel 6.1-5 (3-4)", "kernel 6.1-5 (3-4)"),
+    ],
+)
+def test_figures_of_findings_are_set_as_all_others(plain: str, typeset: str) -> None:
+    done = numbers.typeset(plain)
+    assert said(done) == typeset
+    assert (MINUS in done) is plain.startswith("-") and (THIN in done) is ("%" in plain)
+
+
+def test_where_the_total_has_another_verdict_one_sentence_says_which_answers_what() -> None:
+    total = comparison(
+        estimate=0.042, low=0.029, high=0.055, estimand="ratio_of_totals", verdict=Verdict.LOSES, low_decisive=0.01
+    )
+    geomean = comparison(verdict=Verdict.CANNOT_TELL)
+    (headline,) = sentences.headlines(result((arm(),), (geomean, total)))
+    assert said(headline.note) == (
+        "All queries weigh alike here; your total time, in which long ones weigh more, has another answer: "
+        "loses: takes 4.2 % longer (2.9 … 5.5)."
+    )
+    agreeing = replace(total, verdict=Verdict.CANNOT_TELL)
+    assert sentences.headlines(result((arm(),), (geomean, agreeing)))[0].note == ""
+
+
+def test_beyond_the_margin_has_a_word_of_its_own_and_rests_on_what_decides() -> None:
+    above = comparison(estimate=0.05, verdict=Verdict.LOSES, low_decisive=0.015, high_decisive=0.09)
+    assert sentences.verdict_of(above, 0.02) == "loses"
+    assert sentences.verdict_of(replace(above, low_decisive=0.021), 0.02) == "clearly loses"
+    assert sentences.verdict_of(replace(above, is_aa=True), 0.02) == "A/A"
+    assert said(sentences.verdict_of(comparison(), 0.02)) == "no difference within ±2 %"
 
 
 @pytest.mark.parametrize(

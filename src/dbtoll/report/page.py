@@ -17,8 +17,8 @@ from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
 from dbtoll.report import attribution, published, transactions
-from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
 from dbtoll.report.absolute import Absolutes
+from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
 if TYPE_CHECKING:

@@ -134,9 +134,14 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             groups.setdefault(", ".join(part for part in parts if part), []).append(c)
     for where, comparisons in groups.items():
         first = comparisons[0]
-        own = [absolutes.text(arm, first.levels, first.metric, "ratio_of_totals") for arm in (first.baseline, *(c.arm for c in comparisons))]
+        own = [
+            absolutes.text(arm, first.levels, first.metric, "ratio_of_totals")
+            for arm in (first.baseline, *(c.arm for c in comparisons))
+        ]
         times = own if any(own) else None
-        table = _table("arm", *(["time"] if times else []), "geometric mean", "total", "verdict", right=[1] if times else [])
+        table = _table(
+            "arm", *(["time"] if times else []), "geometric mean", "total", "verdict", right=[1] if times else []
+        )
         if times:
             table.add_row(*map(_text, (first.baseline, times[0], numbers.NOTHING, numbers.NOTHING, "baseline")))
         for index, c in enumerate(comparisons, 1):
@@ -221,7 +226,9 @@ def _extremes(result: Result) -> Iterator[str]:
         ordered = sorted(queries, key=lambda c: math.inf if c.estimate is None else c.estimate, reverse=True)
         worst, best = ordered[:_EXTREMES], ordered[_EXTREMES:][-_EXTREMES:]
         where = f"{arm}{f' ({levels})' if levels else ''}"
-        yield f"{where}: worst {_listed(worst, absolutes)}" + (f"; best {_listed(reversed(best), absolutes)}" if best else "")
+        yield f"{where}: worst {_listed(worst, absolutes)}" + (
+            f"; best {_listed(reversed(best), absolutes)}" if best else ""
+        )
 
 
 def _has_figure(c: Comparison) -> bool:
@@ -231,7 +238,9 @@ def _has_figure(c: Comparison) -> bool:
 def _listed(comparisons: Iterable[Comparison], absolutes: Absolutes) -> str:
     """``Q9 +25.1 % (23.1 … 27.1) of 528 ms``: the time is the baseline's."""
     told = ((c, absolutes.of_baseline(c)) for c in comparisons)
-    return ", ".join(f"{names.query_of(c.estimand)} {numbers.effect(c).text}{f' of {time}' if time else ''}" for c, time in told)
+    return ", ".join(
+        f"{names.query_of(c.estimand)} {numbers.effect(c).text}{f' of {time}' if time else ''}" for c, time in told
+    )
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------

@@ -73,7 +73,9 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[RunWarning]:
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
             low, high = sorted((_change(floor.metric, floor.low), _change(floor.metric, floor.high)))
-            text = f"two identical copies differ by more than chance in {_metric(floor.metric)}: {low:+.1%} … {high:+.1%}"
+            text = (
+                f"two identical copies differ by more than chance in {_metric(floor.metric)}: {low:+.1%} … {high:+.1%}"
+            )
             yield RunWarning(WarningKind.COPIES_DIFFER, text, levels=floor.levels, metric=floor.metric)
 
 

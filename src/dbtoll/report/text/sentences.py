@@ -208,7 +208,7 @@ def _other_answer(geomean: Comparison, result: Result) -> str:
 
 
 def _cause(comparison: Comparison, result: Result) -> str:
-    """``most of it: page faults (91 %, 85 … 97)``: the largest family of items of the ledger; empty where none is shown to be large."""
+    """``most of it: page faults (91 %, 85 … 97)``: the ledger's largest family of items; empty where none is shown to be large."""
     here = (each for each in result.ledgers if (each.arm, each.levels) == (comparison.arm, comparison.levels))
     ledger = next(here, None)
     if ledger is None or ledger.verdict != Verdict.LOSES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ ADVICE: Mapping[WarningKind, Advice] = {
 
 SHOWN = 3
 """Cautions that stand open; the others are in a fold."""
-_BRIEF_CHARACTERS, _BRIEF_FINDINGS = 110, 2
+_BRIEF_CHARACTERS, _BRIEF_FINDINGS = 100, 1
 """Of a finding, and findings of a caution, before the rest is left to the fold."""
 
 
@@ -89,14 +89,18 @@ class Caution:
     def sentence(self) -> str:
         """All of it: ``docker: 2 visits left out: … . These visits are not in the figures. No action is needed if …``"""
         found = "; ".join(each.sentence for each in self.findings)
-        return " ".join(filter(None, (f"{found.rstrip('.')}.", self.advice.consequence, self.advice.hint)))
+        return " ".join(filter(None, (found + self.stop, self.advice.consequence, self.advice.hint)))
+
+    @property
+    def stop(self) -> str:
+        """What ends the findings, before the consequence."""
+        return "" if self.findings[-1].text.endswith((".", "…")) else "."
 
     @property
     def brief(self) -> Caution:
         """The same with as much of the findings as one line has room for."""
         kept = [Finding(_shortened(each.text), each.arms, each.where) for each in self.findings[:_BRIEF_FINDINGS]]
-        more = len(self.findings) - len(kept)
-        if more > 0:
+        if more := len(self.findings) - len(kept):
             kept[-1] = Finding(f"{kept[-1].text}; and {more} more of the kind", kept[-1].arms, kept[-1].where)
         return Caution(tuple(kept), self.advice)
 
@@ -155,7 +159,7 @@ def cautions(result: Result) -> Cautions:
 
 
 def of_run(result: Result) -> list[Caution]:
-    """The warnings of a result, those of a kind together. A level is said where levels vary, a metric where it is not the main one."""
+    """The warnings, those of a kind together. A level is said where levels vary, a metric where it is not the main one."""
     varied = varied_factors([*(c.levels for c in result.comparisons), *(each.levels for each in result.windows)])
     kinds = dict.fromkeys(each.kind for each in result.warnings)
     return [
@@ -198,18 +202,9 @@ def _merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _shortened(text: str) -> str:
-    """Its first parts, between semicolons or commas, that one line has room for."""
+    """Its beginning, to the last semicolon, else the last comma, else the last space, that one line has room for."""
     if len(text) <= _BRIEF_CHARACTERS:
         return text
-    return f"{''.join(_first_parts(text)).rstrip(' ,;')} …"
-
-
-def _first_parts(text: str) -> Iterator[str]:
-    room = _BRIEF_CHARACTERS
-    for index, part in enumerate(text.replace(";", ";\0").replace(",", ",\0").split("\0")):
-        room -= len(part)
-        if room < 0:
-            if index == 0:
-                yield part[:_BRIEF_CHARACTERS]
-            return
-        yield part
+    room = text[:_BRIEF_CHARACTERS]
+    end = next((end for mark in ("; ", ", ", " ") if (end := room.rfind(mark)) > _BRIEF_CHARACTERS // 3), len(room))
+    return f"{room[:end]} …"
