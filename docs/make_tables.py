@@ -129,7 +129,7 @@ def answers(run: Run) -> Iterator[str]:
     labelled = names.with_arm_labels(result)
     yield f"Expected before the run: {result.expected or 'nothing was said'}.\n"
     for line in sentences.headlines(labelled):
-        yield f"- {line.sentence}"
+        yield f"- {line.sentence}" + (f". {line.note}" if line.note else "")
     for contrast in sentences.contrasts(labelled):
         yield f"- {contrast}"
     host = run.facts["host"]

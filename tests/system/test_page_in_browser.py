@@ -15,6 +15,7 @@ from dbtoll.report.text import numbers
 from dbtoll.store.reader import read_run
 from tests.support.browser import browser, missing
 from tests.support.make_run import make_run
+from tests.support.make_windows import make_windows
 
 WIDE, NARROW = 1280, 360
 SECTIONS = (
@@ -41,11 +42,26 @@ def opened(request: pytest.FixtureRequest, report: Path) -> Iterator[tuple[webdr
         yield driver, request.param
 
 
+def unfold(driver: webdriver.Chrome) -> None:
+    driver.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
+
+
+def test_the_answers_and_the_main_pictures_are_seen_without_unfolding(report: Path) -> None:
+    with browser(WIDE, 800) as driver:
+        driver.get(report.as_uri())
+        opened = driver.execute_script(
+            "return ['#arms .forest', '#queries .forest'].map(each => document.querySelector(each).checkVisibility())"
+        )
+        assert opened == [True, True]
+        seen = driver.execute_script("return document.body.innerText")
+        assert "Noise floor" in seen and "budget" in seen and "PostgreSQL" in seen
+
+
 def test_the_body_does_not_scroll_sideways(opened: tuple[webdriver.Chrome, int]) -> None:
     driver, width = opened
-    unfold = "document.querySelectorAll('details').forEach(each => each.open = arguments[0])"
-    for unfolded in (True, False):
-        driver.execute_script(unfold, unfolded)
+    for unfolded in (False, True):
+        if unfolded:
+            unfold(driver)
         assert driver.execute_script("return document.documentElement.scrollWidth") == width
 
 
@@ -64,6 +80,7 @@ def test_every_section_is_seen(opened: tuple[webdriver.Chrome, int]) -> None:
 
 def test_the_figures_of_the_json_are_seen(opened: tuple[webdriver.Chrome, int]) -> None:
     driver, _ = opened
+    unfold(driver)
     embedded = json.loads(driver.execute_script("return document.getElementById('result').textContent"))
     seen = " ".join(driver.execute_script("return document.body.innerText").split())
     assert len(embedded["comparisons"]) > 190
@@ -84,8 +101,9 @@ def shown(text: str) -> str:
 def test_labels_stand_on_one_line(opened: tuple[webdriver.Chrome, int]) -> None:
     """A column of labels that is too narrow stacks their letters."""
     driver, _ = opened
+    unfold(driver)
     heights = driver.execute_script(
-        "return [...document.querySelectorAll('.forest tbody tr:not(.group) th')].map(each => {"
+        "return [...document.querySelectorAll('.forest tbody tr:not(.group) :is(th, .absolute:not(:empty))')].map(each => {"
         " const text = document.createRange(); text.selectNodeContents(each); return text.getClientRects().length })"
     )
     assert len(heights) > 190
@@ -130,3 +148,24 @@ def test_dark_and_light_differ_and_both_can_be_read(report: Path) -> None:
 
 def brightness(colour: str) -> float:
     return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_page_of_transactions_is_a_few_screens_and_splits_no_unit(tmp_path: Path, width: int) -> None:
+    if lacking := missing():
+        pytest.skip(f"{lacking} is not installed")
+    make_windows(tmp_path / "run")
+    file = tmp_path / "report.html"
+    file.write_text(page.render(results.analyze(tmp_path / "run"), read_run(tmp_path / "run")), encoding="utf-8")
+    with browser(width, 900) as driver:
+        driver.get(file.as_uri())
+        height, wide = driver.execute_script(
+            "return [document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+        )
+        assert height <= (6 if width > 500 else 9) * 900 and wide == width
+        unfold(driver)
+        lines = driver.execute_script(
+            "return [...document.querySelectorAll('.absolute:not(:empty)')].map(each => {"
+            " const text = document.createRange(); text.selectNodeContents(each); return text.getClientRects().length })"
+        )
+        assert len(lines) > 10 and set(lines) == {1}
