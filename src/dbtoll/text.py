@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SPACES = ("\N{NARROW NO-BREAK SPACE}", "\N{THIN SPACE}", "\N{NO-BREAK SPACE}")
 LINES = ("\n", "\t")
 
@@ -9,6 +11,11 @@ LINES = ("\n", "\t")
 def noun(count: int, one: str, many: str | None = None) -> str:
     """``round`` for one, ``rounds`` for all other numbers."""
     return one if count == 1 else many or one + "s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``"""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -281,13 +281,14 @@ def test_a_long_finding_is_shortened_and_stands_in_full_in_the_fold() -> None:
     [
         ("-0.9% and +1.2%", "-0.9 % and +1.2 %"),
         ("cpu 62.8%, io 0%", "cpu 62.8 %, io 0 %"),
+        ("between -0.0% and +10%", "between 0.0 % and +10 %"),
         ("kernel 6.1-5 (3-4)", "kernel 6.1-5 (3-4)"),
     ],
 )
 def test_figures_of_findings_are_set_as_all_others(plain: str, typeset: str) -> None:
     done = numbers.typeset(plain)
     assert said(done) == typeset
-    assert (MINUS in done) is plain.startswith("-") and (THIN in done) is ("%" in plain)
+    assert (MINUS in done) is plain.startswith("-0.9") and (THIN in done) is ("%" in plain)
 
 
 def test_where_the_total_has_another_verdict_one_sentence_says_which_answers_what() -> None:

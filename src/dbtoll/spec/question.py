@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dbtoll import defaults, registry
 from dbtoll.model.experiment import Arm, ComponentSpec
+from dbtoll.text import listed
 
 _NAMED_MAX = 4
 """Arms that it names; more are counted."""
@@ -15,8 +16,7 @@ _NAMED_MAX = 4
 def default_question(arms: Sequence[Arm], baseline: str, engine: ComponentSpec, workload: ComponentSpec) -> str:
     """``How much does PostgreSQL lose on TPC-H in docker and uml, against native?``"""
     others = [arm.name for arm in arms if arm.name != baseline and arm.copy_of is None]
-    listed = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
-    where = f"in {listed if len(others) <= _NAMED_MAX else f'{len(others)} arms'}, against {baseline}"
+    where = f"in {listed(others) if len(others) <= _NAMED_MAX else f'{len(others)} arms'}, against {baseline}"
     if workload.name == defaults.PROBES:
         return f"What does an event cost {where}?" if others else f"What does an event cost in {baseline}?"
     found = registry.find("workloads", workload.name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import GateDecision
 from dbtoll.report.text.names import levels_text, with_arm_labels
 from dbtoll.report.text.numbers import EffectText, is_throughput
-from dbtoll.text import noun
+from dbtoll.text import listed, noun
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import GateCell, OverheadGate, Result
@@ -28,7 +27,7 @@ def sentence(result: Result) -> str:
     why = gate.reason or "; ".join(f"{cell_name(cell, gate)}: {cell_text(cell, gate)}" for cell in cells)
     if gate.decision == GateDecision.EXCEEDED:
         arms = list(dict.fromkeys(cell.arm for cell in cells))
-        return f"exceeded: {_listed(arms)} {_keeps(gate, 'more than', len(arms))}; {why}"
+        return f"exceeded: {listed(arms)} {_keeps(gate, 'more than', len(arms))}; {why}"
     return f"undecided: cannot tell whether every arm {_keeps(gate, 'at most')}; {why}"
 
 
@@ -64,7 +63,3 @@ def limit_text(gate: OverheadGate) -> str:
 def _keeps(gate: OverheadGate, how: str, arms: int = 1) -> str:
     verb = ("does" if arms == 1 else "do") if is_throughput(gate.metric) else ("takes" if arms == 1 else "take")
     return f"{verb} {how} {limit_text(gate)}"
-
-
-def _listed(arms: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(arms[:-1]), arms[-1])))

@@ -49,12 +49,13 @@ def percent(fraction: float | None, decimals: int = 1, *, plus: bool = True) -> 
     return NOTHING if fraction is None else f"{number(fraction * 100, decimals, plus=plus)}{THIN}%"
 
 
+_SIGNED_ZERO = re.compile(r"(?<![\w.)-])[-+](?=0(\.0+)?%)")
 _PLAIN_PERCENT, _PLAIN_MINUS = re.compile(r"(?<=\d)%"), re.compile(r"(?<![\w.)-])-(?=\d+(\.\d+)?%)")
 
 
 def typeset(text: str) -> str:
     """Text of the analysis, whose figures are plain (``-1.2%``), with figures as everywhere in the report (``−1.2 %``)."""
-    return _PLAIN_PERCENT.sub(f"{THIN}%", _PLAIN_MINUS.sub(MINUS, text))
+    return _PLAIN_PERCENT.sub(f"{THIN}%", _PLAIN_MINUS.sub(MINUS, _SIGNED_ZERO.sub("", text)))
 
 
 def margin(fraction: float) -> str:

@@ -12,6 +12,7 @@ from dbtoll.analysis.result.schema import WarningKind, varied_factors
 from dbtoll.model.experiment import Outcome
 from dbtoll.report.text.names import levels_text, metric_text, with_arm_labels
 from dbtoll.report.text.numbers import plural, typeset
+from dbtoll.text import listed
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import CheckResult, Result, RunWarning
@@ -27,33 +28,34 @@ class Advice:
 
 ADVICE: Mapping[WarningKind, Advice] = {
     WarningKind.NO_END: Advice("The figures are of the rounds so far.", "`dbtoll run FOLDER --resume` finishes it."),
-    WarningKind.UNFINISHED_LINE: Advice("It was of no complete round.", "No action is needed."),
-    WarningKind.INCOMPLETE_ROUNDS: Advice("They are in no figure.", "If there are many, look why they ended."),
     WarningKind.NO_ROUND: Advice("There is no figure.", "Give it a larger budget."),
     WarningKind.FEW_ROUNDS: Advice("There is no verdict.", "Go on with `dbtoll run FOLDER --resume --budget`."),
+    WarningKind.COPIES_DIFFER: Advice(
+        "Every interval there is longer by the far bound, so that small differences cannot be told.",
+        "Repeat the run on a quieter machine; more rounds need not help.",
+    ),
     WarningKind.QUERIES_LEFT_OUT: Advice(
         "The figures over all of them say nothing of these.", "Look at their reasons; a longer timeout or budget may do."
+    ),
+    WarningKind.INCOMPLETE_ROUNDS: Advice("They are in no figure.", "If there are many, look why they ended."),
+    WarningKind.DRIVER_BOTTLENECK: Advice(
+        "What the server can do is more, so a difference may be hidden.", "Give the driver more processors, or use fewer terminals."
+    ),
+    WarningKind.NOT_STEADY: Advice("Its throughput depends on how long the window is.", "Take a longer ramp_up or window."),
+    WarningKind.OPEN_LOOP: Advice(
+        "As long as an arm keeps up, its throughput says nothing; what it loses is in the response times.",
+        "To compare throughputs, leave out `rate`.",
+    ),
+    WarningKind.DEPENDENT_STARTS: Advice(
+        "Verdicts allow for it by longer intervals.", "More rounds help, or a machine that drifts less."
     ),
     WarningKind.FAR_OUT_STARTS: Advice(
         "They are counted, for a slow start is a start; the interval is longer for it.",
         "If one round hit all arms, look for what ran beside it; more rounds narrow the interval.",
     ),
-    WarningKind.DEPENDENT_STARTS: Advice(
-        "Verdicts allow for it by longer intervals.", "More rounds help, or a machine that drifts less."
-    ),
-    WarningKind.COPIES_DIFFER: Advice(
-        "Every interval there is longer by the far bound, so that small differences cannot be told.",
-        "Repeat the run on a quieter machine; more rounds need not help.",
-    ),
-    WarningKind.OPEN_LOOP: Advice(
-        "As long as an arm keeps up, its throughput says nothing; what it loses is in the response times.",
-        "To compare throughputs, leave out `rate`.",
-    ),
-    WarningKind.NOT_STEADY: Advice("Its throughput depends on how long the window is.", "Take a longer ramp_up or window."),
-    WarningKind.DRIVER_BOTTLENECK: Advice(
-        "What the server can do is more, so a difference may be hidden.", "Give the driver more processors, or use fewer terminals."
-    ),
+    WarningKind.UNFINISHED_LINE: Advice("It was of no complete round.", "No action is needed."),
 }  # fmt: skip
+"""What matters most first."""
 
 SHOWN = 3
 """Cautions that stand open; the others are in a fold."""
@@ -71,7 +73,7 @@ class Finding:
 
     @property
     def who(self) -> str:
-        return " and ".join(self.arms) + (f" ({self.where})" if self.where else "")
+        return listed(self.arms) + (f" ({self.where})" if self.where else "")
 
     @property
     def sentence(self) -> str:
@@ -161,11 +163,11 @@ def cautions(result: Result) -> Cautions:
 def of_run(result: Result) -> list[Caution]:
     """The warnings, those of a kind together. A level is said where levels vary, a metric where it is not the main one."""
     varied = varied_factors([*(c.levels for c in result.comparisons), *(each.levels for each in result.windows)])
-    kinds = dict.fromkeys(each.kind for each in result.warnings)
-    return [
-        Caution(_merged(_finding(each, varied, result) for each in result.warnings if each.kind == kind), ADVICE[kind])
-        for kind in kinds
-    ]
+    found = {
+        kind: _merged(_finding(each, varied, result) for each in result.warnings if each.kind == kind)
+        for kind in ADVICE
+    }
+    return [Caution(findings, ADVICE[kind]) for kind, findings in found.items() if findings]
 
 
 def _finding(warning: RunWarning, varied: Sequence[str], result: Result) -> Finding:
