@@ -77,7 +77,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
         (f"Worst and best {'probes' if probing else 'queries'}", [] if groups else list(_extremes(result))),
         ("Plans that changed", sentences.changed_plans(result)),
         ("Read with care", [caution.brief.sentence for caution in care.all]),
-        ("Not inside the interval", result.not_inside_the_interval),
+        ("Not inside the interval", list(map(numbers.typeset, result.not_inside_the_interval))),
     ):
         if lines:
             parts += [_text(title, "bold"), *(_item(line) for line in lines), Text()]
@@ -109,9 +109,8 @@ def _headline(headline: sentences.Headline) -> RenderableType:
     line = _text(headline.subject, "bold")
     line.append_text(_text(headline.phrase.lead, _STYLES.get(headline.kind, "")))  # type: ignore[call-overload]
     line.append_text(_text(headline.phrase.rest))
-    if headline.note:
-        line.append_text(_text(f"\n  {headline.note}", "dim"))
-    return Padding(line, (0, 0, 0, 2))
+    note = [Padding(_text(headline.note, "dim"), (0, 0, 0, 2))] if headline.note else []
+    return Padding(Group(line, *note), (0, 0, 0, 2))
 
 
 def _item(line: str) -> RenderableType:
@@ -169,7 +168,7 @@ def _costs(result: Result) -> RenderableType:
 
 
 def _table(*heads: str, right: Iterable[int] = ()) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, head in enumerate(heads):
         table.add_column(_text(head), overflow="fold", justify="right" if index in right else "left")
     return table
