@@ -481,8 +481,8 @@ def predict(
 @command(
     MEASURE,
     "dbtoll reproduce",
-    "dbtoll reproduce minhas2008",
-    "dbtoll reproduce minhas2008 docker --set scale=0.1 --budget 10m --exclusive",
+    "dbtoll reproduce PAPER",
+    "dbtoll reproduce PAPER docker --set scale=0.1 --budget 10m --exclusive",
     codes=(65, 66, 69, 71, INTERRUPTED),
 )
 def reproduce(

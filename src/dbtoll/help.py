@@ -93,7 +93,7 @@ def _choices(family: str, option: str) -> str:
 
 
 def _suites() -> str:
-    from dbtoll.images.debian import servers_of_suites
+    from dbtoll.spec.suites import servers_of_suites
 
     return servers_of_suites()
 

@@ -15,7 +15,7 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Start, Visit
 from tests.support.few_rounds import Counting
-from tests.support.program import dbtoll
+from tests.support.program import dbtoll, only_run
 
 SPEC = """
 question = "What does a budget buy?"
@@ -81,7 +81,7 @@ def test_a_budget_in_which_nothing_can_be_decided_is_refused_before_the_first_ro
     done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
     assert done.returncode == errors.NO_VERDICT_POSSIBLE
     assert "nothing is decided on fewer than 5 rounds" in done.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_run(tmp_path / "runs")
     assert not (folder / "history.ndjson").exists()
     command = re.search(r"dbtoll (run \S+ --resume) --budget (\d+)m", done.stderr)
     assert command is not None and command[1].split()[1] == str(folder)
@@ -102,7 +102,7 @@ def test_an_undecided_run_says_how_much_longer_and_by_which_command(tmp_path: Pa
     spec.write_text(SPEC.format(precision="rounds_max = 5"))
     done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_run(tmp_path / "runs")
     assert re.search(
         rf"undecided: near: about \d+ rounds? more .* dbtoll run {folder} --resume --budget \d+m", done.stderr
     )

@@ -178,9 +178,9 @@ def test_a_paper_in_one_folder_is_listed_and_reproduced(toy: Path) -> None:
             ("T1", "reproduced"), ("T2", "differs")
         ]  # fmt: skip
     # Its run is not measured again, and is refused as a part of another paper.
-    again = dbtoll("reproduce", "toy2020", "--use", str(folder), "--runs-dir", str(toy))
+    again = dbtoll("reproduce", "toy2020", "--reuse", str(folder), "--runs-dir", str(toy))
     assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
-    other = dbtoll("reproduce", "minhas2008", "--use", str(folder), "--runs-dir", str(toy))
+    other = dbtoll("reproduce", "minhas2008", "--reuse", str(folder), "--runs-dir", str(toy))
     assert other.returncode == UsageError.exit_code and "no run of a part of minhas2008" in other.stderr
     # Any run has figures beside it, and how to repeat it with the values that it had.
     assert dbtoll("report", str(folder)).returncode == 0

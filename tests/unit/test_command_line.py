@@ -29,6 +29,7 @@ from dbtoll.runner import run as runner
 from dbtoll.runner.arms import machine_name
 from dbtoll.runner.cleanup import journal
 from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.spec.suites import servers_of_suites
 from dbtoll.store.folders import LATEST, find_run, folder_name, name_in, point_latest, run_folders
 from dbtoll.terminal import print_tables
 from tests.support.make_run import experiment, make_run
@@ -80,7 +81,7 @@ def test_every_command_has_examples_exit_codes_and_the_same_options(name: str, d
     assert "Exit codes" in out and EXIT_CODES[0] in out
     given = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert {"--yes", "--json", "--quiet"} <= given
-    takes_runs = name not in {"plan", "doctor", "selfbench", "version", "test", "help"}
+    takes_runs = name not in {"plan", "doctor", "selfbench", "version", "setup", "test", "help"}
     assert ("--runs-dir" in given) == takes_runs
     assert dbtoll("help", name)[1].split() == out.split()
 
@@ -100,14 +101,15 @@ def test_values_are_those_that_there_are(dbtoll: Run) -> None:
     profiles = registry.find("engines", "postgres").options["profile"].choices
     assert f"of postgres: {', '.join(profiles)}" in said
     assert f"of tpch: {', '.join(registry.find('workloads', 'tpch').options['indexes'].choices)}" in said
-    assert "bookworm (PostgreSQL 15), trixie (PostgreSQL 17)" in said
+    assert "bookworm (MariaDB 10.11, PostgreSQL 15), trixie (MariaDB 11.8, PostgreSQL 17)" in said
     assert all(f"{name} ({', '.join(levels)})" in said for name, levels in FACTORS.items())
     assert "<<" not in said
 
 
-def test_versions_are_those_of_the_packages() -> None:
-    for suite, packages in debian.SUITES.items():
-        assert f"{suite} (PostgreSQL {packages[0].rpartition('-')[2]})" in debian.servers_of_suites()
+def test_every_suite_says_which_servers_come_with_it() -> None:
+    told = servers_of_suites()
+    for suite in debian.SUITES:
+        assert re.search(rf"{suite} \([^)]*PostgreSQL \d+\)", told)
 
 
 def test_a_topic_that_is_none(dbtoll: Run) -> None:
@@ -413,7 +415,7 @@ def test_all_faults_of_a_directory_are_told_at_once(dbtoll: Run, tmp_path: Path)
         (
             ("--image", "postgres:16"),
             "no image is defined for 'postgres:16'",
-            ["trixie (PostgreSQL 17)", "docker save"],
+            ["PostgreSQL 17", "docker save"],
         ),
         (("--image", "docker://postgres:16"), "for 'postgres:16'", ["docker save -o postgres-16.tar postgres:16"]),
         (("docker:image=postgres:16",), "no option 'image'", ["--image"]),
@@ -424,7 +426,7 @@ def test_all_faults_of_a_directory_are_told_at_once(dbtoll: Run, tmp_path: Path)
         (("--budget", "5"), "'5' is not a duration", ["--budget 5m"]),
         (("--target", "1"), "'1' is not a percentage", ["--target 1%"]),
         (("--memory", "4"), "'4' is not a size", ["--memory 4GiB"]),
-        (("--settings-profile", "fast"), "'fast' is not one of default, minhas2008, modern", []),
+        (("--settings-profile", "fast"), "'fast' is not one of default, serial, modern", []),
     ],
 )
 def test_hints_lead_somewhere(words: tuple[str, ...], said: str, hints: list[str], dbtoll: Run) -> None:
@@ -475,7 +477,6 @@ def test_a_plan_says_time_disk_and_what_is_missing(dbtoll: Run, tmp_path: Path) 
     assert needs["round_s_min"] == pytest.approx(3 * 22 * 0.05)
     assert needs["copies_bytes"] == 3 * needs["data_bytes"] > 3e9
     assert any(each.startswith("/nowhere/qemu") for each in needs["missing"])
-    assert "qemu-system-x86" in needs["command"]
     _, out, _ = dbtoll("plan", "x.toml")
     assert "its author says: a minute" in out
     assert "5 rounds do not fit" in out

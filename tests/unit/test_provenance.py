@@ -109,7 +109,7 @@ def test_the_date_is_in_utc(run: Run, started_at: str, date: str | None) -> None
 def test_a_host_that_tells_little_is_described_by_that(
     run: Run, tmp_path: Path, host: Any, machine: str | None, kernel: str | None
 ) -> None:
-    little = replace(run, facts={"host": host})
+    little = replace(run, facts={"host": host, "descriptions": run.facts["descriptions"]})
     found = provenance.of(little)
     assert (found.machine, found.kernel) == (machine, kernel)
     paths = export.write(tmp_path, results.analyze_run(little), little)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbtoll import spec
-from dbtoll.commands import inspect, measure
+from dbtoll.commands import measure, planning
 from dbtoll.commands.experiments import experiments
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.spec import command_line, variables
@@ -125,10 +125,10 @@ def test_the_variables_of_a_file_are_listed(tmp_path: Path) -> None:
 def test_the_plan_lists_them_and_takes_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "x.toml"
     file.write_text(TEXT)
-    inspect.show_plan(file, variables=["scale=0.5"], rounds=1, blocks=1, as_json=False)
+    planning.show_plan(file, variables=["scale=0.5"], rounds=1, blocks=1, visits=False, as_json=False)
     shown = capsys.readouterr().out.splitlines()
     assert shown[3] == "variable scale = 0.5 (number): Scale factor of TPC-H."
-    inspect.show_plan(file, variables=["scale=0.5"], rounds=1, blocks=1, as_json=True)
+    planning.show_plan(file, variables=["scale=0.5"], rounds=1, blocks=1, visits=False, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["variables"]["query"] == {"kind": "text", "default": "Q6", "help": "The first query.", "choices": []}
     assert told["experiment"]["variables"]["scale"] == 0.5
@@ -143,5 +143,5 @@ def test_quick_is_smaller_and_longer_with_guests() -> None:
 
 def test_a_run_that_goes_on_takes_no_other_values(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--set: a run goes on with the values that it began with"):
-        measure.run(tmp_path, resume=True, runs_dir=tmp_path, as_json=False, exclusive=False, variables=["scale=1"],
-                    budget=None, max_overhead=None)  # fmt: skip
+        measure.run(tmp_path, resume=True, name=None, runs_dir=tmp_path, as_json=False, quiet=False, yes=False, exclusive=False,
+                    variables=["scale=1"], budget=None, max_overhead=None)  # fmt: skip

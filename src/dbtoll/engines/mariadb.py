@@ -109,6 +109,7 @@ DIALECT = Dialect(
 
 SOFTWARE = Software(
     packages=("mariadb-server",),
+    versions={"bookworm": "10.11", "trixie": "11.8"},
     after="""
 set -e
 # The data directory that the package makes; an arm brings its own.

@@ -28,12 +28,6 @@ SUITES = {
 """Suite -> packages of every image, each without its Recommends. The resolved versions are in the entry's facts."""
 
 
-def servers_of_suites() -> str:
-    """``bookworm (PostgreSQL 15), trixie (PostgreSQL 17)``: which version comes with which image; the first is the default."""
-    versions = {suite: packages[0].removeprefix("postgresql-") for suite, packages in SUITES.items()}
-    return ", ".join(f"{suite} (PostgreSQL {version})" for suite, version in versions.items())
-
-
 ESTIMATE_BYTES = 800 << 20
 """Measured: 361 MiB (bookworm) and 389 MiB (trixie) when done, about 120 MiB of packages and lists on the way."""
 
@@ -107,7 +101,7 @@ def debian_image(
     image serves environments that map users themselves, a chroot needs root anyway.
     """
     if suite not in SUITES:
-        raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {servers_of_suites()}")
+        raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {', '.join(SUITES)}")
     ownership = "image" if os.geteuid() == 0 else "flat"
     packages = [*SUITES[suite], *software.packages]
     scripts = {"before": software.before, "after": software.after}

@@ -164,7 +164,7 @@ class RunningArm:
         """The driver session of that connection mode; opened when first asked for."""
         if connection not in self._sessions:
             assert self.server is not None
-            kept = "per_statement" if connection == "per_statement" else "one"
+            kept = "per_statement" if connection == "per_statement" else "persistent"
             self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
         return self._sessions[connection]
 

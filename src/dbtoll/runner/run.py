@@ -78,8 +78,8 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
             ) from error
         resume(folder, watch)
     except DbtollError as error:
-        # A RunFolderError says how to go on in that folder.
-        if not folder.exists() or (not isinstance(error, RunFolderError) and not _is_kept(folder)):
+        resumes_there = isinstance(error, RunFolderError | BudgetTooSmall)  # these say how to go on in that folder
+        if not folder.exists() or not (resumes_there or _is_kept(folder)):
             shutil.rmtree(folder, ignore_errors=True)
             folders.point_latest(runs_dir, before)
             if is_new:

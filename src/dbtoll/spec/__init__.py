@@ -17,7 +17,7 @@ from typing import Any
 
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
-from dbtoll.images.debian import SUITES, servers_of_suites
+from dbtoll.images.debian import SUITES
 from dbtoll.interfaces.engine import ListeningEngine
 from dbtoll.interfaces.environment import NetworkedEnvironment
 from dbtoll.model.experiment import (
@@ -39,6 +39,7 @@ from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.question import default_question
 from dbtoll.spec.stack import NESTED, parse_stack, write_stack
+from dbtoll.spec.suites import servers_of_suites
 
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
@@ -435,7 +436,10 @@ class _Reader:
     def hint_of(self, key: str, name: str, keys: set[str]) -> str:
         """Where the key is known, or which is meant."""
         others = dict(_KEYS)
-        for table, family, default in (("engine", "engines", "postgres"), ("workload", "workloads", "tpch")):
+        for table, family, default in (
+            ("engine", "engines", defaults.ENGINE),
+            ("workload", "workloads", defaults.WORKLOAD),
+        ):
             with suppress(DbtollError, AttributeError, TypeError):  # it is told where it is chosen
                 others[table] = set(registry.find(family, self.table(table).get("name", default)).options)
         for other, known in others.items():

@@ -9,8 +9,8 @@ from typing import Any
 
 from dbtoll import units
 from dbtoll.errors import UsageError
-from dbtoll.images.debian import servers_of_suites
 from dbtoll.model.options import Option
+from dbtoll.spec.suites import servers_of_suites
 
 
 def option_values(given: Mapping[str, Any], options: Mapping[str, Option], owner: str) -> dict[str, Any]:

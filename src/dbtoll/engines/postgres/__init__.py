@@ -92,6 +92,7 @@ DIALECT = Dialect(
 
 SOFTWARE = Software(
     packages=("postgresql",),
+    versions={"bookworm": "15", "trixie": "17"},
     before="""
 set -e
 mkdir -p "$1/etc/postgresql-common"

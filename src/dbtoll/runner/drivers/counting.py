@@ -36,7 +36,7 @@ class CountingDriver:
     ) -> VisitResult:
         """See VisitDriver; the times are those of the last pass. What cannot be counted in an arm says why."""
         result: VisitResult | None = None
-        if not is_cold(phase) and phase.levels.get("connection", "persistent") == "one":
+        if not is_cold(phase) and phase.levels.get("connection", "persistent") == "persistent":
             # On a connection that is kept, its server process maps what it needs in the first execution.
             result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
