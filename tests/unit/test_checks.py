@@ -15,7 +15,7 @@ from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
 from dbtoll.model.description import Descriptions, EngineDescription, EnvironmentDescription, WorkloadDescription
 from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
-from dbtoll.report.text import sentences, warnings
+from dbtoll.report.text import numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, PlanFile, Record, Start, Timing, Visit
 from dbtoll.store.writer import RunWriter
