@@ -409,8 +409,8 @@ def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -
         return found.sentence
 
     assert "most of it: page faults" in told(0.05)
-    assert "the largest part page faults" in told(0.2)
-    assert "in part page faults" in told(0.4)
+    assert "the largest part: page faults" in told(0.2)
+    assert "in part: page faults" in told(0.4)
     assert "page faults" not in told(0.95)
     unsure = tuple(replace(each, verdict=Verdict.CANNOT_TELL) for each in result.ledgers)
     (found,) = (each for each in sentences.headlines(replace(result, ledgers=unsure)) if each.arm == "planted")
