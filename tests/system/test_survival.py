@@ -71,8 +71,8 @@ scale = 0.01
 queries = ["Q6", "Q14"]
 [precision]
 budget = "{budget}"
-rounds_max = 9
-rounds_min = 9
+rounds_max = 4
+rounds_min = 2
 [visit]
 lead_in = "1ms"
 measurement_time = "{measurement_time}"
@@ -362,10 +362,12 @@ def test_a_run_folder_that_cannot_grow(tmp_path: Path) -> None:
 PROGRAM = str(Path(sys.executable).parent / "dbtoll")
 
 
-def spec_file(tmp_path: Path) -> Path:
+def spec_file(tmp_path: Path, rounds_max: int = 60) -> Path:
     file = tmp_path / "spec.toml"
     file.write_text(
-        SPEC.format(stack="native", measurement_time="5ms", budget="60s").replace("rounds_max = 9", "rounds_max = 60")
+        SPEC.format(stack="native", measurement_time="5ms", budget="10m").replace(
+            "rounds_max = 4", f"rounds_max = {rounds_max}"
+        )
     )
     return file
 
@@ -462,7 +464,7 @@ def test_a_reader_of_its_output_that_goes_away_does_not_end_it(tmp_path: Path) -
     needs("native")
     file = tmp_path / "spec.toml"
     text = SPEC.format(stack="native", measurement_time="5ms", budget="60s")
-    file.write_text(text.replace("rounds_max = 9", "rounds_max = 2").replace("rounds_min = 9", "rounds_min = 2"))
+    file.write_text(text.replace("rounds_max = 4", "rounds_max = 2"))
     reader, writer = os.pipe()
     process = subprocess.Popen(
         [PROGRAM, "run", file, "--runs-dir", tmp_path / "runs"],
@@ -614,7 +616,7 @@ def test_the_selfbench_of_kills(tmp_path: Path) -> None:
 def test_a_run_killed_before_its_first_round_is_resumed(tmp_path: Path) -> None:
     needs("native")
     process = subprocess.Popen(
-        [PROGRAM, "run", spec_file(tmp_path), "--runs-dir", tmp_path / "runs", "--budget", "1s"],
+        [PROGRAM, "run", spec_file(tmp_path, rounds_max=4), "--runs-dir", tmp_path / "runs", "--budget", "1s"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
