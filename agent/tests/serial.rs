@@ -44,7 +44,7 @@ fn a_visit_leads_in_repeats_and_counts() {
         json!({"command": "disconnect"}),
         json!({"command": "query", "sql": "select 1"}),
     ];
-    let answer = agent.call("serial", &params(&server.address(), "one"), &lines(&commands));
+    let answer = agent.call("serial", &params(&server.address(), "persistent"), &lines(&commands));
     assert_eq!(answer.error, None, "{:?}", answer.result);
     let replies = replies(&answer.output);
     assert_eq!(replies.len(), 5);
@@ -104,17 +104,17 @@ fn what_is_not_a_command_ends_the_stream() {
         visit(&[statement("nul \0 byte", &json!({}))]),
     ];
     for command in bad {
-        let answer = agent.call("serial", &params(&server.address(), "one"), &lines(std::slice::from_ref(&command)));
+        let answer = agent.call("serial", &params(&server.address(), "persistent"), &lines(std::slice::from_ref(&command)));
         assert_eq!(answer.error.as_deref(), Some("bad_request"), "{command}");
         assert!(answer.output.is_empty());
     }
-    let answer = agent.call("serial", &params(&server.address(), "one"), b"not json\n");
+    let answer = agent.call("serial", &params(&server.address(), "persistent"), b"not json\n");
     assert_eq!(answer.error.as_deref(), Some("bad_request"));
     let prepared = visit(&[statement("select 1", &json!({"query_protocol": "prepared"}))]);
     let answer = agent.call("serial", &params(&server.address(), "per_statement"), &lines(&[prepared]));
     assert_eq!(answer.error.as_deref(), Some("bad_request"));
     for (key, value) in [("wire", json!("carrier pigeon")), ("connection", json!("two")), ("tls", json!(true))] {
-        let mut wrong = params(&server.address(), "one");
+        let mut wrong = params(&server.address(), "persistent");
         wrong[key] = value;
         assert_eq!(agent.call("serial", &wrong, b"").error.as_deref(), Some("bad_request"), "{key}");
     }
@@ -131,7 +131,7 @@ fn a_server_that_is_not_there_is_a_reply_and_not_the_end() {
         json!({"command": "visit", "lead_in": {"sql": "select 1", "min_ns": 0, "min_executions": 1}, "statements": []}),
         visit(&[statement("select 1", &json!({"min_executions": 3}))]),
     ];
-    let answer = agent.call("serial", &params(&address, "one"), &lines(&commands));
+    let answer = agent.call("serial", &params(&address, "persistent"), &lines(&commands));
     assert_eq!(answer.error, None);
     let replies = replies(&answer.output);
     for reply in &replies[..3] {
@@ -148,7 +148,7 @@ fn cancelling_the_stream_ends_a_running_statement() {
     let dbtoll_agent::wire::blocking::Address::Unix(path) = server.address() else { unreachable!() };
     let mut agent = Agent::start();
     let controller = agent.controller();
-    let stream = controller.sender.open("serial", &params(&json!({"unix": path}), "one"));
+    let stream = controller.sender.open("serial", &params(&json!({"unix": path}), "persistent"));
     controller.sender.data(stream, &lines(&[visit(&[statement("select pg_sleep(60)", &json!({}))])]));
     std::thread::sleep(Duration::from_millis(300));
     let start = Instant::now();
@@ -174,7 +174,7 @@ fn answers_errors_and_rows_come_back_in_a_visit() {
         json!({"command": "query", "sql": "select repeat('x', 70 * 1024 * 1024)"}),
         json!({"command": "query", "sql": "select 1 as one, null as two"}),
     ];
-    let answer = agent.call("serial", &params(&json!({"unix": path}), "one"), &lines(&commands));
+    let answer = agent.call("serial", &params(&json!({"unix": path}), "persistent"), &lines(&commands));
     assert_eq!(answer.error, None, "{:?}", answer.result);
     let replies = replies(&answer.output);
     let executions = replies[0]["executions"].as_array().unwrap();

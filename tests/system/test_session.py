@@ -47,9 +47,9 @@ def address(arm: AgentMachine, tmp_path: Path) -> Address:
 @pytest.mark.parametrize(
     ("query_protocol", "connection"),
     [
-        ("simple", "one"),
-        ("extended", "one"),
-        ("prepared", "one"),
+        ("simple", "persistent"),
+        ("extended", "persistent"),
+        ("prepared", "persistent"),
         ("simple", "per_statement"),
         ("extended", "per_statement"),
     ],
