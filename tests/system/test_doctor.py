@@ -129,7 +129,7 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
     monkeypatch.setattr(without_agent, "PATH", "/nowhere")
     monkeypatch.setattr("dbtoll.environments.docker.SOCKETS", ())
-    assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
+    assert inspect.doctor(as_json=True, with_noise=True, quiet=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
     assert found["host"] == {**described, "meaning": host.meaning(described)}
     assert not found["can_measure"]
@@ -143,12 +143,12 @@ def test_without_an_agent_it_still_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert {each["state"] for each in found["engines"].values()} == {"not probed"}
     monkeypatch.undo()
     monkeypatch.setattr("dbtoll.machines.agent.local.find_agent", none)
-    assert inspect.doctor(as_json=True, with_noise=True) == Unavailable.exit_code
+    assert inspect.doctor(as_json=True, with_noise=True, quiet=True) == Unavailable.exit_code
     found = json.loads(capsys.readouterr().out)
     assert found["machine"]["control_groups"]["told"]["layout"] == layout
     assert found["machine"]["disk"]["told"]["free_bytes"] > 0
     assert found["machine"]["pressure"]["state"] in {"ready", "lacks"}
-    assert inspect.doctor(as_json=False, with_noise=False) == Unavailable.exit_code
+    assert inspect.doctor(as_json=False, with_noise=False, quiet=True) == Unavailable.exit_code
     assert "the agent has not been built; hint: ./dbtoll setup" in capsys.readouterr().out
 
 

@@ -94,7 +94,9 @@ def test_its_environment_is_compared_with_native(installed: list[Path], tmp_path
     (tmp_path / "spec.toml").write_text(RUN)
     done = dbtoll("run", "spec.toml", "--runs-dir", "runs", "--json", paths=installed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (folder,) = (each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists())
+    (folder,) = (
+        each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists()
+    )
     result = json.loads((folder / "result.json").read_text())
     assert {arm["name"]: arm["outcome"] for arm in result["arms"]} == {
         "native": "ok", "native (A/A)": "ok", "jail": "ok"
@@ -116,7 +118,9 @@ def test_its_engine_and_workload_run_in_a_simulated_world(installed: list[Path],
     (tmp_path / "spec.toml").write_text(SIMULATED)
     done = dbtoll("run", "spec.toml", "--runs-dir", "runs", "--json", paths=installed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (folder,) = (each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists())
+    (folder,) = (
+        each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists()
+    )
     result = json.loads((folder / "result.json").read_text())
     found = [each for each in result["comparisons"] if each["arm"] == "slower" and each["estimand"] == "geomean"]
     assert {each["levels"]["protocol"] for each in found} == {"simple", "extended"}

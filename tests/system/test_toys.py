@@ -92,7 +92,9 @@ def test_one_file_or_folder_is_all(toy: Toy, source: Path, tmp_path: Path) -> No
 
     ran = dbtoll("run", "spec.toml", "--runs-dir", "runs", "--json", paths=paths, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    (folder,) = (each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists())
+    (folder,) = (
+        each for each in (tmp_path / "runs").iterdir() if not each.is_symlink() and (each / "result.json").exists()
+    )
     result = json.loads((folder / "result.json").read_text())
     assert {arm["outcome"] for arm in result["arms"]} == {"ok"}
     described = result["facts"]["descriptions"]
