@@ -78,6 +78,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "site", ROOT / "src"]
 
 
+@pytest.mark.alone
 def test_it_keeps_to_the_contracts(installed: list[Path], tmp_path: Path) -> None:
     shutil.copy(PACKAGE / "contract.py", tmp_path / "contract.py")
     shutil.copy(PACKAGE / "pyproject.toml", tmp_path)
