@@ -104,9 +104,9 @@ def test_its_environment_is_compared_with_native(installed: list[Path], tmp_path
     }  # fmt: skip
     jail = next(each for each in result["comparisons"] if each["arm"] == "jail" and each["estimand"] == "geomean")
     assert jail["rounds"] == 2 and jail["estimate"] is not None
-    gates = {gate["name"]: gate for arm in result["arms"] if arm["name"] == "jail" for gate in arm["gates"]}
-    assert gates["equal_answers"]["passed"] is True
-    assert gates["commit_reaches_device"]["finding"]
+    checks = {check["name"]: check for arm in result["arms"] if arm["name"] == "jail" for check in arm["checks"]}
+    assert checks["equal_answers"]["passed"] is True
+    assert checks["commit_reaches_device"]["finding"]
     assert result["facts"]["packages"] == {
         "environments jail": "dbtoll-outside 0.1", "workloads arithmetic": "dbtoll-outside 0.1"
     }  # fmt: skip
@@ -124,7 +124,7 @@ def test_its_engine_and_workload_run_in_a_simulated_world(installed: list[Path],
     )
     result = json.loads((folder / "result.json").read_text())
     found = [each for each in result["comparisons"] if each["arm"] == "slower" and each["estimand"] == "geomean"]
-    assert {each["levels"]["protocol"] for each in found} == {"simple", "extended"}
+    assert {each["levels"]["query_protocol"] for each in found} == {"simple", "extended"}
     assert all(0.05 < each["estimate"] < 0.2 for each in found)
     assert result["facts"]["descriptions"]["engine"]["title"] == "Echo"
     # Whoever has not the package can read the run, and its page says the same.
