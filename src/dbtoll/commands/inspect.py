@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,27 +39,16 @@ def analyze(
     return result
 
 
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Reading and analysing make an object for each visit and hardly a cycle: to look for some would take a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _analyzed(
     folder: Path, max_overhead: float | None = None, summaries: Summaries = NO_SUMMARIES
 ) -> tuple[Run, Result, str]:
     """The run, what is said of it, and that as JSON."""
     from dbtoll.analysis.result import builder as results
     from dbtoll.analysis.result.schema import to_json
+    from dbtoll.analysis.uncollected import uncollected
     from dbtoll.store.reader import read_run
 
-    with _without_collection():
+    with uncollected():
         run = read_run(folder)
         summaries.require(run.plan.experiment.max_overhead if max_overhead is None else max_overhead)
         result = results.analyze_run(run, max_overhead)
@@ -94,6 +81,7 @@ def report(
     summaries: Summaries = NO_SUMMARIES,
 ) -> Any:
     """As `analyze`, and write the page and the tables into the run folder."""
+    from dbtoll.analysis.uncollected import uncollected
     from dbtoll.report import export
 
     run, result, text = _analyzed(folder, max_overhead, summaries)
@@ -101,7 +89,7 @@ def report(
     _keep(folder, text, quiet=quiet)
     try:
         written = _write_page(run, result)
-        with _without_collection():
+        with uncollected():
             tables_written = export.write(folder, result, run)
     except OSError as error:
         require_no_link(error)

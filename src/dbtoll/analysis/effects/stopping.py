@@ -13,6 +13,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, Result, fractions, varied_factors
+from dbtoll.analysis.uncollected import uncollected
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.plan import thinned_arms
@@ -197,6 +198,11 @@ def look(run: Run, precision: Precision, *, elapsed_s: float, next_round_s: floa
     does not hold the others up; where none has any, the copies of the baseline decide when to stop, and that is the
     reason. ``precision``: the run's own, or the one it was resumed with.
     """
+    with uncollected():
+        return _looked(run, precision, elapsed_s, next_round_s)
+
+
+def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: float) -> Look:
     experiment = run.plan.experiment
     measured = ValidVisits(run)
     metric = measured.main_metric
