@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,6 @@ QUICK = "quick.toml"
 QUICK_WITH_GUESTS = {"scale": 0.05, "budget": "8m"}
 """Its variables where guests are among the arms: these may be twenty times slower."""
 
-SPARE = 1.1
-"""A budget is proposed so many times as long as the rounds are expected to take."""
 LONGEST_S = 24 * 3600
 """A run that would have to go on for longer is better changed."""
 
@@ -234,6 +231,8 @@ def going_on(result: Result, folder: Path) -> str | None:
     """How much longer what could not be decided would take, and the command; None where all was decided, or its user stopped it."""
     from dbtoll.analysis.effects import stopping
     from dbtoll.report.text import numbers
+    from dbtoll.runner.budget import proposed_minutes
+    from dbtoll.runner.cleanup.journal import resume_command
     from dbtoll.store.reader import read_run
     from dbtoll.store.schema import STOPPED
 
@@ -249,11 +248,8 @@ def going_on(result: Result, folder: Path) -> str | None:
     text = f"undecided: {', '.join(each.arm for each in lacking)}: about {numbers.plural(rounds, 'round')} more"
     if more_s > LONGEST_S:
         return f"{text}, which is more than a day: a larger margin, more blocks or a quieter machine would help more"
-    minutes = math.ceil((run.elapsed_s + more_s * SPARE) / 60)
-    return (
-        f"{text} ({numbers.span(more_s)}) would do, if they are like those so far: "
-        f"dbtoll run {folder} --resume --budget {minutes}m"
-    )
+    command = resume_command(folder, proposed_minutes(run.elapsed_s, more_s))
+    return f"{text} ({numbers.span(more_s)}) would do, if they are like those so far: {command}"
 
 
 def predict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,15 @@ class Budget:
 
     def overrun(self) -> bool:
         return self.elapsed_s() > self.budget_s * self.OVERRUN
+
+
+SPARE = 1.1
+"""A budget is proposed so many times as long as what it is for is expected to take."""
+
+
+def proposed_minutes(used_s: float, more_s: float) -> int:
+    """A budget in which ``more_s`` of rounds are expected to fit, in whole minutes; ``used_s`` of it are gone."""
+    return math.ceil((used_s + more_s * SPARE) / 60)
 
 
 @dataclass(slots=True)

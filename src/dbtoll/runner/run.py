@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import errno
 import hashlib
-import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -22,8 +21,8 @@ from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan
 from dbtoll.runner import pilot
-from dbtoll.runner.budget import Budget, RoundLength
-from dbtoll.runner.cleanup.journal import of_run, resuming
+from dbtoll.runner.budget import Budget, RoundLength, proposed_minutes
+from dbtoll.runner.cleanup.journal import of_run, resume_command, resuming
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.cleanup.sweep import host_of, swept
 from dbtoll.runner.preparation import baseline_answers, inputs, requirements
@@ -254,10 +253,6 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-SPARE = 1.1
-"""A budget is proposed so many times as long as the pilot's rounds would take."""
-
-
 def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Path, watch: Watch) -> Experiment:
     """The same, or with the larger budget that was agreed to, where nothing could be decided within its own.
 
@@ -269,14 +264,14 @@ def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Pat
     if precision.rounds_max < fewest or piloted.rounds(1, precision.budget_s, fewest) >= fewest - 1:
         return experiment
     round_s = piloted.round_s(1)
-    budget_s = 60 * math.ceil(fewest * round_s * SPARE / 60)
-    if not watch.larger_budget(budget_s):
+    minutes = proposed_minutes(0.0, fewest * round_s)
+    if not watch.larger_budget(60.0 * minutes):
         raise BudgetTooSmall(
             f"a round takes about {round_s:.0f} s ({_shares(piloted)}), and nothing is decided on fewer than {fewest} rounds: "
             f"a budget of {precision.budget_s:.0f} s would end without a verdict, so nothing was measured",
-            f"give it {budget_s // 60} min: dbtoll run {folder} --resume --budget {budget_s // 60}m",
+            f"give it {minutes} min: {resume_command(folder, minutes)}",
         )
-    return replace(experiment, precision=replace(precision, budget_s=float(budget_s)))
+    return replace(experiment, precision=replace(precision, budget_s=60.0 * minutes))
 
 
 def budget_line(experiment: Experiment, piloted: pilot.Pilot, blocks: int) -> str:

@@ -193,7 +193,12 @@ def described(line: Mapping[str, Any]) -> str:
 
 def resuming(folder: Path) -> str:
     """What to do once the reason is gone."""
-    return f"then go on: dbtoll run {folder} --resume"
+    return f"then go on: {resume_command(folder)}"
+
+
+def resume_command(folder: Path, minutes: int | None = None) -> str:
+    """The command that goes on with a run; ``minutes``: with another budget."""
+    return f"dbtoll run {folder} --resume" + (f" --budget {minutes}m" if minutes is not None else "")
 
 
 # --- where they lie --------------------------------------------------------------------------------------------------------
