@@ -104,7 +104,8 @@ fn what_is_not_a_command_ends_the_stream() {
         visit(&[statement("nul \0 byte", &json!({}))]),
     ];
     for command in bad {
-        let answer = agent.call("serial", &params(&server.address(), "persistent"), &lines(std::slice::from_ref(&command)));
+        let answer =
+            agent.call("serial", &params(&server.address(), "persistent"), &lines(std::slice::from_ref(&command)));
         assert_eq!(answer.error.as_deref(), Some("bad_request"), "{command}");
         assert!(answer.output.is_empty());
     }

@@ -380,7 +380,7 @@ def wait_for_a_round(runs: Path, process: subprocess.Popen[bytes] | None = None,
         for history in runs.glob("*/history.ndjson"):
             if b'"record":"%s"' % record in history.read_bytes():
                 time.sleep(1.0)
-                return history.parent
+                return history.parent.resolve()  # not by the link `latest`
         time.sleep(0.05)
     pytest.fail("no round came to its end")
 
