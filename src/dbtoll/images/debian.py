@@ -21,6 +21,9 @@ from dbtoll.model.software import NOTHING, Software
 RECIPE_VERSION = 2
 """Raise it when the hooks or options below change: the image then gets another address."""
 
+SUITE = "bookworm"
+"""Of images and kernels, unless another is asked for."""
+
 SUITES = {
     "bookworm": ("procps", "iproute2"),
     "trixie": ("procps", "iproute2"),
@@ -89,7 +92,7 @@ def missing_requirements() -> list[MissingRequirement]:
 
 def debian_image(
     cache: Cache,
-    suite: str = "bookworm",
+    suite: str = SUITE,
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
     software: Software = NOTHING,

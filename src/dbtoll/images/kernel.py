@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dbtoll.errors import ImageError, UsageError
 from dbtoll.images.cache import Cache
-from dbtoll.images.debian import SUITES, mmdebstrap
+from dbtoll.images.debian import SUITE, SUITES, mmdebstrap
 from dbtoll.images.within import Root
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
@@ -66,7 +66,7 @@ Progress = Callable[[str], None]
 
 
 def debian_kernel(
-    cache: Cache, suite: str = "bookworm", mirror: str | None = None, progress: Progress = lambda line: None
+    cache: Cache, suite: str = SUITE, mirror: str | None = None, progress: Progress = lambda line: None
 ) -> tuple[Artifact, Json]:
     """The cloud kernel of Debian's ``suite``; fetched at the first use, then taken from the cache.
 

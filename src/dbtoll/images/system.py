@@ -14,7 +14,7 @@ from pathlib import Path
 from dbtoll.errors import Unavailable
 from dbtoll.images import oci
 from dbtoll.images.cache import Cache, key_of
-from dbtoll.images.debian import debian_image
+from dbtoll.images.debian import SUITE, debian_image
 from dbtoll.images.inspect import (
     DIRECTORIES,
     FILES,
@@ -37,7 +37,7 @@ def obtain_image(
     cache: Cache,
     *,
     choice: str | None = None,
-    suite: str = "bookworm",
+    suite: str = SUITE,
     mirror: str | None = None,
     progress: Progress = lambda line: None,
     software: Software = NOTHING,

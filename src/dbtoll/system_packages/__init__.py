@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,11 @@ def programs() -> Mapping[str, tuple[str, str]]:
     """Program -> (Debian's package, group)."""
     lines = [line.split() for line in PROGRAMS.read_text().splitlines() if not line.startswith("#")]
     return {program: (package, group) for program, package, group in lines}
+
+
+def has_programs(group: str) -> bool:
+    """Whether all programs of that group are there."""
+    return all(shutil.which(program) for program, (_, of) in programs().items() if of == group)
 
 
 def install_missing(environments: Iterable[str], *, yes: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
-from dbtoll.images import dataset, disk, system
+from dbtoll.images import dataset, debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment
@@ -33,7 +33,7 @@ DATA_SPARE_BYTES = 256 << 20
 
 def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts: Json, watch: Watch) -> Json:
     """What those of the arms need that boot: `HostContext.disks` and `HostContext.kernels`."""
-    suite = experiment.image.get("suite", "bookworm")
+    suite = experiment.image.get("suite", debian.SUITE)
     disks: dict[tuple[str, ...], Artifact] = {}
     kernels: dict[str, Artifact] = {}
     for arm in experiment.arms:

@@ -11,7 +11,7 @@ import msgspec
 
 from dbtoll import defaults, facts, registry
 from dbtoll.errors import UsageError
-from dbtoll.images import system
+from dbtoll.images import debian, system
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
@@ -68,7 +68,7 @@ def prepare(
         image, image_facts = system.obtain_image(
             cache,
             choice=chosen.get("path"),
-            suite=chosen.get("suite", "bookworm"),
+            suite=chosen.get("suite", debian.SUITE),
             progress=watch.say,
             software=image_software(engine),
         )

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from dbtoll.errors import Unavailable
-from dbtoll.images import kernel, system
+from dbtoll.images import debian, kernel, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.interfaces.journal import Journal
@@ -52,7 +52,7 @@ def missing_requirements(
 
 def _probe_kernel(step: Step, say: Callable[[str], None]) -> Artifact | None:
     """Any kernel will do to see whether a guest boots."""
-    found = kernel_for(Cache(), step, "bookworm", say)
+    found = kernel_for(Cache(), step, debian.SUITE, say)
     return found[0] if found else None
 
 

@@ -1,0 +1,52 @@
+"""What `quick` needs and what needs no agent, so that the launcher has it made while the agent is being built:
+
+    python -m dbtoll.commands.ahead image | kernels
+
+Both lie in the cache afterwards, where `quick` finds them; where there is nothing to make, nothing is done.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dbtoll import registry, spec
+from dbtoll.commands.experiments import experiments
+from dbtoll.commands.measure import QUICK
+from dbtoll.errors import DbtollError
+from dbtoll.images import debian, system
+from dbtoll.images.cache import Cache
+from dbtoll.model.experiment import Experiment
+from dbtoll.runner.preparation.requirements import kernel_for
+from dbtoll.runner.preparation.software import image_software
+from dbtoll.system_packages import has_programs
+from dbtoll.terminal import notices
+
+
+def image(experiment: Experiment) -> None:
+    """The system image of the experiment's engine."""
+    engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
+    system.obtain_image(Cache(), progress=notices(), software=image_software(engine))
+
+
+def kernels(experiment: Experiment) -> None:
+    """Those that its guests boot, if the programs that run these guests are there."""
+    for arm in experiment.arms:
+        for step in arm.stack:
+            if has_programs(step.environment):
+                kernel_for(Cache(), step, debian.SUITE, notices())
+
+
+def main(what: str) -> int:
+    """An exit code."""
+    if debian.missing_requirements():
+        return 0
+    try:
+        {"image": image, "kernels": kernels}[what](spec.read(experiments() / QUICK)[0])
+    except DbtollError as error:
+        notices()(error.message)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
