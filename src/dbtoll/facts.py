@@ -11,6 +11,7 @@ from typing import Any
 
 from dbtoll.errors import AgentFailure, RunFolderError
 from dbtoll.interfaces.machine import InspectableMachine, Machine
+from dbtoll.machines.agent.machine_facts import BOOT_ID
 from dbtoll.model.json import Json
 
 MUST_AGREE = (
@@ -39,6 +40,7 @@ def host(machine: InspectableMachine) -> Json:
     is_guest = "hypervisor" in (flags[1].split() if flags else []) or bool(_read(machine, "/sys/hypervisor/type"))
     return {
         "kernel": _read(machine, "/proc/sys/kernel/osrelease").strip(),
+        "kernel_boot": _read(machine, BOOT_ID).strip() or None,
         "system": release[1] if release else None,
         "cpu_model": model[1].strip() if model else None,
         "cpus": len(re.findall(r"^processor\s*:", cpu, re.MULTILINE)),

@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dbtoll.analysis.checks import findings
+from dbtoll.analysis.checks.clocks import clock_rate
+from dbtoll.analysis.checks.evidence import Evidence
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
 from dbtoll.model.description import Descriptions, EngineDescription, EnvironmentDescription, WorkloadDescription
@@ -414,3 +417,17 @@ def test_one_start_that_is_emulated_labels_the_arm(plain: Path, unchanged: Resul
     result = damaged(plain, tmp_path / "run", with_facts(environment=environment))
     assert [arm.emulated for arm in result.arms] == [False, False, True]
     assert not any(arm.emulated for arm in unchanged.arms)
+
+
+def test_an_arm_on_the_hosts_kernel_has_the_hosts_clock(plain: Path) -> None:
+    """What its brackets show is noise then: a container's rounds were voided for it on a machine whose processors stood still."""
+    visits = [slow_clock(visit) for visit in read_run(plain).records(Visit) if visit.arm == DOCKER]
+    evidence = Evidence(DOCKER, visits=tuple(visit for visit in visits if isinstance(visit, Visit)))
+    assert clock_rate(evidence).check.passed is False
+    assert clock_rate(replace(evidence, shares_kernel=True)).check.passed is True
+
+    host = {"host": {"kernel_boot": "a"}}
+    assert findings._shares_kernel({0: {"kernel_boot": "a"}, 1: {"kernel_boot": "a"}}, host)
+    for starts in ({}, {0: {"kernel_boot": "a"}, 1: {"kernel_boot": "b"}}, {0: {}}):
+        assert not findings._shares_kernel(starts, host)
+    assert not findings._shares_kernel({0: {}}, {"host": {}})

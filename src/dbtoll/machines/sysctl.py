@@ -17,6 +17,7 @@ from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.machine_facts import BOOT_ID
 
 KIND = "setting"
 """Of the journal's entries: ``path``, ``former`` (what is to be restored), ``value`` (what was asked for), ``boot``."""
@@ -26,9 +27,6 @@ TOPS = ("/proc/sys", "/sys")
 
 NO_SETTINGS = ("/sys/fs/", "/sys/kernel/debug/", "/sys/kernel/tracing/")
 """Other file systems, mounted there."""
-
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""A new one with every start of the kernel, proc(5): a kernel that has started anew has forgotten every setting."""
 
 
 @dataclass(slots=True)

@@ -194,6 +194,7 @@ class _Environment(Struct):
 
 class _StartFacts(Struct):
     boot_id: str | None = None
+    kernel_boot: str | None = None
     environment: _Environment | None = None
     settings: dict[str, Any] | None = None
     cpus_allowed: Annotated[str, Meta(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$|^$")] | None = (

@@ -56,8 +56,11 @@ def clock_rate(evidence: Evidence) -> Finding:
 
     The slope of host's time over arm's time, visit by visit: the overhead, which is the same for short and long visits,
     is in the intercept. Only where its standard error is small enough to tell. Windows are all of one length, so theirs is the
-    plain ratio, and the overhead is its error.
+    plain ratio, and the overhead is its error. An arm on the host's kernel reads the host's clock: nothing there can differ but the
+    overhead.
     """
+    if evidence.shares_kernel:
+        return Finding(evidence.arm, Check("clock_rate", True, "the arm's clock is the host's own"))
     void = brackets(evidence).void_visits
     by_round: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for visit, inside, outside in _bracketed(evidence.visits):

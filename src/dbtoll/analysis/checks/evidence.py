@@ -38,7 +38,7 @@ class Evidence:
     ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
     ``asked``: facts that the options of the arm's environments asked to be other than the baseline's.
     ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
-    or probes alone.
+    or probes alone. ``shares_kernel``: every start ran on the host's own kernel.
     """
 
     arm: str
@@ -52,6 +52,7 @@ class Evidence:
     asked: frozenset[str] = frozenset()
     probes: Mapping[str, Json] = field(default_factory=dict)
     asks_statements: bool = True
+    shares_kernel: bool = False
     engine: EngineDescription = field(default_factory=lambda: EngineDescription(""))
 
     @cached_property

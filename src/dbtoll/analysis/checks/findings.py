@@ -53,6 +53,7 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             _asked(arm, run.descriptions.environments),
             probes,
             asks_statements,
+            _shares_kernel(own, run.facts),
             run.descriptions.engine,
         )
         findings += recorded(evidence)
@@ -64,6 +65,11 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
 
 def _facts(starts: Iterable[Start]) -> dict[int, Json]:
     return {start.round: start.facts for start in starts if start.outcome == "ok" and start.facts}
+
+
+def _shares_kernel(starts: Mapping[int, Json], run_facts: Json) -> bool:
+    host = run_facts.get("host", {}).get("kernel_boot")
+    return host is not None and bool(starts) and all(facts.get("kernel_boot") == host for facts in starts.values())
 
 
 def _expected(baseline: Mapping[int, Json], own: Mapping[int, Json], *, alone: bool) -> dict[int, Json]:

@@ -13,6 +13,9 @@ from dbtoll.model.json import Json
 Get = Callable[[str], bytes]
 Names = Callable[[str], Sequence[str]]
 
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+"""A new one with every start of the kernel, proc(5)."""
+
 VULNERABILITIES: Final = "/sys/devices/system/cpu/vulnerabilities"
 
 _VALUE_MAX: Final = 16_384
@@ -39,6 +42,7 @@ def read_facts(hello: Json, get: Get, names: Names) -> Json:
         "hostname": lambda get: _line(get, "/proc/sys/kernel/hostname"),
         "kernel_release": lambda get: _line(get, "/proc/sys/kernel/osrelease"),
         "kernel_version": lambda get: _line(get, "/proc/sys/kernel/version"),
+        "kernel_boot": lambda get: _line(get, BOOT_ID),
         "cpu_model": lambda get: _cpu(get, "model name", "Model", "CPU part"),
         "cpu_flags": lambda get: sorted(_cpu(get, "flags", "Features").split()),
         "cpu_flags_sha256": lambda get: hashlib.sha256(_cpu(get, "flags", "Features").encode()).hexdigest(),
