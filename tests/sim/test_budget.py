@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dbtoll import errors
+from dbtoll.analysis.effects.stopping import BUDGET_ENDED
 from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.commands import measure
 from dbtoll.model.experiment import Verdict
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.native_setup import experiment
@@ -98,11 +101,23 @@ def test_fewer_rounds_than_decide_are_measured_where_they_were_asked_for(tmp_pat
 
 
 def test_an_undecided_run_says_how_much_longer_and_by_which_command(tmp_path: Path) -> None:
+    run = measured(tmp_path, 5, SPEC.format(precision=""))
+    assert run.end is not None
+    run = replace(run, end=replace(run.end, reason=BUDGET_ENDED))
+    said = measure.going_on(analyze_run(run), run)
+    assert said is not None
+    assert re.search(
+        rf"undecided: near: about \d+ rounds? more .* dbtoll run {run.folder} --resume --budget \d+m", said
+    )
+
+
+def test_an_undecided_run_that_its_rounds_max_ended_says_so(tmp_path: Path) -> None:
+    """Resumed, it would end at once."""
     spec = tmp_path / "spec.toml"
     spec.write_text(SPEC.format(precision="rounds_max = 5"))
     done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
-    folder = only_run(tmp_path / "runs")
     assert re.search(
-        rf"undecided: near: about \d+ rounds? more .* dbtoll run {folder} --resume --budget \d+m", done.stderr
+        r"undecided: near: .*; its rounds_max of 5 ended it: begin a new run with a larger one", done.stderr
     )
+    assert "--resume" not in done.stderr

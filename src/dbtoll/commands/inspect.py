@@ -79,7 +79,7 @@ def report(
     quiet: bool = False,
     max_overhead: float | None = None,
     summaries: Summaries = NO_SUMMARIES,
-) -> Any:
+) -> tuple[Run, Result]:
     """As `analyze`, and write the page and the tables into the run folder."""
     from dbtoll.analysis.uncollected import uncollected
     from dbtoll.report import export
@@ -100,7 +100,7 @@ def report(
     say(f"report: {written}")
     say(f"tables: {tables_written[0].parent}")
     summaries.write(result, run)
-    return result
+    return run, result
 
 
 def write_page(folder: Path) -> Path:
