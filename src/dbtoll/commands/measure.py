@@ -24,10 +24,11 @@ from dbtoll.terminal import notices, print_tables
 
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Result
+    from dbtoll.store.reader import Run
 
 QUICK = "quick.toml"
 
-QUICK_WITH_GUESTS = {"scale": 0.05, "budget": "8m"}
+QUICK_WITH_GUESTS = {"scale": 0.01}
 """Its variables where guests are among the arms: these may be twenty times slower."""
 
 LONGEST_S = 24 * 3600
@@ -37,6 +38,7 @@ LONGEST_S = 24 * 3600
 def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: bool) -> int:
     """The shipped experiment ``quick.toml``, without the arms that this machine lacks; says why each is missing."""
     from dbtoll.machines.agent.local import open_local
+    from dbtoll.report.text import numbers
     from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
@@ -55,9 +57,12 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     if any(boots(step) for arm in kept for step in arm.stack):
         experiment, text = spec.read(experiments() / QUICK, variables=QUICK_WITH_GUESTS)
-    say(f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms")
+    say(
+        f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms: prepares for about a minute, then "
+        f"measures for {numbers.span(experiment.precision.budget_s)}"
+    )
     experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)
-    return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes)
+    return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes, tried=True)
 
 
 def with_further_environments(text: str) -> str:
@@ -202,13 +207,14 @@ def _measure(
     quiet: bool,
     yes: bool,
     summaries: Summaries = NO_SUMMARIES,
+    tried: bool = False,
 ) -> int:
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
 
     summaries.require(experiment.max_overhead)
     with Progress(experiment, quiet=quiet, yes=yes) as progress:
-        folder = runs.begin(experiment, text, runs_dir, progress)
+        folder = runs.begin(experiment, text, runs_dir, progress, tried=tried)
     return _conclude(folder, experiment, as_json=as_json, quiet=quiet, summaries=summaries)
 
 
@@ -217,9 +223,11 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, quiet: boo
     from dbtoll.runner.cleanup.journal import resuming
     from dbtoll.store.schema import STOPPED
 
-    result = report(folder, as_json=as_json, quiet=quiet, max_overhead=experiment.max_overhead, summaries=summaries)
+    run, result = report(
+        folder, as_json=as_json, quiet=quiet, max_overhead=experiment.max_overhead, summaries=summaries
+    )
     code = conclude_gate(result)
-    said = going_on(result, folder)
+    said = going_on(result, run)
     if result.stopped == STOPPED:
         code, said = INTERRUPTED, f"stopped: {resuming(folder)}"
     if said is not None:
@@ -227,16 +235,14 @@ def _conclude(folder: Path, experiment: Experiment, *, as_json: bool, quiet: boo
     return code
 
 
-def going_on(result: Result, folder: Path) -> str | None:
+def going_on(result: Result, run: Run) -> str | None:
     """How much longer what could not be decided would take, and the command; None where all was decided, or its user stopped it."""
     from dbtoll.analysis.effects import stopping
     from dbtoll.report.text import numbers
     from dbtoll.runner.budget import proposed_minutes
     from dbtoll.runner.cleanup.journal import resume_command
-    from dbtoll.store.reader import read_run
     from dbtoll.store.schema import STOPPED
 
-    run = read_run(folder)
     lacking = stopping.undecided(result, run)
     if not lacking or result.stopped == STOPPED:
         return None
@@ -248,8 +254,11 @@ def going_on(result: Result, folder: Path) -> str | None:
     text = f"undecided: {', '.join(each.arm for each in lacking)}: about {numbers.plural(rounds, 'round')} more"
     if more_s > LONGEST_S:
         return f"{text}, which is more than a day: a larger margin, more blocks or a quieter machine would help more"
-    command = resume_command(folder, proposed_minutes(run.elapsed_s, more_s))
-    return f"{text} ({numbers.span(more_s)}) would do, if they are like those so far: {command}"
+    text += f" ({numbers.span(more_s)}) would do, if they are like those so far"
+    if run.end and run.end.reason == stopping.ROUNDS_MAX:
+        most = run.plan.experiment.precision.rounds_max
+        return f"{text}; its rounds_max of {most} ended it: begin a new run with a larger one under [precision]"
+    return f"{text}: {resume_command(run.folder, proposed_minutes(run.elapsed_s, more_s))}"
 
 
 def predict(

@@ -52,8 +52,8 @@ def new_folder(runs_dir: Path, name: str = "") -> Path:
     return folder
 
 
-def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Path:
-    """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind.
+def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch, *, tried: bool = False) -> Path:
+    """Measure a new run. Returns its folder; whatever happens, nothing that it made is left behind. ``tried``: see `ready`.
 
     A run that could not be prepared leaves no folder either, unless it can be resumed.
     """
@@ -75,7 +75,7 @@ def begin(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) 
             raise RunFolderError(
                 f"{folder}: cannot be written: {error.strerror}", "give a --runs-dir with room"
             ) from error
-        resume(folder, watch)
+        resume(folder, watch, tried=tried)
     except DbtollError as error:
         resumes_there = isinstance(error, RunFolderError | BudgetTooSmall)  # these say how to go on in that folder
         if not folder.exists() or not (resumes_there or _is_kept(folder)):
@@ -101,7 +101,7 @@ def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Wa
     return run
 
 
-def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Path:
+def resume(folder: Path, watch: Watch, precision: Precision | None = None, *, tried: bool = False) -> Path:
     """Go on with a run, wherever it was stopped or killed: same plan, finished rounds count, the rest is measured anew.
 
     A new run is one that was stopped before anything was done. ``precision``: instead of the run's own, so that one that ended
@@ -113,7 +113,7 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None) -> Pa
     if precision is not None:
         experiment = replace(experiment, precision=precision)
     stop = Stop()
-    with _resumable(folder), ready(experiment, folder, watch, stop) as prepared:
+    with _resumable(folder), ready(experiment, folder, watch, stop, tried=tried) as prepared:
         if before is None:
             writer, round_s, experiment = _planned(experiment, prepared, folder, watch, stop)
             before = read_run(folder)
@@ -218,8 +218,11 @@ def _kept_plan(folder: Path) -> schema.PlanFile | None:
 
 
 @contextmanager
-def ready(experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None) -> Iterator[inputs.Prepared]:
-    """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile.
+def ready(
+    experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None, *, tried: bool = False
+) -> Iterator[inputs.Prepared]:
+    """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile. ``tried``: that every
+    arm can be opened was tried just now, which boots guests and takes its time.
 
     However it ends, nothing that is in the journal is left, unless its removal fails: that is said, and `dbtoll clean` can
     try again.
@@ -232,7 +235,8 @@ def ready(experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None 
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
     ):
-        requirements.require_all(host, experiment, journal)
+        if not tried:
+            requirements.require_all(host, experiment, journal)
         prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch)
         with inputs.run_scoped_resources(prepared):
             yield baseline_answers.baseline_answers(prepared, folder, watch)
