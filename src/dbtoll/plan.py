@@ -12,7 +12,7 @@ from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
 def thinned_arms(experiment: Experiment, slow: Mapping[str, Sequence[Mapping[str, str]]]) -> frozenset[str]:
-    """Arms that take part in as many rounds as a verdict needs and no more: slow at every combination of levels, beside others that
+    """Arms that take part in `Precision.rounds_of_slow` rounds and no more: slow at every combination of levels, beside others that
     are not. ``slow``: see `Plan`."""
     thinned = frozenset(arm for arm, levels in slow.items() if all(each in levels for each in experiment.combinations))
     compared = {arm.name for arm in experiment.arms if experiment.baseline not in (arm.name, arm.copy_of)}
@@ -24,13 +24,15 @@ class Plan:
     """All rounds of an experiment, made when asked for.
 
     ``queries``: of the workload, in its order. ``blocks``: blocks in each phase of a round. ``slow``: arm -> levels of the phases
-    in which it is so many times slower that it takes part in the first block alone (docs/adr/0026).
+    in which it is so many times slower that it takes part in the first block alone (docs/adr/0026). ``pilot``: round 0 sized the
+    others, and has one block (docs/adr/0027).
     """
 
     experiment: Experiment
     queries: tuple[str, ...]
     blocks: int
     slow: Mapping[str, Sequence[Mapping[str, str]]]
+    pilot: bool = False
 
     @property
     def thinned(self) -> frozenset[str]:
@@ -44,7 +46,7 @@ class Plan:
         arms = [arm.name for arm in self.experiment.arms if arm.clock == "time"]
         order = tuple(chance.shuffled(every_arm))
         phases = [
-            Phase(levels, tuple(self._timed(chance, every_arm, arms, levels)))
+            Phase(levels, tuple(self._timed(chance, every_arm, arms, levels, self.blocks_of(index))))
             for levels in self.experiment.combinations
         ]
         if self.experiment.explain:
@@ -60,18 +62,27 @@ class Plan:
             phases.append(Phase({}, (probed,), "probed"))
         return Round(index, order, tuple(phases))
 
+    def blocks_of(self, index: int) -> int:
+        """How many blocks a phase of round ``index`` has."""
+        return 1 if self.pilot and index == 0 else self.blocks
+
     def parameter_seed(self, parameter_set: int) -> int:
         """The seed from which a workload draws set number ``parameter_set``: 63 bits of SHA-256."""
         text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
     def _timed(
-        self, chance: _Chance, every_arm: Sequence[str], arms: Sequence[str], levels: Mapping[str, str]
+        self,
+        chance: _Chance,
+        every_arm: Sequence[str],
+        arms: Sequence[str],
+        levels: Mapping[str, str],
+        blocks: int,
     ) -> Iterator[Block]:
         """The blocks of a timed phase. ``arms``: those whose clock is time."""
         quick = [arm for arm in arms if levels not in self.slow.get(arm, ())]
         first = chance.below(self.experiment.parameter_sets)
-        for block in range(self.blocks):
+        for block in range(blocks):
             # What is counted is what was timed, in all blocks.
             again = block == 0 or bool(self.experiment.explain)
             parameter_set = first if again else chance.below(self.experiment.parameter_sets)

@@ -63,13 +63,14 @@ class Progress:
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         now = time.monotonic()
-        if round_index < 0 and self._pilot_began is None:
+        is_pilot = math.isinf(left_s)  # nobody knows yet how long a round takes
+        if is_pilot and self._pilot_began is None:
             self._pilot_began = now
         if now - self._drawn < self.INTERVAL_S if self._live else now - self._said < self.SILENCE_S:
             return
         self._drawn = now
-        head = "pilot" if round_index < 0 else f"round {round_index + 1}"
-        if round_index < 0:
+        head = "pilot" if is_pilot else f"round {round_index + 1}"
+        if is_pilot:
             left_s = self._left_of_pilot_s(now, done, of) + self.experiment.precision.budget_s
         line = f"{head}  {done}/{of}  {doing}{_left(left_s)}"
         if self._live is None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dbtoll import errors
@@ -13,6 +14,7 @@ from dbtoll.analysis.effects.stopping import BUDGET_ENDED
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import measure
 from dbtoll.model.experiment import Verdict
+from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
@@ -65,6 +67,42 @@ def test_an_arm_that_is_many_times_slower_takes_part_in_the_rounds_of_a_verdict(
     assert (slow.outcome, slow.reason, slow.rounds) == ("ok", None, 5)
 
 
+def test_the_pilot_is_the_first_round_where_rounds_have_few_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = measured(tmp_path, 3, SPEC.format(precision=""))
+    assert run.plan.blocks > pilot.COUNTS_UP_TO_BLOCKS and not run.plan.pilot  # its rounds take no time
+    assert all(len({visit.block for visit in visits}) == run.plan.blocks for visits in by_round(run).values())
+
+    monkeypatch.setattr(pilot, "BLOCKS_MAX", 1)
+    run = measured(tmp_path / "few", 3, SPEC.format(precision=""))
+    assert run.plan.blocks == 1 and run.plan.pilot
+    assert run.complete_rounds == (0, 1, 2) and [attempt.attempt for attempt in run.attempts] == [0, 0, 0]
+    assert {number: len(visits) for number, visits in by_round(run).items()} == dict.fromkeys(range(3), 9)
+    assert {start.round for start in run.records(Start)} == {0, 1, 2}
+    first = run.attempts[0]
+    assert first.end is not None and 0 == first.begin.elapsed_s < first.end.elapsed_s <= run.attempts[1].begin.elapsed_s
+
+
+def by_round(run: Run) -> dict[int, list[Visit]]:
+    found: dict[int, list[Visit]] = {}
+    for visit in run.records(Visit):
+        if not visit.first_execution:
+            found.setdefault(visit.round, []).append(visit)
+    return found
+
+
+def test_a_slow_arm_may_be_given_fewer_rounds_and_has_an_interval_then(tmp_path: Path) -> None:
+    run = measured(tmp_path, 6, SPEC.format(precision="rounds_slow = 3") + SLOW)
+    result = analyze_run(run)
+    slow = next(told for told in result.comparisons if (told.arm, told.estimand) == ("emulated", "geomean"))
+    assert (slow.rounds, slow.verdict) == (3, Verdict.CANNOT_TELL)
+    assert slow.low is not None and slow.low > 5
+    assert run.end is not None
+    ended = replace(run, end=msgspec.structs.replace(run.end, reason=BUDGET_ENDED))
+    assert "emulated" not in (measure.going_on(result, ended) or "")  # more rounds would not have it
+
+
 def test_where_all_are_slow_none_is_thinned(tmp_path: Path) -> None:
     run = measured(tmp_path, 7, SPEC.format(precision="").replace("effect=0.02", "effect=11.0"))
     assert run.plan.slow.keys() == {"near"}
@@ -103,7 +141,7 @@ def test_fewer_rounds_than_decide_are_measured_where_they_were_asked_for(tmp_pat
 def test_an_undecided_run_says_how_much_longer_and_by_which_command(tmp_path: Path) -> None:
     run = measured(tmp_path, 5, SPEC.format(precision=""))
     assert run.end is not None
-    run = replace(run, end=replace(run.end, reason=BUDGET_ENDED))
+    run = replace(run, end=msgspec.structs.replace(run.end, reason=BUDGET_ENDED))
     said = measure.going_on(analyze_run(run), run)
     assert said is not None
     assert re.search(

@@ -502,7 +502,7 @@ def test_progress_in_a_log_is_a_line_a_minute_and_none_is_folded(
     with Progress(experiment()) as progress:
         progress.say("x" * 300)
         for now in range(0, 181, 10):
-            progress.at(-1, "docker Q1", now // 10, 36, float("inf"))
+            progress.at(0, "docker Q1", now // 10, 36, float("inf"))
         progress.at(0, "docker Q2", 1, 36, 290.0)
         now = 400.0
         progress.at(0, "docker Q2", 2, 36, 290.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dbtoll.model.experiment import Precision
 from dbtoll.plan import thinned_arms
 from dbtoll.runner.budget import RoundLength
 from dbtoll.runner.pilot import BLOCKS_MAX, ArmCost, Pilot, slow_arms, visits_s
@@ -28,7 +29,7 @@ from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 )
 def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, blocks: int) -> None:
     arms = {"a": ArmCost(fixed_s / 2, block_s), "b": ArmCost(fixed_s / 4, slow_s, slow_s)}
-    assert Pilot(fixed_s / 4, arms).blocks(budget_s, rounds_to_decide=5) == blocks
+    assert Pilot(fixed_s / 4, arms).blocks(Precision(budget_s=budget_s)) == blocks
 
 
 def test_a_thinned_arm_takes_its_time_of_five_rounds_alone() -> None:
@@ -36,12 +37,15 @@ def test_a_thinned_arm_takes_its_time_of_five_rounds_alone() -> None:
     assert piloted.round_s(1) == 60
     assert piloted.round_s(3) == 2 + 4 + 12 + 50
     assert piloted.round_s(3, piloted.thinned) == 18
-    assert piloted.rounds(1, 300, 5) == 5
-    assert piloted.rounds(1, 299, 5) == 4
-    assert piloted.rounds(1, 350, 5) == 10
-    assert piloted.rounds(1, 350, 5) > Pilot(2, piloted.arms).rounds(1, 350, 5) == 5
+    assert piloted.rounds(1, Precision(budget_s=300)) == 5
+    assert piloted.rounds(1, Precision(budget_s=299)) == 4
+    assert piloted.rounds(1, Precision(budget_s=350)) == 10
+    assert piloted.rounds(1, Precision(budget_s=350)) > Pilot(2, piloted.arms).rounds(1, Precision(budget_s=350)) == 5
     # What is left of 500 s after five times the thinned arm's 50 s makes ten rounds of 25 s: (25 - 6) / 4 blocks.
-    assert piloted.blocks(500, 5) == 4
+    assert piloted.blocks(Precision(budget_s=500)) == 4
+    # Three rounds of it leave more: 500 - 150 s makes ten of 35.
+    assert piloted.blocks(Precision(budget_s=500, rounds_slow=3)) == 7
+    assert piloted.rounds(1, Precision(budget_s=300, rounds_slow=3)) == 3 + 12
 
 
 def test_arms_are_thinned_where_another_one_is_compared_and_they_are_slow_throughout() -> None:

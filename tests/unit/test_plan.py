@@ -109,3 +109,10 @@ def test_every_arm_has_a_place_of_its_own() -> None:
     places = {machine_name("20261124-120000-abcdef", name, depth) for name in names for depth in (0, 1)}
     assert len(places) == 2 * len(names)
     assert all(re.fullmatch(r"[a-z0-9-]{1,56}", place) for place in places)
+
+
+def test_where_the_pilot_counts_the_first_round_has_one_block() -> None:
+    plan, without = Plan(experiment(), QUERIES, 2, {}, pilot=True), Plan(experiment(), QUERIES, 2, {})
+    assert {len(phase.blocks) for phase in plan.round(0).phases} == {1}
+    assert [phase.blocks[0] for phase in plan.round(0).phases][:1] == [without.round(0).phases[0].blocks[0]]
+    assert plan.round(1) == without.round(1)

@@ -24,6 +24,7 @@ from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import boots
 from dbtoll.runner.budget import Budget
+from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
 from dbtoll.runner.preparation.requirements import require_beforehand, simulated
 from dbtoll.spec.stack import write_stack
 from dbtoll.spec.variables import from_words
@@ -60,7 +61,7 @@ def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int,
     experiment, _ = spec.read(path, variables=from_words(variables))
     declared = spec.variables_of(path)
     workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
-    plan = Plan(experiment, workload.queries, blocks, {})
+    plan = Plan(experiment, workload.queries, blocks, {}, pilot=blocks <= COUNTS_UP_TO_BLOCKS)
     shown = [plan.round(index) for index in range(rounds)]
     needed = needs(experiment, workload, Plan(experiment, workload.queries, 1, {}).round(0))
     if as_json:

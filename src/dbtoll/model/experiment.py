@@ -118,7 +118,11 @@ FEWEST_DRAWS = 5
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds."""
+    """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds.
+
+    ``rounds_slow``: in how many rounds an arm takes part that is many times slower than the baseline (docs/adr/0026); None: in as
+    many as a verdict needs.
+    """
 
     budget_s: float = 300.0
     target: float = 0.01
@@ -126,6 +130,12 @@ class Precision:
     confidence: float = 0.95
     rounds_min: int = FEWEST_DRAWS
     rounds_max: int = 60
+    rounds_slow: int | None = None
+
+    @property
+    def rounds_of_slow(self) -> int:
+        """``rounds_slow``, whatever it is."""
+        return self.rounds_to_decide if self.rounds_slow is None else self.rounds_slow
 
     @property
     def rounds_to_decide(self) -> int:

@@ -1,4 +1,4 @@
-"""The pilot round, which sizes all others."""
+"""The pilot: a round of one block, which sizes all others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dbtoll.errors import EngineError
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan, thinned_arms
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.cleanup.signals import Stop
@@ -22,10 +23,14 @@ beyond ten the t quantile falls too little to pay for more starts."""
 
 BLOCKS_MAX = 10
 
+COUNTS_UP_TO_BLOCKS = 2
+"""The pilot is the first round where the others have no more blocks than this. Beside rounds of many blocks one of a single block
+makes the interval longer than it would be without it, where most of the noise is of the blocks (docs/adr/0027)."""
+
 SLOW_FACTOR = 3.0
 """An arm that takes so many times the baseline's time for a block of a phase takes part in one block of it: it would take most
 of the budget, and where a loss is that large a few per cent more or less of it matter to nobody. One that does so in every phase
-takes part in as many rounds as a verdict needs, and no more (docs/adr/0026)."""
+takes part in as many rounds as a verdict needs, or as the specification gives it (``rounds_slow``), and no more (docs/adr/0026)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +64,17 @@ class Pilot:
         """Of a round of so many blocks, ``without`` some arms."""
         return self.shared_s + sum(cost.of(blocks) for name, cost in self.arms.items() if name not in without)
 
-    def rounds(self, blocks: int, budget_s: float, rounds_to_decide: int) -> int:
-        """How many fit into the budget. After ``rounds_to_decide`` of them the thinned arms are left out."""
+    def rounds(self, blocks: int, precision: Precision) -> int:
+        """How many fit into the budget. After ``rounds_of_slow`` of them the thinned arms are left out."""
         whole_s, later_s = self.round_s(blocks), self.round_s(blocks, self.thinned)
-        left_s = budget_s - rounds_to_decide * whole_s
+        left_s = precision.budget_s - precision.rounds_of_slow * whole_s
         if left_s < 0:
-            return int(budget_s // whole_s)
-        return rounds_to_decide + (int(left_s // later_s) if later_s > 0 else 0)
+            return int(precision.budget_s // whole_s)
+        return precision.rounds_of_slow + (int(left_s // later_s) if later_s > 0 else 0)
 
-    def blocks(self, budget_s: float, rounds_to_decide: int) -> int:
-        """As many as let ROUNDS_WANTED rounds fit. Where starts are expensive, so many that they pay, if ``rounds_to_decide``
-        of them fit.
+    def blocks(self, precision: Precision) -> int:
+        """As many as let ROUNDS_WANTED rounds fit. Where starts are expensive, so many that they pay, if as many rounds as decide
+        fit.
 
         With a cost of ``start`` for a round's starts and ``block`` for each of its blocks, and starts that differ about as much as
         blocks do, the square root of ``start / block`` blocks in each make the interval shortest (Cochran: Sampling Techniques,
@@ -77,25 +82,34 @@ class Pilot:
         """
         block_s = self.round_s(1) - self.round_s(0)
         start_s = self.round_s(0, self.thinned)
-        budget_s -= rounds_to_decide * (self.round_s(0) - start_s)
+        budget_s = precision.budget_s - precision.rounds_of_slow * (self.round_s(0) - start_s)
         if block_s <= 0:
             return BLOCKS_MAX
         wanted, possible = (
-            int((budget_s / rounds - start_s) / block_s) for rounds in (ROUNDS_WANTED, rounds_to_decide)
+            int((budget_s / rounds - start_s) / block_s) for rounds in (ROUNDS_WANTED, precision.rounds_to_decide)
         )
         paying = round(math.sqrt(start_s / block_s))
         return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
 
 
-def run_pilot_round(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
-    """A round of one block, measured for its length only. DbtollError if the baseline or its copy does not get through."""
+@dataclass(frozen=True, slots=True)
+class PilotRound:
+    """The records of round 0, how long it took, and what it tells of the others."""
+
+    records: tuple[schema.Record, ...]
+    whole_s: float
+    pilot: Pilot
+
+
+def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) -> PilotRound:
+    """Round 0 with one block; whether it counts shows by how many the others get. DbtollError if the baseline or its copy does not get through."""
     experiment = prepared.inputs.experiment
-    watch.say("pilot: one round of one block, to see how many fit into the budget")
+    watch.say("pilot: a round of one block, to see how many fit into the budget")
     records: list[schema.Record] = []
-    plan = Plan(experiment, prepared.queries, 1, {}).round(-1)
+    plan = Plan(experiment, prepared.queries, 1, {}, pilot=True).round(0)
     budget, deferring = Budget(float("inf")), stop.deferring_signals
     run = RoundRun(
-        prepared.context, prepared.inputs, plan, records.append, watch, budget, None, set(), deferring=deferring
+        prepared.context, prepared.inputs, plan, records.append, watch, budget, logs, set(), deferring=deferring
     )
     begin = time.monotonic()
     run.measure()
@@ -120,12 +134,13 @@ def run_pilot_round(prepared: Prepared, watch: Watch, stop: Stop) -> Pilot:
         )
         for arm, spent in run.spent.items()
     }
-    return Pilot(
+    pilot = Pilot(
         shared_s=whole_s - sum(cost.of(1) for cost in costs.values()),
         arms=costs,
         slow=slow,
         thinned=thinned_arms(experiment, slow),
     )
+    return PilotRound(tuple(records), whole_s, pilot)
 
 
 def slow_arms(experiment: Experiment, by_arm: Mapping[str, float]) -> list[str]:

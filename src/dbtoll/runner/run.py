@@ -122,7 +122,8 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None, *, tr
             writer, before = RunWriter.resume(folder)
             round_s = max((a.end.elapsed_s - a.begin.elapsed_s for a in before.counted[-1:] if a.end), default=0.0)
         with writer:
-            plan = Plan(experiment, before.plan.queries, before.plan.blocks, before.plan.slow)
+            planned = before.plan
+            plan = Plan(experiment, planned.queries, planned.blocks, planned.slow, planned.pilot)
             Measurement(prepared, plan, folder, writer, before, RoundLength(round_s), watch, stop).run()
     return folder
 
@@ -187,10 +188,12 @@ def _planned(
     grown. A plan once kept holds."""
     round_s = 0.0
     plan_file = _kept_plan(folder)
+    first: pilot.PilotRound | None = None
     if plan_file is None:
-        piloted = pilot.run_pilot_round(prepared, watch, stop)
+        first = pilot.run_pilot_round(prepared, logs_of(folder, 0, 0), watch, stop)
+        piloted = first.pilot
         experiment = with_enough_budget(experiment, piloted, folder, watch)
-        blocks = piloted.blocks(experiment.precision.budget_s, experiment.precision.rounds_to_decide)
+        blocks = piloted.blocks(experiment.precision)
         round_s = piloted.round_s(blocks)
         watch.say(budget_line(experiment, piloted, blocks))
         workload = prepared.inputs.workload
@@ -200,10 +203,23 @@ def _planned(
             blocks=blocks,
             slow=piloted.slow,
             transactions=tuple(workload.mix) if isinstance(workload, TransactionWorkload) else (),
+            pilot=blocks <= pilot.COUNTS_UP_TO_BLOCKS,
         )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = read_file(folder / schema.SPEC_FILE)
-    return RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts), round_s, experiment
+    with stop.deferring_signals():
+        writer = RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts)
+        if first is not None and plan_file.pilot:
+            writer.append(schema.RoundBegin(round=0, attempt=0, elapsed_s=0.0))
+            for record in first.records:
+                writer.append(record)
+            writer.append(schema.RoundEnd(round=0, attempt=0, complete=True, elapsed_s=first.whole_s))
+    return writer, round_s, experiment
+
+
+def logs_of(folder: Path, index: int, attempt: int) -> Path:
+    """Where what the arms of an attempt at a round wrote is kept."""
+    return folder / "logs" / f"{index}.{attempt}"
 
 
 def _kept_plan(folder: Path) -> schema.PlanFile | None:
@@ -265,7 +281,7 @@ def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Pat
     """
     precision = experiment.precision
     fewest = precision.rounds_to_decide
-    if precision.rounds_max < fewest or piloted.rounds(1, precision.budget_s, fewest) >= fewest - 1:
+    if precision.rounds_max < fewest or piloted.rounds(1, precision) >= fewest - 1:
         return experiment
     round_s = piloted.round_s(1)
     minutes = proposed_minutes(0.0, fewest * round_s)
@@ -281,14 +297,13 @@ def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Pat
 def budget_line(experiment: Experiment, piloted: pilot.Pilot, blocks: int) -> str:
     """What the budget buys, said before the first round."""
     precision = experiment.precision
-    fewest = precision.rounds_to_decide
-    fits = piloted.rounds(blocks, precision.budget_s, fewest)
+    fits = piloted.rounds(blocks, precision)
     rounds = min(fits, precision.rounds_max)
     line = (
         f"budget {precision.budget_s:.0f} s: about {rounds} {noun(rounds, 'round')} of {piloted.round_s(blocks):.0f} s"
     )
-    if piloted.thinned and rounds > fewest:
-        line += f", after {fewest} of {piloted.round_s(blocks, piloted.thinned):.0f} s"
+    if piloted.thinned and rounds > precision.rounds_of_slow:
+        line += f", after {precision.rounds_of_slow} of {piloted.round_s(blocks, piloted.thinned):.0f} s"
         line += f" without {', '.join(sorted(piloted.thinned))}, many times slower than the baseline"
     line += f"; {blocks} {noun(blocks, 'block')} each"
     if blocks > 1 and (single := sorted(piloted.slow)):
@@ -329,6 +344,8 @@ class Measurement:
             starts = [record for record in attempt.records if isinstance(record, schema.Start)]
             failed = {start.arm for start in starts if start.outcome != "ok"}
             self.whole_rounds.update({start.arm for start in starts} - failed)
+            self.failures = dict.fromkeys(failed, 1)  # in the last round: it may have been the pilot
+        self.seen_plans |= {record.fingerprint for record in self.so_far.records(schema.Fingerprint)}
 
     @property
     def precision(self) -> Precision:
@@ -374,7 +391,7 @@ class Measurement:
             write,
             self.watch,
             self.budget,
-            self.folder / "logs" / f"{index}.{begin.attempt}",
+            logs_of(self.folder, index, begin.attempt),
             self.seen_plans,
             left_out,
             self.stop.deferring_signals,
@@ -410,7 +427,7 @@ class Measurement:
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
             for arm_name in sorted(self.thinned_out() - left_out):
                 self.watch.say(
-                    f"{arm_name} takes part in no more rounds: it is many times slower, and has what a verdict needs"
+                    f"{arm_name} takes part in no more rounds: it is many times slower, and has been in {self.whole_rounds[arm_name]}"
                 )
         return ended or self.nothing_left()
 
@@ -445,9 +462,9 @@ class Measurement:
         return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX)
 
     def thinned_out(self) -> frozenset[str]:
-        """Those that are many times slower and have all the rounds that a verdict needs (docs/adr/0026)."""
-        fewest = self.precision.rounds_to_decide
-        return frozenset(arm for arm in self.plan.thinned if self.whole_rounds[arm] >= fewest)
+        """Those that are many times slower and have all the rounds that they get (docs/adr/0026)."""
+        most = self.precision.rounds_of_slow
+        return frozenset(arm for arm in self.plan.thinned if self.whole_rounds[arm] >= most)
 
     def nothing_left(self) -> str | None:
         others = {arm.name for arm in self.plan.experiment.arms} - self.needed()

@@ -62,7 +62,7 @@ _KEYS = {
     },
     "arm": {"name", "stack", "options"},
     "resources": {"cpus", "memory", "shm", "open_files"},
-    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max"},
+    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
     "factors": {*FACTORS, *TRANSACTION_FACTORS},
@@ -351,6 +351,7 @@ class _Reader:
             ),
             rounds_min=self.take("precision", "rounds_min", integer, default.rounds_min),
             rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
+            rounds_slow=self.take("precision", "rounds_slow", integer, default.rounds_slow),
         )
         if not 0.5 <= made.confidence < 1:
             self.fault("precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"')
@@ -358,6 +359,8 @@ class _Reader:
             self.fault("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
         if not 2 <= made.rounds_min <= made.rounds_max:
             self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
+        if made.rounds_slow is not None and made.rounds_slow < 2:
+            self.fault("precision", "rounds_slow", "an interval needs two rounds", "rounds_slow = 3")
         return made
 
     def visit_timing(self) -> VisitTiming:

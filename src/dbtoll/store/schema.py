@@ -50,7 +50,8 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     """``plan.json``. ``blocks`` of each phase; ``slow``: arm -> levels of the phases of which it takes part in one block;
-    ``transactions``: that a window has, of a workload that has any (not in plans from before it was kept)."""
+    ``transactions``: that a window has, of a workload that has any (not in plans from before it was kept); ``pilot``: round 0 sized
+    the others and has one block (not in plans from before the pilot counted)."""
 
     schema_version: int = SCHEMA_VERSION
     experiment: Experiment
@@ -58,6 +59,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
     slow: dict[str, tuple[dict[str, str], ...]] = {}
     transactions: tuple[str, ...] = ()
+    pilot: bool = False
 
 
 class ExperimentFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ def decide(
     """Whether to begin another round.
 
     ``effects``: for each comparison that has to meet the target (`deciding`), its effects per round so far, log scale;
-    ``thinned``: of arms that need the rounds of a verdict and no target (docs/adr/0026); ``rounds``: complete rounds so far;
+    ``thinned``: of arms that need the rounds of slow ones and no target (docs/adr/0026); ``rounds``: complete rounds so far;
     ``next_round_s``: how long the next is predicted to take. The one round that a verdict lacks is begun also where the budget
     ends within it: without it all rounds before it were for nothing.
     """
@@ -62,7 +62,8 @@ def decide(
     known = [count for count in needed if count is not None]
     all_needed = max(known) if known and len(known) == len(needed) else None
     met = bool(effects) and all(stats.precise_enough(found, precision) for found in intervals)
-    if met and min(len(values) for values in (*effects, *thinned)) >= precision.rounds_to_decide:
+    enough = all(len(values) >= precision.rounds_to_decide for values in effects)
+    if met and enough and all(len(values) >= precision.rounds_of_slow for values in thinned):
         return Decision(TARGET_REACHED, all_needed)
     return Decision(_over(elapsed_s, next_round_s, precision, rounds), all_needed)
 
@@ -159,12 +160,16 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
         if not told.is_aa and told.estimand == GEOMEAN and told.metric == result.main_metric
     ]
     varied = varied_factors(told.levels for told in headlines)
+    precision = run.plan.experiment.precision
+    without = frozenset[str]()
+    if precision.rounds_of_slow < precision.rounds_to_decide:
+        without = thinned_arms(run.plan.experiment, run.plan.slow)  # no further round would have them
     found = []
     for told in headlines:
-        if told.verdict != Verdict.CANNOT_TELL:
+        if told.verdict != Verdict.CANNOT_TELL or told.arm in without:
             continue
         values = np.log1p([each.effect for each in told.by_round])
-        needed = rounds_to_verdict(values, run.plan.experiment.precision)
+        needed = rounds_to_verdict(values, precision)
         lacks = None if needed is None else needed - len(values)
         where = ", ".join(level for name, level in told.levels.items() if name in varied)
         found.append(

@@ -155,7 +155,7 @@ def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a run takes that nobody kills, s: all of it, and each of its rounds (the pilot is one more)."""
+    """How long a run takes that nobody kills, s: all of it, and each of its rounds."""
 
     whole_s: float
     round_s: float
@@ -163,9 +163,8 @@ class Length:
 
     def span_s(self, done: State) -> float:
         """Within how long the next life of a run that has come so far is killed, if it does not get through before."""
-        preparing_s = self.whole_s - (self.rounds + 1) * self.round_s
-        rounds = 2 if len(done.complete) < self.rounds else 1
-        return preparing_s + self.round_s * (rounds + (done.plan is None))
+        preparing_s = self.whole_s - self.rounds * self.round_s
+        return preparing_s + self.round_s * (2 if len(done.complete) < self.rounds else 1)
 
 
 @dataclass(frozen=True, slots=True)
