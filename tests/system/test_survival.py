@@ -102,7 +102,8 @@ def needs(stack: str) -> None:
 
 
 class Harm:
-    """Looks on (runner.rounds.Watch) and does harm when ``moment`` comes in round ``index``, after its warm-up; PILOT: in the pilot.
+    """Looks on (runner.rounds.Watch) and does harm when ``moment`` comes in round ``index`` (PILOT: in the pilot), after its
+    warm-up.
 
     What is done is undone, where ``undo`` says how, as soon as something else is being done.
     """

@@ -102,7 +102,10 @@ class PilotRound:
 
 
 def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) -> PilotRound:
-    """Round 0 with one block; whether it counts shows by how many the others get. DbtollError if the baseline or its copy does not get through."""
+    """Round 0 with one block; whether it counts shows by how many the others get. ``logs``: where those of its arms are kept.
+
+    DbtollError if the baseline or its copy does not get through.
+    """
     experiment = prepared.inputs.experiment
     watch.say("pilot: a round of one block, to see how many fit into the budget")
     records: list[schema.Record] = []

@@ -207,6 +207,8 @@ def _planned(
         )
     (folder / schema.HISTORY_FILE).unlink(missing_ok=True)  # cut before its first line was whole
     spec = read_file(folder / schema.SPEC_FILE)
+    if not plan_file.pilot:
+        shutil.rmtree(logs_of(folder, 0, 0), ignore_errors=True)
     with stop.deferring_signals():
         writer = RunWriter.create(folder, spec=spec, plan=plan_file, facts=prepared.facts)
         if first is not None and plan_file.pilot:
@@ -427,7 +429,7 @@ class Measurement:
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
             for arm_name in sorted(self.thinned_out() - left_out):
                 self.watch.say(
-                    f"{arm_name} takes part in no more rounds: it is many times slower, and has been in {self.whole_rounds[arm_name]}"
+                    f"{arm_name} takes part in no more rounds: it is many times slower, and was in {self.whole_rounds[arm_name]}"
                 )
         return ended or self.nothing_left()
 
