@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -36,7 +37,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm
-from dbtoll.runner import run
+from dbtoll.runner import pilot, run
 from dbtoll.runner.arms import machine_name
 from dbtoll.runner.cleanup.journal import leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
@@ -63,7 +64,7 @@ HARMED = 0
 """Number of the round in which harm is done. The pilot shows that all is well before, the next round that it is again."""
 
 PILOT = -1
-"""It has no end that is known; here it is not kept, as rounds of such short statements have many blocks."""
+"""It has no end that is known."""
 
 SPEC = """
 parameter_sets = 2
@@ -141,9 +142,10 @@ def nothing() -> None:
 
 
 def measured(tmp_path: Path, stack: str, watch: Harm, measurement_time: str = "5ms", budget: str = "60s") -> Run:
-    """A run with that victim; nothing is left of it."""
+    """A run with that victim, whose pilot is none of its rounds; nothing is left of it."""
     text = SPEC.format(stack=stack, measurement_time=measurement_time, budget=budget)
-    folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
+    with patch.object(pilot, "COUNTS_UP_TO_BLOCKS", 0):
+        folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
     assert carried(Marks(folder)) == {}
     assert leftovers(folder) == []
     return read_run(folder)
