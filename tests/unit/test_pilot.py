@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from dbtoll.model.experiment import Precision
 from dbtoll.plan import thinned_arms
 from dbtoll.runner.budget import RoundLength
-from dbtoll.runner.pilot import BLOCKS_MAX, ArmCost, Pilot, slow_arms, visits_s
+from dbtoll.runner.pilot import BLOCKS_MAX, COUNTS_UP_TO_BLOCKS, ArmCost, Pilot, slow_arms, visits_s
 from dbtoll.store.schema import Visit
 from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 
@@ -88,3 +90,34 @@ def test_only_what_is_timed_tells_how_slow_an_arm_is() -> None:
 def test_a_copy_that_stood_still_in_the_pilot_is_measured_as_often_as_its_original() -> None:
     assert slow_arms(experiment(), {NATIVE: 2.0, COPY: 90.0, DOCKER: 2.1}) == []
     assert slow_arms(experiment(), {NATIVE: 2.0, COPY: 2.0, DOCKER: 90.0}) == [DOCKER]
+
+
+def test_a_budget_for_the_rounds_of_a_verdict_has_a_thinned_arm_in_its_own_alone() -> None:
+    piloted = Pilot(2, {"quick": ArmCost(4, 4), "emulated": ArmCost(30, 20, 20)}, thinned=frozenset({"emulated"}))
+    assert piloted.rounds_s(1, 5, Precision()) == 5 * 60
+    assert piloted.rounds_s(1, 5, Precision(rounds_slow=3)) == 3 * 60 + 2 * 10
+
+
+@pytest.mark.parametrize("of_starts", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("rounds", [5, 10])
+def test_where_the_pilot_counts_it_does_no_harm(rounds: int, of_starts: float) -> None:
+    """docs/adr/0027. Coverage of 20 000 runs has a standard error of 0.15 %."""
+    for blocks in range(1, COUNTS_UP_TO_BLOCKS + 1):
+        coverage, longer = with_the_pilot(rounds, blocks, of_starts)
+        assert abs(coverage - 0.95) < 0.007 and longer < 1
+    if of_starts < 1:
+        assert with_the_pilot(rounds, BLOCKS_MAX, of_starts)[1] > 1.15
+
+
+def with_the_pilot(rounds: int, blocks: int, of_starts: float) -> tuple[float, float]:
+    """Coverage of Student's interval, and how many times as long it is as without the first round, which has one block; the others
+    have ``blocks``, of noise 1 each."""
+    deviation = np.sqrt(of_starts**2 + 1 / np.array([1] + [blocks] * (rounds - 1)))
+    runs = np.random.default_rng(27).normal(0, deviation, (20_000, rounds))
+
+    def half_widths(values: np.ndarray) -> np.ndarray:
+        count = values.shape[1]
+        return np.asarray(stats.t.ppf(0.975, count - 1) * values.std(axis=1, ddof=1) / np.sqrt(count))
+
+    found = half_widths(runs)
+    return float(np.mean(np.abs(runs.mean(axis=1)) < found)), float(found.mean() / half_widths(runs[:, 1:]).mean())

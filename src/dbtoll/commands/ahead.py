@@ -13,11 +13,11 @@ from dbtoll import registry, spec
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.measure import QUICK
 from dbtoll.errors import DbtollError
-from dbtoll.images import debian, system
+from dbtoll.images import debian
 from dbtoll.images.cache import Cache
 from dbtoll.model.experiment import Experiment
 from dbtoll.runner.preparation.requirements import kernel_for
-from dbtoll.runner.preparation.software import image_software
+from dbtoll.runner.preparation.software import system_image
 from dbtoll.system_packages import has_programs
 from dbtoll.terminal import notices
 
@@ -25,7 +25,7 @@ from dbtoll.terminal import notices
 def image(experiment: Experiment) -> None:
     """The system image of the experiment's engine."""
     engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
-    system.obtain_image(Cache(), progress=notices(), software=image_software(engine))
+    system_image(Cache(), experiment, engine, notices())
 
 
 def kernels(experiment: Experiment) -> None:

@@ -64,6 +64,11 @@ class Pilot:
         """Of a round of so many blocks, ``without`` some arms."""
         return self.shared_s + sum(cost.of(blocks) for name, cost in self.arms.items() if name not in without)
 
+    def rounds_s(self, blocks: int, rounds: int, precision: Precision) -> float:
+        """How long so many take; after ``rounds_of_slow`` of them the thinned arms are left out."""
+        whole = min(rounds, precision.rounds_of_slow)
+        return whole * self.round_s(blocks) + (rounds - whole) * self.round_s(blocks, self.thinned)
+
     def rounds(self, blocks: int, precision: Precision) -> int:
         """How many fit into the budget. After ``rounds_of_slow`` of them the thinned arms are left out."""
         whole_s, later_s = self.round_s(blocks), self.round_s(blocks, self.thinned)

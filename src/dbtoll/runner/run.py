@@ -286,7 +286,7 @@ def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Pat
     if precision.rounds_max < fewest or piloted.rounds(1, precision) >= fewest - 1:
         return experiment
     round_s = piloted.round_s(1)
-    minutes = proposed_minutes(0.0, fewest * round_s)
+    minutes = proposed_minutes(0.0, piloted.rounds_s(1, fewest, precision))
     if not watch.larger_budget(60.0 * minutes):
         raise BudgetTooSmall(
             f"a round takes about {round_s:.0f} s ({_shares(piloted)}), and nothing is decided on fewer than {fewest} rounds: "

@@ -109,7 +109,7 @@ CATALOG: Mapping[str, Description] = {
     "clock_rate": Description(
         "rate of the arm's clock",
         "the slope of host's over arm's time in a round (of windows, which are of one length, the plain ratio; its error is "
-        f"{BRACKET_BOUND_NS / 1e6:g} ms of their length)",
+        f"{BRACKET_BOUND_NS / 1e6:g} ms of their length); an arm on the host's kernel has the host's clock",
         f"it is off 1 by more than {CLOCK_RATE_BOUND:.1%} and three errors",
         "start void",
         "The arm's clock cannot be believed in these rounds.",

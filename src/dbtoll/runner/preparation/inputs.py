@@ -11,7 +11,6 @@ import msgspec
 
 from dbtoll import defaults, facts, registry
 from dbtoll.errors import UsageError
-from dbtoll.images import debian, system
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
@@ -28,7 +27,7 @@ from dbtoll.runner.arms import HostContext, environment_of, machine_name
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import simulated
-from dbtoll.runner.preparation.software import image_software
+from dbtoll.runner.preparation.software import system_image
 from dbtoll.runner.rounds import Inputs, Watch
 from dbtoll.secretive import without_secrets
 
@@ -60,18 +59,11 @@ def prepare(
     }
     image: Artifact | None = None
     if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
-        chosen = experiment.image
-        if chosen.get("path"):
+        if experiment.image.get("path"):
             watch.say(
                 "the image's programs run here, in native arms with your rights: take images from people whom you trust"
             )
-        image, image_facts = system.obtain_image(
-            cache,
-            choice=chosen.get("path"),
-            suite=chosen.get("suite", debian.SUITE),
-            progress=watch.say,
-            software=image_software(engine),
-        )
+        image, image_facts = system_image(cache, experiment, engine, watch.say)
         run_facts["image"] = {"key": image.key, **image_facts}
     context = HostContext(host, image, cpuset, journal, folder.name)
     if image is not None:

@@ -1,9 +1,16 @@
-"""What the system image holds."""
+"""The system image, and what it holds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dbtoll import defaults, registry
+from dbtoll.images import debian, system
+from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Artifact
 from dbtoll.model.software import Software
 
 
@@ -11,3 +18,17 @@ def image_software(engine: Engine | None = None) -> Software:
     """Of an engine, with what the default engine needs: so most runs share one image, those without a server too."""
     usual: Software = registry.find("engines", defaults.ENGINE).software
     return usual if engine is None else usual | engine.software
+
+
+def system_image(
+    cache: Cache, experiment: Experiment, engine: Engine, say: Callable[[str], None]
+) -> tuple[Artifact, Json]:
+    """The image of an experiment, from the cache or made now, and its facts."""
+    chosen = experiment.image
+    return system.obtain_image(
+        cache,
+        choice=chosen.get("path"),
+        suite=chosen.get("suite", debian.SUITE),
+        progress=say,
+        software=image_software(engine),
+    )

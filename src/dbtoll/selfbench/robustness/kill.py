@@ -155,16 +155,18 @@ def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a run takes that nobody kills, s: all of it, and each of its rounds."""
+    """How long a run takes that nobody kills, s: all of it, and each of its rounds. ``pilots``: rounds beside those that count."""
 
     whole_s: float
     round_s: float
     rounds: int
+    pilots: int
 
     def span_s(self, done: State) -> float:
         """Within how long the next life of a run that has come so far is killed, if it does not get through before."""
-        preparing_s = self.whole_s - self.rounds * self.round_s
-        return preparing_s + self.round_s * (2 if len(done.complete) < self.rounds else 1)
+        preparing_s = self.whole_s - (self.rounds + self.pilots) * self.round_s
+        rounds = 2 if len(done.complete) < self.rounds else 1
+        return preparing_s + self.round_s * (rounds + self.pilots * (done.plan is None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,7 @@ class KillTest:
             if _made() == made:
                 break
         ended = [attempt.end.elapsed_s - attempt.begin.elapsed_s for attempt in run.counted if attempt.end]
-        return Length(whole_s, sum(ended) / len(ended), self._rounds)
+        return Length(whole_s, sum(ended) / len(ended), self._rounds, pilots=0 if run.plan.pilot else 1)
 
     def one_run(self, length: Length, kills: int) -> None:
         """A run, killed until it gets through or there have been enough kills; then it is left to end."""
