@@ -341,7 +341,9 @@ fn as_process_1_it_reaps_orphans_and_obeys_sigterm() {
 fn a_removed_binary_still_starts_programs() {
     let scratch = Scratch::new("removed");
     let copy = scratch.path("agent");
-    fs::copy(AGENT, &copy).unwrap();
+    // By a process of its own: a program that is open for writing cannot be started, and a file that this process has open is
+    // open in all children that the tests beside this one fork meanwhile (execve(2), ETXTBSY).
+    assert!(std::process::Command::new("cp").args([AGENT.as_ref(), copy.as_os_str()]).status().unwrap().success());
     let mut command = std::process::Command::new(&copy);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut process = command.spawn().unwrap();

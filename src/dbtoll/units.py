@@ -8,11 +8,15 @@ _DURATION_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, 
 _SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
                "tib": 1 << 40, "tb": 10**12, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}  # fmt: skip
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+_PARTS = re.compile(r"\s*[0-9.]+\s*[A-Za-z]+\s*")
 
 
 def duration_ns(text: str) -> int:
-    """``"50ms"``, ``"5m"``, ``"1.5 h"`` -> ns. ValueError says what is allowed."""
-    return _scaled(text, _DURATION_NS, "a duration such as 50ms, 90s or 5m")
+    """``"50ms"``, ``"5m"``, ``"1.5 h"``, ``"4m30s"`` -> ns. ValueError says what is allowed."""
+    parts = _PARTS.findall(text)
+    if not parts or "".join(parts) != text:
+        parts = [text]
+    return sum(_scaled(part, _DURATION_NS, "a duration such as 50ms, 90s or 4m30s") for part in parts)
 
 
 def size_bytes(text: str) -> int:

@@ -56,7 +56,7 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     if any(boots(step) for arm in kept for step in arm.stack):
-        experiment, text = spec.read(experiments() / QUICK, variables=QUICK_WITH_GUESTS)
+        experiment = spec.parse(text, QUICK, variables=QUICK_WITH_GUESTS)
     say(
         f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms: prepares for about a minute, then "
         f"measures for {numbers.span(experiment.precision.budget_s)}"

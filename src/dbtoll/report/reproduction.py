@@ -137,7 +137,7 @@ def render(about: About, found: Reproduction, explained: Sequence[Result], runs:
         counts={aspect: counts(found, aspect) for aspect in ASPECTS},
         bills=attribution.bills(replace(labelled[0], ledgers=ledgers)) if labelled else [],
         runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
-        host=runs[0].facts.get("host", {}),
+        host=runs[0].host,
         workload=runs[0].descriptions.workload.title,
         disclaimer=runs[0].descriptions.workload.disclaimer,
         scale=experiment.workload.options.get("scale"),

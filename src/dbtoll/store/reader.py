@@ -116,6 +116,12 @@ class Run:
         return msgspec.convert(self.facts["descriptions"], Descriptions)
 
     @property
+    def host(self) -> Json:
+        """What is known of the host; empty where the kept facts tell nothing."""
+        host = self.facts.get("host")
+        return host if isinstance(host, dict) else {}
+
+    @property
     def complete_rounds(self) -> tuple[int, ...]:
         """Numbers of the rounds that count."""
         return tuple(attempt.round for attempt in self.counted)

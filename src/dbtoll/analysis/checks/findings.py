@@ -53,7 +53,7 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
             _asked(arm, run.descriptions.environments),
             probes,
             asks_statements,
-            _shares_kernel(own, run.facts),
+            _shares_kernel(own, run.host),
             run.descriptions.engine,
         )
         findings += recorded(evidence)
@@ -67,9 +67,9 @@ def _facts(starts: Iterable[Start]) -> dict[int, Json]:
     return {start.round: start.facts for start in starts if start.outcome == "ok" and start.facts}
 
 
-def _shares_kernel(starts: Mapping[int, Json], run_facts: Json) -> bool:
-    host = run_facts.get("host", {}).get("kernel_boot")
-    return host is not None and bool(starts) and all(facts.get("kernel_boot") == host for facts in starts.values())
+def _shares_kernel(starts: Mapping[int, Json], host: Json) -> bool:
+    boot = host.get("kernel_boot")
+    return boot is not None and bool(starts) and all(facts.get("kernel_boot") == boot for facts in starts.values())
 
 
 def _expected(baseline: Mapping[int, Json], own: Mapping[int, Json], *, alone: bool) -> dict[int, Json]:

@@ -41,7 +41,7 @@ class Provenance:
 
 def of(run: Run) -> Provenance:
     """From the run folder alone."""
-    experiment, host = run.plan.experiment, _host(run.facts)
+    experiment, host = run.plan.experiment, run.host
     return Provenance(
         run=run.begin.run,
         run_name=run_name(run),
@@ -90,11 +90,6 @@ def _date(started_at: str) -> str | None:
         return datetime.fromisoformat(started_at).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
     except (ValueError, OverflowError):
         return None
-
-
-def _host(facts: Json) -> Json:
-    host = facts.get("host")
-    return host if isinstance(host, dict) else {}
 
 
 def _machine(host: Json) -> str | None:
