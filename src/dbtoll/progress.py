@@ -43,6 +43,8 @@ class Progress:
         self._drawn = 0.0
         self._said = time.monotonic()
         self._pilot_began: float | None = None
+        self._looked = False
+        self.settled = frozenset[str]()
 
     def __enter__(self) -> Self:
         if self._live:
@@ -90,10 +92,12 @@ class Progress:
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         """The interval so far, and whether it is narrow enough (analysis.effects.stopping); neither between two looks."""
         rounds, precision = len(run.counted), self.experiment.precision
-        if not stopping.must_look(elapsed_s, next_round_s, precision, rounds):
+        # The first time also between two looks: a run that goes on must know who is settled.
+        if self._looked and not stopping.must_look(elapsed_s, next_round_s, precision, rounds):
             self.say(f"round {rounds} at {elapsed_s:.0f} s")
             return None
         seen = stopping.look(run, precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
+        self._looked, self.settled = True, seen.settled
         self._interval = "  ".join(
             f"{arm} {numbers.EffectText(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()

@@ -13,7 +13,8 @@ from dbtoll import errors
 from dbtoll.analysis.effects.stopping import BUDGET_ENDED
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import measure
-from dbtoll.model.experiment import Verdict
+from dbtoll.model.experiment import Experiment, Verdict
+from dbtoll.progress import Progress
 from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.native_setup import experiment
@@ -114,6 +115,50 @@ def test_a_thinned_arm_stays_out_after_a_resume(tmp_path: Path) -> None:
     again = read_run(runs.resume(run.folder, Counting(8)))
     assert len(again.counted) == 8
     assert {visit.round for visit in again.records(Visit) if visit.arm == "emulated"} == set(range(5))
+
+
+FAR = """
+[[arm]]
+name = "far"
+stack = "simulated:effect=0.8"
+"""
+
+
+class Looking(Counting):
+    """Ends as Counting does, and looks as `Progress` does."""
+
+    def __init__(self, rounds: int, asked: Experiment) -> None:
+        super().__init__(rounds)
+        self.progress = Progress(asked, quiet=True)
+        self.said: list[str] = []
+        self.say = self.said.append
+
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        self.progress.decide(run, elapsed_s, next_round_s)
+        self.settled = self.progress.settled
+        return super().decide(run, elapsed_s, next_round_s)
+
+
+def test_an_arm_that_is_settled_sits_out_and_so_after_a_resume(tmp_path: Path) -> None:
+    text = SPEC.format(precision='settled = "20%"') + FAR
+    asked = experiment(text)
+    watch = Looking(8, asked)
+    run = read_run(runs.begin(asked, text, tmp_path, watch))
+    visited = {arm: {visit.round for visit in run.records(Visit) if visit.arm == arm} for arm in ("near", "far")}
+    assert visited == {"near": set(range(8)), "far": set(range(5))}
+    assert "far sits out: whatever comes, it is beyond 20%" in watch.said
+    found = {told.arm: told for told in analyze_run(run).comparisons if told.estimand == "geomean" and not told.is_aa}
+    assert (found["far"].rounds, found["far"].verdict) == (5, Verdict.LOSES)
+    again = read_run(runs.resume(run.folder, Looking(10, asked)))
+    assert len(again.counted) == 10
+    assert {visit.round for visit in again.records(Visit) if visit.arm == "far"} == set(range(5))
+
+
+def test_where_all_are_settled_all_stay(tmp_path: Path) -> None:
+    text = (SPEC.format(precision='settled = "20%"') + FAR).replace("effect=0.02", "effect=0.7")
+    asked = experiment(text)
+    run = read_run(runs.begin(asked, text, tmp_path, Looking(7, asked)))
+    assert {visit.round for visit in run.records(Visit) if visit.arm == "far"} == set(range(7))
 
 
 def test_a_budget_in_which_nothing_can_be_decided_is_refused_before_the_first_round(tmp_path: Path) -> None:

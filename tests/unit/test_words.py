@@ -128,7 +128,10 @@ def test_times_have_three_digits_and_the_unit_that_fits(ns: float | None, text: 
 
 
 def test_spans_sizes_counts_and_p_values() -> None:
-    assert [said(numbers.span(s)) for s in (45, 300, 7500)] == ["45 s", "5 min", "2 h 5 min"]
+    spans = (45, 119.6, 270, 284, 286, 300, 594, 650, 7500)
+    assert [said(numbers.span(s)) for s in spans] == [
+        "45 s", "2 min", "4½ min", "4½ min", "5 min", "5 min", "10 min", "11 min", "2 h 5 min"
+    ]  # fmt: skip
     assert [said(numbers.size_of(size)) for size in (512, 4 << 30, 287 << 20)] == ["512 B", "4 GiB", "287 MiB"]
     assert said(numbers.count(-12345)) == "-12 345"
     assert [said(numbers.p_value(p)) for p in (None, 0.0314, 1e-9)] == [NOTHING, "0.031", "< 0.001"]

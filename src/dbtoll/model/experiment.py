@@ -116,12 +116,17 @@ FEWEST_DRAWS = 5
 """Independent draws that a level of the hierarchy needs before a verdict may rest on it (DESIGN §5)."""
 
 
+SETTLED_LEAST = 5
+"""What is settled lies beyond so many times the margin, so that no verdict depends on when an arm left (docs/adr/0028)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds.
 
     ``rounds_slow``: in how many rounds an arm takes part that is many times slower than the baseline (docs/adr/0026); None: in as
-    many as a verdict needs.
+    many as a verdict needs. ``settled``: an arm whose loss or gain lies beyond it sits out what follows (docs/adr/0028); None: all
+    take part to the end.
     """
 
     budget_s: float = 300.0
@@ -131,6 +136,7 @@ class Precision:
     rounds_min: int = FEWEST_DRAWS
     rounds_max: int = 60
     rounds_slow: int | None = None
+    settled: float | None = None
 
     @property
     def rounds_of_slow(self) -> int:

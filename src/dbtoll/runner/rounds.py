@@ -41,7 +41,12 @@ WARM_UP = -1
 
 
 class Watch(Protocol):
-    """What looks on: shows progress and decides, after whole rounds, whether another one is worth it."""
+    """What looks on: shows progress and decides, after whole rounds, whether another one is worth it.
+
+    ``settled``: arms that are not worth another one, by the last decision.
+    """
+
+    settled: frozenset[str]
 
     def say(self, text: str) -> None: ...
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None: ...

@@ -385,7 +385,7 @@ class Measurement:
         def write(record: schema.Record) -> None:
             records.append(self.append(record))  # what the stopping rule sees is what the analysis will see
 
-        left_out = self.given_up() | self.thinned_out()
+        left_out = self.left_out()
         run = RoundRun(
             self.prepared.context,
             self.prepared.inputs,
@@ -444,9 +444,11 @@ class Measurement:
 
     def decide(self) -> str | None:
         """After whole rounds only. A round that begins for the sake of a verdict stretches the budget."""
-        next_s = self.length.next_s(self.given_up() | self.thinned_out())
-        elapsed_s = self.budget.elapsed_s()
-        reason = self.watch.decide(self.so_far, elapsed_s, next_s)
+        elapsed_s, before = self.budget.elapsed_s(), self.watch.settled
+        reason = self.watch.decide(self.so_far, elapsed_s, self.length.next_s(self.left_out()))
+        for arm_name in sorted(self.watch.settled - before):
+            self.watch.say(f"{arm_name} sits out: whatever comes, it is beyond {self.precision.settled:.0%}")
+        next_s = self.length.next_s(self.left_out())
         if reason is None and elapsed_s <= self.budget.budget_s < elapsed_s + next_s:
             more_s = elapsed_s + next_s - self.budget.budget_s
             self.watch.say(
@@ -462,6 +464,10 @@ class Measurement:
 
     def given_up(self) -> frozenset[str]:
         return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX)
+
+    def left_out(self) -> frozenset[str]:
+        """Those that take no part in the next round."""
+        return self.given_up() | self.thinned_out() | self.watch.settled
 
     def thinned_out(self) -> frozenset[str]:
         """Those that are many times slower and have all the rounds that they get (docs/adr/0026)."""

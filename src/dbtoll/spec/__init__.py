@@ -23,6 +23,7 @@ from dbtoll.interfaces.environment import NetworkedEnvironment
 from dbtoll.model.experiment import (
     FACTORS,
     PARAMETER_SETS,
+    SETTLED_LEAST,
     TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
@@ -62,7 +63,7 @@ _KEYS = {
     },
     "arm": {"name", "stack", "options"},
     "resources": {"cpus", "memory", "shm", "open_files"},
-    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow"},
+    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
     "factors": {*FACTORS, *TRANSACTION_FACTORS},
@@ -352,6 +353,7 @@ class _Reader:
             rounds_min=self.take("precision", "rounds_min", integer, default.rounds_min),
             rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
             rounds_slow=self.take("precision", "rounds_slow", integer, default.rounds_slow),
+            settled=self.take("precision", "settled", lambda v: units.fraction(text_value(v)), default.settled),
         )
         if not 0.5 <= made.confidence < 1:
             self.fault("precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"')
@@ -361,6 +363,10 @@ class _Reader:
             self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
         if made.rounds_slow is not None and made.rounds_slow < 2:
             self.fault("precision", "rounds_slow", "an interval needs two rounds", "rounds_slow = 3")
+        if made.settled is not None and not SETTLED_LEAST * made.margin <= made.settled < 1:
+            least = f"{SETTLED_LEAST * made.margin:.0%}"
+            self.fault("precision", "settled", f"that is settled is far beyond the margin, at least {least}, and below 100%",
+                       'settled = "20%"')  # fmt: skip
         return made
 
     def visit_timing(self) -> VisitTiming:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.comparisons import GEOMEAN, geomean_rounds, pairs
+from dbtoll.analysis.effects.comparisons import GEOMEAN, Pair, geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, Result, fractions, varied_factors
 from dbtoll.analysis.uncollected import uncollected
@@ -18,6 +18,7 @@ from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.plan import thinned_arms
 from dbtoll.store.reader import Run
+from dbtoll.store.schema import Start
 
 TARGET_REACHED = "target reached"
 NO_INTERVAL = "no arm has an interval"
@@ -182,11 +183,13 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far of ``metric``."""
+    """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far of ``metric``.
+    ``settled``: arms that sit out what follows."""
 
     decision: Decision
     metric: str
     intervals: dict[str, EffectResult]
+    settled: frozenset[str] = frozenset()
 
     @property
     def reason(self) -> str | None:
@@ -217,6 +220,7 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     slow: list[Floats] = []
     thinned = thinned_arms(experiment, run.plan.slow)
     judged = False
+    by_levels: list[list[tuple[Pair, Floats]]] = []
     for levels in measured.levels:
         times = measured.times(levels, metric, False)
         where = ", ".join(level for name, level in levels.items() if name in varied)
@@ -226,7 +230,10 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
             (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
-        of_arms = [values for pair, values in compared if not pair.is_aa and pair.arm not in thinned]
+        by_levels.append(compared)
+    settled = settled_arms(by_levels, _took_part(run), precision)
+    for compared in by_levels:
+        of_arms = [values for pair, values in compared if not pair.is_aa and pair.arm not in thinned | settled]
         slow += [values for pair, values in compared if pair.arm in thinned and len(values)]
         must += deciding(of_arms, [values for pair, values in compared if pair.is_aa])
         judged = judged or any(len(values) for values in of_arms)
@@ -237,7 +244,36 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
         and (effect := fractions(interval.shown))
     }
     decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted), slow)
-    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies, *thinned}
+    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies, *thinned, *settled}
     if decision.reason == TARGET_REACHED and to_judge and not judged:
         decision = replace(decision, reason=NO_INTERVAL)
-    return Look(decision, metric, intervals)
+    return Look(decision, metric, intervals, settled)
+
+
+def settled_arms(
+    by_levels: Sequence[Sequence[tuple[Pair, Floats]]], took_part: Collection[str], precision: Precision
+) -> frozenset[str]:
+    """Arms whose decisive interval lies beyond `Precision.settled` at every combination of levels, on the rounds that a verdict
+    needs; none where nobody else is left to measure (docs/adr/0028).
+
+    ``by_levels``: for each combination the compared arms with their effects per round, log scale; ``took_part``: in the last round.
+    """
+    if precision.settled is None:
+        return frozenset()
+    arms = {pair.arm for compared in by_levels for pair, _ in compared if not pair.is_aa}
+    open_arms = {pair.arm for compared in by_levels for pair, values in compared if not _is_far(values, precision)}
+    return frozenset(arms - open_arms) if arms & open_arms & set(took_part) else frozenset()
+
+
+def _is_far(values: Floats, precision: Precision) -> bool:
+    found = stats.interval(values, 1 - precision.confidence, precision.rounds_min)
+    if found is None or precision.settled is None or len(values) < precision.rounds_to_decide:
+        return False
+    return found.low > math.log1p(precision.settled) or found.high < math.log1p(-precision.settled)
+
+
+def _took_part(run: Run) -> set[str]:
+    if not run.counted:
+        return set()
+    starts = [record for record in run.counted[-1].records if isinstance(record, Start)]
+    return {start.arm for start in starts} - {start.arm for start in starts if start.outcome != "ok"}

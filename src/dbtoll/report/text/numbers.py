@@ -260,12 +260,15 @@ def milliseconds(value_ms: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """How long something lasted, for people: ``45 s``, ``5 min``, ``2 h 5 min``."""
+    """How long something lasted, for people: ``45 s``, ``4½ min``, ``15 min``, ``2 h 5 min``."""
     if seconds is None:
         return NOTHING
     whole = round(seconds)
     if whole < 120:
         return f"{whole}{THIN}s"
+    if whole < 600:
+        minutes, half = divmod(round(whole / 30), 2)
+        return f"{minutes}{'½' * half}{THIN}min"
     minutes = round(whole / 60)
     if minutes < 120:
         return f"{minutes}{THIN}min"

@@ -17,6 +17,8 @@ from dbtoll.store.schema import Record, Visit
 class Quiet:
     """A watch that shows nothing."""
 
+    settled = frozenset[str]()
+
     def __init__(self, say: Say) -> None:
         self.say = say
 
