@@ -156,19 +156,22 @@ def not_inside(measured: ValidVisits) -> list[str]:
     """The levels of the hierarchy with fewer than five independent draws (DESIGN §5)."""
     run = measured.run
     found = []
-    of_arms = [len({visit.round for visit in measured.visits if visit.arm == arm}) for arm in measured.arms]
+    of_arms = {arm: len({visit.round for visit in measured.visits if visit.arm == arm}) for arm in measured.arms}
     # Of the arm that has the fewest; one that has none has no interval either.
-    rounds = min((number for number in of_arms if number), default=0)
+    rounds = min((number for number in of_arms.values() if number), default=0)
+    fewest = [arm for arm, number in of_arms.items() if number == rounds]
+    whose = f" of {', '.join(fewest)}" if len(set(of_arms.values())) > 1 else ""
     if rounds < FEWEST_DRAWS:
-        found.append(f"server starts and copies of the dataset: {rounds} drawn, fewer than {FEWEST_DRAWS}")
+        found.append(f"server starts and copies of the dataset{whose}: {rounds} drawn, fewer than {FEWEST_DRAWS}")
     for arm in measured.arms:
         ids = {s.facts["boot_id"] for s in run.records(Start) if s.arm == arm and "boot_id" in s.facts}
         if 0 < len(ids) < FEWEST_DRAWS:
             found.append(f"boots of {arm}: {len(ids)} drawn, fewer than {FEWEST_DRAWS}")
     if rounds:
-        found.append(
-            f"rare starts: one that is slow one time in ten has been missed with a chance of {0.9**rounds:.0%} ({rounds} rounds)"
+        missed = (
+            f"one that is slow one time in ten has been missed with a chance of {0.9**rounds:.0%} ({rounds} rounds)"
         )
+        found.append(f"rare starts{whose}: {missed}")
     found.append("the machine: one; another may differ in hardware, kernel and neighbours")
     found.append("the host's boot: one")
     found.append("the system image: one build, the same in every arm")
