@@ -343,7 +343,7 @@ fn a_removed_binary_still_starts_programs() {
     let copy = scratch.path("agent");
     // By a process of its own: a program that is open for writing cannot be started, and a file that this process has open is
     // open in all children that the tests beside this one fork meanwhile (execve(2), ETXTBSY).
-    assert!(std::process::Command::new("cp").args([AGENT.as_ref(), copy.as_os_str()]).status().unwrap().success());
+    assert!(std::process::Command::new("cp").args([AGENT, &copy]).status().unwrap().success());
     let mut command = std::process::Command::new(&copy);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut process = command.spawn().unwrap();

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::bulk::Bulk;
-use super::{WorkloadParams, tatp, tpcc};
+use super::workload::{self, Table, Workload};
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::driver::answer;
 use crate::driver::server::{self, Server};
@@ -39,70 +39,41 @@ const PARTS_IN_PIECE: i32 = 100;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    workload: WorkloadParams,
+    workload: Value,
     connections: usize,
 }
 
 /// Part of a table that is loaded in one transaction.
 #[derive(Debug, Clone)]
 struct Piece {
+    /// Of its table.
+    number: usize,
     table: Table,
     first: i32,
     last: i32,
     is_whole: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Table {
-    Tpcc(tpcc::population::Table),
-    Tatp(tatp::population::Table),
-}
-
-impl Table {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tpcc(table) => table.name(),
-            Self::Tatp(table) => table.name(),
-        }
-    }
-
-    fn columns(self) -> &'static str {
-        match self {
-            Self::Tpcc(table) => table.columns(),
-            Self::Tatp(table) => table.columns(),
-        }
-    }
-}
-
 impl Piece {
     fn name(&self) -> String {
-        format!("{} {}-{}", self.table.name(), self.first, self.last)
+        format!("{} {}-{}", self.table.name, self.first, self.last)
     }
 }
 
 /// All pieces, those of the table that takes longest first.
-fn pieces(workload: &WorkloadParams) -> Vec<Piece> {
-    let split = |table: Table, parts: i32| {
+fn pieces(tables: &[Table]) -> Vec<Piece> {
+    let pieces_of = |(number, table): (usize, &Table)| {
+        let Table { parts, .. } = *table;
+        let table = *table;
         (0..parts).step_by(usize::try_from(PARTS_IN_PIECE).unwrap_or(1)).map(move |first| Piece {
+            number,
             table,
             first,
             last: (first + PARTS_IN_PIECE).min(parts) - 1,
             is_whole: parts <= PARTS_IN_PIECE,
         })
     };
-    match workload {
-        WorkloadParams::Tpcc(tpcc) => tpcc::population::Table::LONGEST_FIRST
-            .into_iter()
-            .flat_map(|table| split(Table::Tpcc(table), if table.is_per_warehouse() { tpcc.warehouses } else { 1 }))
-            .collect(),
-        WorkloadParams::Tatp(tatp) => {
-            let ranges = (tatp.subscribers + tatp::population::RANGE - 1) / tatp::population::RANGE;
-            tatp::population::Table::LONGEST_FIRST
-                .into_iter()
-                .flat_map(|table| split(Table::Tatp(table), ranges))
-                .collect()
-        }
-    }
+    tables.iter().enumerate().flat_map(pieces_of).collect()
 }
 
 pub fn oltp_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
@@ -110,7 +81,7 @@ pub fn oltp_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failu
     let dialect = server.dialect();
     let (address, login) = server.login(Vec::new());
     let Params { workload, connections } = method::parse(params)?;
-    workload.check()?;
+    let workload = workload::find(workload)?;
     if !(1..=MAX_CONNECTIONS).contains(&connections) {
         return Err(Failure::bad_request(format!("connections {connections}: from 1 to {MAX_CONNECTIONS}")));
     }
@@ -121,7 +92,7 @@ pub fn oltp_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failu
 }
 
 struct Load {
-    workload: WorkloadParams,
+    workload: Arc<dyn Workload>,
     dialect: Dialect,
     address: Address,
     login: Login,
@@ -140,7 +111,7 @@ impl Load {
     fn run(&self, connections: usize) -> Result<Value, Failure> {
         let start_ns = now_ns();
         let done = self.open()?.loaded()?;
-        let all = pieces(&self.workload);
+        let all = pieces(&self.workload.tables());
         let resumed = all.iter().filter(|piece| done.contains(&piece.name())).count();
         let waiting = Mutex::new(all.into_iter().filter(|piece| !done.contains(&piece.name())));
         let outcome = Mutex::new(Loaded::default());
@@ -148,7 +119,7 @@ impl Load {
             let mut connection = self.open()?;
             while let Some(piece) = { lock(&waiting).next() } {
                 let rows = self.load(&mut connection, &piece)?;
-                lock(&outcome).rows.push((piece.table.name(), rows));
+                lock(&outcome).rows.push((piece.table.name, rows));
             }
             lock(&outcome).generate_ns += thread_cpu_ns();
             Ok(())
@@ -206,12 +177,12 @@ impl Load {
     fn load(&self, connection: &mut Loading, piece: &Piece) -> Result<u64, Failure> {
         let table = piece.table;
         let about = |failure: Failure| {
-            let message = format!("loading {}: {}", table.name(), failure.message);
+            let message = format!("loading {}: {}", table.name, failure.message);
             Failure { message, ..failure }
         };
         connection.begin(piece).map_err(about)?;
         let mut reported = Instant::now();
-        let of_rows = Self::expected_rows(piece);
+        let of_rows = u64::from((piece.last - piece.first + 1).unsigned_abs()) * table.rows_of_part;
         let rows = {
             let mut sink = Bulk::new(self.dialect, |content: &[u8], rows: u64| {
                 connection.send(content).map_err(about)?;
@@ -222,15 +193,7 @@ impl Load {
                 Ok(())
             });
             for part in piece.first..=piece.last {
-                match (table, &self.workload) {
-                    (Table::Tpcc(table), WorkloadParams::Tpcc(tpcc)) => {
-                        tpcc::population::write(table, part + 1, tpcc.seed, &mut sink)?;
-                    }
-                    (Table::Tatp(table), WorkloadParams::Tatp(tatp)) => {
-                        tatp::population::write(table, part, tatp.subscribers, tatp.seed, &mut sink)?;
-                    }
-                    _ => unreachable!("a table of another workload"),
-                }
+                self.workload.write(piece.number, part, &mut sink)?;
             }
             sink.finish()?
         };
@@ -239,18 +202,8 @@ impl Load {
         Ok(rows)
     }
 
-    fn expected_rows(piece: &Piece) -> u64 {
-        let parts = u64::from((piece.last - piece.first + 1).unsigned_abs());
-        match piece.table {
-            Table::Tpcc(table) => parts * table.rows(),
-            Table::Tatp(table) => {
-                parts * u64::from(tatp::population::RANGE.unsigned_abs()) / 100 * table.rows_per_hundred()
-            }
-        }
-    }
-
     fn report(&self, table: Table, rows: u64, of_rows: u64) -> Result<(), Failure> {
-        let message = json!({"table": table.name(), "rows": rows, "of_rows": of_rows});
+        let message = json!({"table": table.name, "rows": rows, "of_rows": of_rows});
         lock(&self.sender).write(CONTROL_CHANNEL, message.to_string().as_bytes())
     }
 }
@@ -292,7 +245,7 @@ impl Loading {
     }
 
     fn begin(&mut self, piece: &Piece) -> Result<(), Failure> {
-        let (table, columns) = (piece.table.name(), piece.table.columns());
+        let (table, columns) = (piece.table.name, piece.table.columns);
         match self {
             Self::Postgres(connection) => {
                 let begin = if piece.is_whole { format!("begin; truncate {table}") } else { "begin".to_owned() };
@@ -331,19 +284,17 @@ impl Loading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oltp::{TatpParams, TpccParams};
 
     #[test]
     fn pieces_cover_every_part_once() {
-        let tpcc = WorkloadParams::Tpcc(TpccParams { warehouses: 250, seed: 1, has_pauses: false });
-        let all = pieces(&tpcc);
+        let of = |workload: Value| pieces(&workload::find(workload).unwrap().tables());
+        let all = of(json!({"tpcc": {"warehouses": 250, "seed": 1}}));
         let stock: Vec<(i32, i32)> =
-            all.iter().filter(|piece| piece.table.name() == "stock").map(|piece| (piece.first, piece.last)).collect();
+            all.iter().filter(|piece| piece.table.name == "stock").map(|piece| (piece.first, piece.last)).collect();
         assert_eq!(stock, [(0, 99), (100, 199), (200, 249)]);
-        assert_eq!(all.iter().filter(|piece| piece.table.name() == "item").count(), 1);
+        assert_eq!(all.iter().filter(|piece| piece.table.name == "item").count(), 1);
         // A truncation in one of several pieces would end what another one has loaded.
-        assert!(all.iter().all(|piece| piece.is_whole == (piece.table.name() == "item")));
-        let tatp = WorkloadParams::Tatp(TatpParams { subscribers: 25_000, seed: 1 });
-        assert_eq!(pieces(&tatp)[0].last, 2);
+        assert!(all.iter().all(|piece| piece.is_whole == (piece.table.name == "item")));
+        assert_eq!(of(json!({"tatp": {"subscribers": 25_000, "seed": 1}}))[0].last, 2);
     }
 }

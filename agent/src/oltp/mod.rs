@@ -7,8 +7,8 @@ pub mod tatp;
 pub mod terminal;
 pub mod thread;
 pub mod tpcc;
+pub mod workload;
 
-use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,6 +27,7 @@ use crate::lock;
 use crate::method;
 use crate::method::counters;
 use crate::stream::StreamHandle;
+use crate::talk::transport::Slot;
 use crate::talk::{Interaction, Target};
 use crate::wire::Dialect;
 use crate::wire::postgres::Login;
@@ -34,7 +35,7 @@ use crate::wire::postgres::Login;
 use tally::Tally;
 use terminal::Terminal;
 use thread::{Answer, Order, Plan, Window};
-use tpcc::transactions::Acknowledged;
+use workload::{Asked, Workload};
 
 const MAX_TERMINALS: usize = 10_000;
 const MAX_THREADS: usize = 256;
@@ -44,55 +45,10 @@ const MAX_WINDOW_NS: u64 = 24 * 3_600_000_000_000;
 /// In one window: each takes memory until it is served.
 const MAX_ARRIVALS: f64 = 1e8;
 
-/// Which rows and transactions.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkloadParams {
-    Tpcc(TpccParams),
-    Tatp(TatpParams),
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TpccParams {
-    pub warehouses: i32,
-    pub seed: u64,
-    /// Keying and think times.
-    #[serde(default)]
-    pub has_pauses: bool,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TatpParams {
-    pub subscribers: i32,
-    pub seed: u64,
-}
-
-impl WorkloadParams {
-    pub fn check(&self) -> Result<(), Failure> {
-        let (what, count, most) = match self {
-            Self::Tpcc(tpcc) => ("warehouses", tpcc.warehouses, 100_000),
-            Self::Tatp(tatp) => ("subscribers", tatp.subscribers, 1_000_000_000),
-        };
-        if (1..=most).contains(&count) {
-            return Ok(());
-        }
-        Err(Failure::bad_request(format!("{what} {count}: from 1 to {most}")))
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        match self {
-            Self::Tpcc(_) => &tpcc::input::KINDS,
-            Self::Tatp(_) => &tatp::transactions::KINDS,
-        }
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    workload: WorkloadParams,
+    workload: Value,
     interaction: Interaction,
     terminals: usize,
     #[serde(default = "one")]
@@ -156,15 +112,15 @@ pub fn oltp(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     let server = Server::take(&mut params)?;
     let dialect = server.dialect();
     let (address, login) = server.login(Vec::new());
-    let params: Params = method::parse(params)?;
-    params.workload.check()?;
+    let mut params: Params = method::parse(params)?;
+    let workload = workload::find(params.workload.take())?;
     if !(1..=MAX_TERMINALS).contains(&params.terminals) {
         return Err(Failure::bad_request(format!("terminals {}: from 1 to {MAX_TERMINALS}", params.terminals)));
     }
     if !(1..=MAX_THREADS.min(params.terminals)).contains(&params.threads) {
         return Err(Failure::bad_request(format!("threads {}: from 1 to the number of terminals", params.threads)));
     }
-    let driver = Driver::start(Arc::new(Common { params, address, login, dialect }), &stream)?;
+    let driver = Driver::start(Arc::new(Common { params, workload, address, login, dialect }), &stream)?;
     let mut lines = Lines::new(stream);
     let result = driver.obey_all(&mut lines);
     driver.end();
@@ -174,6 +130,7 @@ pub fn oltp(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
 /// What all threads have in common.
 struct Common {
     params: Params,
+    workload: Arc<dyn Workload>,
     address: crate::address::Address,
     login: Login,
     dialect: Dialect,
@@ -205,7 +162,8 @@ fn ring(bell: &OwnedFd) {
 struct Driver {
     common: Arc<Common>,
     workers: Vec<Worker>,
-    acknowledged: Vec<Arc<Mutex<Acknowledged>>>,
+    /// What the terminals of each thread were acknowledged.
+    acknowledged: Vec<Arc<Mutex<Option<Value>>>>,
     windows: std::cell::Cell<u64>,
 }
 
@@ -215,7 +173,7 @@ impl Driver {
         let mut workers = Vec::new();
         let mut acknowledged = Vec::new();
         for number in 0..common.params.threads {
-            let ledger = Arc::new(Mutex::new(Acknowledged::default()));
+            let ledger = Arc::new(Mutex::new(None));
             workers.push(start_worker(&common, number, &ledger)?);
             acknowledged.push(ledger);
         }
@@ -278,14 +236,14 @@ impl Driver {
             window.seed = self.common.params.seed ^ number.rotate_left(32) ^ thread;
             worker.tell(Order::Measure(window));
         }
-        let kinds = self.common.params.workload.kinds();
+        let kinds = self.common.workload.kinds();
         let intervals = usize::try_from(window_ns.div_ceil(interval_ns)).unwrap_or(0);
         let mut tally = Tally::new(kinds.len(), intervals);
         for worker in &self.workers {
             tally.add(&worker.answer()?);
         }
         let mut report = tally.to_json(kinds);
-        let acknowledged: Vec<Acknowledged> = self.acknowledged.iter().map(|ledger| lock(ledger).clone()).collect();
+        let acknowledged: Vec<Value> = self.acknowledged.iter().filter_map(|ledger| lock(ledger).clone()).collect();
         if let Some(object) = report.as_object_mut() {
             object.insert("start_ns".into(), json!(begin_ns));
             object.insert("from_ns".into(), json!(from_ns));
@@ -298,7 +256,7 @@ impl Driver {
     }
 }
 
-fn start_worker(common: &Arc<Common>, number: usize, ledger: &Arc<Mutex<Acknowledged>>) -> Result<Worker, Failure> {
+fn start_worker(common: &Arc<Common>, number: usize, ledger: &Arc<Mutex<Option<Value>>>) -> Result<Worker, Failure> {
     let bell =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Failure::io("eventfd", error))?;
     let bell = Arc::new(bell);
@@ -323,13 +281,13 @@ fn start_worker(common: &Arc<Common>, number: usize, ledger: &Arc<Mutex<Acknowle
 fn work(
     common: &Common,
     number: usize,
-    ledger: &Arc<Mutex<Acknowledged>>,
+    ledger: &Arc<Mutex<Option<Value>>>,
     rung: impl AsFd,
     orders: &Receiver<Order>,
     answers: &Sender<Answer>,
 ) -> Result<(), Failure> {
     let Params {
-        workload,
+        workload: _,
         interaction,
         terminals,
         threads,
@@ -339,49 +297,25 @@ fn work(
         max_retries,
         imitation,
     } = &common.params;
-    let statements = match workload {
-        WorkloadParams::Tpcc(_) => tpcc::transactions::statements(*interaction, common.dialect),
-        WorkloadParams::Tatp(_) => tatp::transactions::statements(),
-    };
     let target = Rc::new(Target {
         address: common.address.clone(),
         login: common.login.clone(),
         dialect: common.dialect,
         interaction: *interaction,
         session: session.clone(),
-        statements,
+        statements: common.workload.statements(*interaction, common.dialect),
     });
     let plan = Plan {
         terminals: (number..*terminals).step_by(*threads).count(),
-        kinds: workload.kinds().len(),
+        kinds: common.workload.kinds().len(),
         response_timeout_ns: *response_timeout_ns,
     };
-    let shared_ledger = Rc::new(RefCell::new(Acknowledged::default()));
-    let make = |own: usize,
-                slot: crate::talk::transport::Slot,
-                shared: Rc<thread::Shared>|
-     -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
-        let of_all = number + own * threads;
+    let work = common.workload.work(Asked { seed: *seed, interaction: *interaction, is_imitation: *imitation });
+    let make = |own: usize, slot: Slot, shared: Rc<thread::Shared>| {
         let terminal = Terminal { number: own, target: Rc::clone(&target), slot, shared, max_retries: *max_retries };
-        match workload {
-            WorkloadParams::Tpcc(tpcc) => {
-                let inputs = tpcc::input::Inputs::new(*seed, tpcc.seed, of_all, tpcc.warehouses);
-                let work = tpcc::transactions::Terminal::new(
-                    inputs,
-                    *interaction,
-                    tpcc.has_pauses,
-                    *imitation,
-                    Rc::clone(&shared_ledger),
-                );
-                Box::pin(terminal.live(work))
-            }
-            WorkloadParams::Tatp(tatp) => {
-                let work = tatp::transactions::Terminal::new(*seed, of_all, tatp.subscribers, *imitation);
-                Box::pin(terminal.live(work))
-            }
-        }
+        work.live(number + own * threads, terminal)
     };
-    let publish = || *lock(ledger) = shared_ledger.borrow().clone();
+    let publish = || *lock(ledger) = work.acknowledged();
     thread::run(&plan, &make, &publish, rung, orders, answers)
 }
 

@@ -4,6 +4,76 @@
 pub mod population;
 pub mod transactions;
 
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::bulk::Sink;
+use super::terminal::Terminal;
+use super::workload::{Asked, Table, ThreadWork, Workload, check_size};
+use crate::failure::Failure;
+use crate::method;
+use crate::talk::Interaction;
+use crate::talk::statement::Statement;
+use crate::wire::Dialect;
+use population::RANGE;
+
+/// Which rows.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tatp {
+    subscribers: i32,
+    seed: u64,
+}
+
+pub fn workload(params: Value) -> Result<Arc<dyn Workload>, Failure> {
+    let tatp: Tatp = method::parse(params)?;
+    check_size("subscribers", tatp.subscribers, 1_000_000_000)?;
+    Ok(Arc::new(tatp))
+}
+
+impl Workload for Tatp {
+    fn kinds(&self) -> &'static [&'static str] {
+        &transactions::KINDS
+    }
+
+    fn statements(&self, _: Interaction, _: Dialect) -> Vec<Statement> {
+        transactions::statements()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let table = |table: population::Table| Table {
+            name: table.name(),
+            columns: table.columns(),
+            parts: (self.subscribers + RANGE - 1) / RANGE,
+            rows_of_part: u64::from(RANGE.unsigned_abs()) / 100 * table.rows_per_hundred(),
+        };
+        population::Table::LONGEST_FIRST.map(table).to_vec()
+    }
+
+    fn write(&self, table: usize, part: i32, sink: &mut dyn Sink) -> Result<(), Failure> {
+        population::write(population::Table::LONGEST_FIRST[table], part, self.subscribers, self.seed, sink)
+    }
+
+    fn work(&self, asked: Asked) -> Box<dyn ThreadWork> {
+        Box::new(Terminals { of: *self, asked })
+    }
+}
+
+struct Terminals {
+    of: Tatp,
+    asked: Asked,
+}
+
+impl ThreadWork for Terminals {
+    fn live(&self, number: usize, terminal: Terminal) -> Pin<Box<dyn Future<Output = ()>>> {
+        let Asked { seed, is_imitation, .. } = self.asked;
+        Box::pin(terminal.live(transactions::Terminal::new(seed, number, self.of.subscribers, is_imitation)))
+    }
+}
+
 /// Clause 2.4 (non-uniform subscriber numbers): A by the number of subscribers.
 #[must_use]
 pub fn skew(subscribers: i32) -> i32 {

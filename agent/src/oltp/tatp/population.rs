@@ -64,7 +64,7 @@ pub fn number_of(subscriber: i32) -> String {
 }
 
 /// Writes the rows of one table for the subscribers of range number `range` (from 0), at most `subscribers` in all.
-pub fn write(table: Table, range: i32, subscribers: i32, seed: u64, sink: &mut impl Sink) -> Result<(), Failure> {
+pub fn write(table: Table, range: i32, subscribers: i32, seed: u64, sink: &mut dyn Sink) -> Result<(), Failure> {
     let first = range * RANGE + 1;
     let last = subscribers.min((range + 1) * RANGE);
     let stream = |name: &[u8; 8]| Random::new(&[seed, u64::from_le_bytes(*name), u64::from(range.unsigned_abs())]);
@@ -134,7 +134,7 @@ pub fn write(table: Table, range: i32, subscribers: i32, seed: u64, sink: &mut i
     }
 }
 
-fn write_subscriber(subscriber: i32, random: &mut Random, sink: &mut impl Sink) -> Result<(), Failure> {
+fn write_subscriber(subscriber: i32, random: &mut Random, sink: &mut dyn Sink) -> Result<(), Failure> {
     sink.begin_row(34);
     sink.int(subscriber);
     sink.text(number_of(subscriber).as_bytes());

@@ -6,7 +6,94 @@ pub mod input;
 pub mod population;
 pub mod transactions;
 
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::bulk::Sink;
+use super::terminal::Terminal;
+use super::workload::{Asked, Table, ThreadWork, Workload, check_size};
+use crate::failure::Failure;
+use crate::method;
 use crate::random::Random;
+use crate::talk::Interaction;
+use crate::talk::statement::Statement;
+use crate::wire::Dialect;
+use transactions::Acknowledged;
+
+/// Which rows, and whether terminals pause.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tpcc {
+    warehouses: i32,
+    seed: u64,
+    /// Keying and think times.
+    #[serde(default)]
+    has_pauses: bool,
+}
+
+pub fn workload(params: Value) -> Result<Arc<dyn Workload>, Failure> {
+    let tpcc: Tpcc = method::parse(params)?;
+    check_size("warehouses", tpcc.warehouses, 100_000)?;
+    Ok(Arc::new(tpcc))
+}
+
+impl Workload for Tpcc {
+    fn kinds(&self) -> &'static [&'static str] {
+        &input::KINDS
+    }
+
+    fn statements(&self, interaction: Interaction, dialect: Dialect) -> Vec<Statement> {
+        transactions::statements(interaction, dialect)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let table = |table: population::Table| Table {
+            name: table.name(),
+            columns: table.columns(),
+            parts: if table.is_per_warehouse() { self.warehouses } else { 1 },
+            rows_of_part: table.rows(),
+        };
+        population::Table::LONGEST_FIRST.map(table).to_vec()
+    }
+
+    fn write(&self, table: usize, part: i32, sink: &mut dyn Sink) -> Result<(), Failure> {
+        population::write(population::Table::LONGEST_FIRST[table], part + 1, self.seed, sink)
+    }
+
+    fn work(&self, asked: Asked) -> Box<dyn ThreadWork> {
+        Box::new(Terminals { of: *self, asked, acknowledged: Rc::default() })
+    }
+}
+
+struct Terminals {
+    of: Tpcc,
+    asked: Asked,
+    acknowledged: Rc<RefCell<Acknowledged>>,
+}
+
+impl ThreadWork for Terminals {
+    fn live(&self, number: usize, terminal: Terminal) -> Pin<Box<dyn Future<Output = ()>>> {
+        let Asked { seed, interaction, is_imitation } = self.asked;
+        let inputs = input::Inputs::new(seed, self.of.seed, number, self.of.warehouses);
+        let acknowledged = Rc::clone(&self.acknowledged);
+        Box::pin(terminal.live(transactions::Terminal::new(
+            inputs,
+            interaction,
+            self.of.has_pauses,
+            is_imitation,
+            acknowledged,
+        )))
+    }
+
+    fn acknowledged(&self) -> Option<Value> {
+        Some(json!(*self.acknowledged.borrow()))
+    }
+}
 
 pub const DISTRICTS: i32 = 10;
 pub const CUSTOMERS: i32 = 3000;

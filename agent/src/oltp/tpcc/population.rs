@@ -101,7 +101,7 @@ impl Table {
 }
 
 /// Writes the rows of one table for one warehouse (for the items: all), in key order.
-pub fn write(table: Table, warehouse: i32, seed: u64, sink: &mut impl Sink) -> Result<(), Failure> {
+pub fn write(table: Table, warehouse: i32, seed: u64, sink: &mut dyn Sink) -> Result<(), Failure> {
     let number = Table::LONGEST_FIRST.iter().position(|each| *each == table).unwrap_or(0) as u64;
     let random = Random::new(&[seed, u64::from_le_bytes(*b"populate"), number, u64::from(warehouse.unsigned_abs())]);
     let mut rows = Rows { random, text: Vec::with_capacity(512), warehouse, seed };
@@ -135,7 +135,7 @@ impl Rows {
     }
 
     /// Name, address and the rest that warehouses, districts and customers have alike.
-    fn address(&mut self, sink: &mut impl Sink) {
+    fn address(&mut self, sink: &mut dyn Sink) {
         for _ in 0..3 {
             sink.text(self.letters(10, 20)); // street_1, street_2, city
         }
@@ -161,7 +161,7 @@ impl Rows {
         &self.text
     }
 
-    fn items(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn items(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for item in 1..=ITEMS {
             sink.begin_row(5);
             sink.int(item);
@@ -174,7 +174,7 @@ impl Rows {
         Ok(())
     }
 
-    fn warehouse(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn warehouse(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         sink.begin_row(9);
         sink.int(self.warehouse);
         sink.text(self.letters(6, 10));
@@ -184,7 +184,7 @@ impl Rows {
         sink.end_row()
     }
 
-    fn stock(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn stock(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for item in 1..=ITEMS {
             sink.begin_row(17);
             sink.int(item);
@@ -202,7 +202,7 @@ impl Rows {
         Ok(())
     }
 
-    fn districts(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn districts(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for district in 1..=DISTRICTS {
             sink.begin_row(11);
             sink.int(district);
@@ -217,7 +217,7 @@ impl Rows {
         Ok(())
     }
 
-    fn customers(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn customers(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         let (skew, _) = Skew::pair(self.seed);
         for district in 1..=DISTRICTS {
             for customer in 1..=CUSTOMERS {
@@ -248,7 +248,7 @@ impl Rows {
         Ok(())
     }
 
-    fn history(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn history(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for district in 1..=DISTRICTS {
             for customer in 1..=CUSTOMERS {
                 sink.begin_row(8);
@@ -273,7 +273,7 @@ impl Rows {
             .map(move |(district, order)| (district, order, random.between(5, 15)))
     }
 
-    fn orders(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn orders(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         let mut customers: Vec<i32> = Vec::new();
         for (district, order, lines) in self.line_counts() {
             if order == 1 {
@@ -298,7 +298,7 @@ impl Rows {
         Ok(())
     }
 
-    fn order_lines(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn order_lines(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for (district, order, lines) in self.line_counts() {
             let is_delivered = order < FIRST_NEW_ORDER;
             for number in 1..=lines {
@@ -324,7 +324,7 @@ impl Rows {
         Ok(())
     }
 
-    fn new_orders(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
+    fn new_orders(&mut self, sink: &mut dyn Sink) -> Result<(), Failure> {
         for district in 1..=DISTRICTS {
             for order in FIRST_NEW_ORDER..=ORDERS {
                 sink.begin_row(3);
