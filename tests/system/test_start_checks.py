@@ -41,10 +41,11 @@ from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.tpch import Workload as Tpch
-from tests.support.one_round import Silent, measure_one_round
+from tests.support.one_round import measure_one_round
 
 OpenArm = Callable[..., Machine]
 
@@ -362,7 +363,7 @@ def meddled(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder.mkdir()
     asked = spec.parse(MEDDLED, "meddled.toml")
     try:
-        with ready(asked, folder, Silent()) as prepared:
+        with ready(asked, folder, Quiet(lambda _: None)) as prepared:
             measure(asked, prepared, folder)
     except Unavailable as lack:
         pytest.skip(str(lack))
@@ -380,7 +381,7 @@ def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
             left_out = frozenset() if troubled else frozenset({"restless"})
             writer.append(RoundBegin(round=index, attempt=0, elapsed_s=0.0))
             run = RoundRun(
-                prepared.context, inputs, plan.round(index), writer.append, Silent(), Budget(float("inf")),
+                prepared.context, inputs, plan.round(index), writer.append, Quiet(lambda _: None), Budget(float("inf")),
                 None, set(), left_out,
             )  # fmt: skip
             with other_host_load(prepared.context.cpuset[0]) if troubled else ExitStack():

@@ -44,6 +44,7 @@ from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench import measure
 from dbtoll.selfbench.support.inventory import Marks, carried, settings
+from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
@@ -102,7 +103,7 @@ def needs(stack: str) -> None:
         pytest.skip(f"{stack}: {lack.what}: {lack.why}")
 
 
-class Harm:
+class Harm(Quiet):
     """Looks on (runner.rounds.Watch) and does harm when ``moment`` comes in round ``index`` (PILOT: in the pilot), after its
     warm-up.
 
@@ -112,11 +113,9 @@ class Harm:
     def __init__(
         self, moment: str, harm: Callable[[], None], undo: Callable[[], None] | None = None, index: int = HARMED
     ) -> None:
+        super().__init__(lambda _: None)
         self._moment, self._harm, self._undo, self._index = moment, harm, undo, index
         self._state = "waiting"
-
-    def say(self, text: str) -> None:
-        del text
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
         if math.isinf(left_s):
@@ -131,10 +130,6 @@ class Harm:
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         return "enough rounds" if len(run.counted) >= ROUNDS else None
-
-    def larger_budget(self, budget_s: float) -> bool:
-        del budget_s
-        return False
 
 
 def nothing() -> None:

@@ -426,8 +426,8 @@ def test_an_arm_on_the_hosts_kernel_has_the_hosts_clock(plain: Path) -> None:
     assert clock_rate(evidence).check.passed is False
     assert clock_rate(replace(evidence, shares_kernel=True)).check.passed is True
 
-    host = {"host": {"kernel_boot": "a"}}
+    host = {"kernel_boot": "a"}
     assert findings._shares_kernel({0: {"kernel_boot": "a"}, 1: {"kernel_boot": "a"}}, host)
     for starts in ({}, {0: {"kernel_boot": "a"}, 1: {"kernel_boot": "b"}}, {0: {}}):
         assert not findings._shares_kernel(starts, host)
-    assert not findings._shares_kernel({0: {}}, {"host": {}})
+    assert not findings._shares_kernel({0: {}}, {})
