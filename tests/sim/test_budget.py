@@ -15,6 +15,7 @@ from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import measure
 from dbtoll.model.experiment import Experiment, Verdict
 from dbtoll.progress import Progress
+from dbtoll.report import page
 from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.native_setup import experiment
@@ -99,6 +100,10 @@ def test_a_slow_arm_may_be_given_fewer_rounds_and_has_an_interval_then(tmp_path:
     slow = next(told for told in result.comparisons if (told.arm, told.estimand) == ("emulated", "geomean"))
     assert (slow.rounds, slow.verdict) == (3, Verdict.CANNOT_TELL)
     assert slow.low is not None and slow.low > 5
+    assert any(
+        "starts and copies of the dataset of emulated: 3 drawn" in each for each in result.not_inside_the_interval
+    )
+    assert "over 6 rounds (emulated 3) of fresh starts" in re.sub(r"\s+", " ", page.render(result, run))
     assert run.end is not None
     ended = replace(run, end=msgspec.structs.replace(run.end, reason=BUDGET_ENDED))
     assert "emulated" not in (measure.going_on(result, ended) or "")  # more rounds would not have it

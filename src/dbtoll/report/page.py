@@ -93,7 +93,7 @@ def render(result: Result, run: Run) -> str:
         answers=_answers(sentences.headlines(result)),
         care=warnings.cautions(result),
         meaning=sentences.meaning(result.main_metric, _baseline(result, run)),
-        rounds=max((c.rounds for c in result.comparisons), default=0),
+        rounds=_rounds(result),
         confidence=numbers.percent(result.confidence, 0, plus=False),
         arm_forests=arm_forests,
         drawn=drawn,
@@ -163,6 +163,14 @@ def _environment() -> Environment:
         is_beyond=sentences.is_beyond,
     )
     return environment
+
+
+def _rounds(result: Result) -> str:
+    """Over how many an interval is: ``9 rounds (uml 5, qemu 3)``."""
+    by_arm = {arm.name: arm.rounds for arm in result.arms if arm.rounds}
+    most = max(by_arm.values(), default=0)
+    fewer = ", ".join(f"{name} {rounds}" for name, rounds in by_arm.items() if rounds < most)
+    return numbers.plural(most, "round") + (f" ({fewer})" if fewer else "")
 
 
 def _baseline(result: Result, run: Run) -> str:
