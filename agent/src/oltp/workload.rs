@@ -21,12 +21,13 @@ const WORKLOADS: &[(&str, Make)] = &[("tpcc", tpcc::workload), ("tatp", tatp::wo
 /// The one that is asked for: `{NAME: PARAMETERS}`.
 pub fn find(asked: Value) -> Result<Arc<dyn Workload>, Failure> {
     let known = || WORKLOADS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let no_choice = || Failure::bad_request(format!("a workload is an object with one key: {}", known()));
     let Value::Object(object) = asked else {
-        return Err(Failure::bad_request(format!("a workload is an object with one key: {}", known())));
+        return Err(no_choice());
     };
     let mut named = object.into_iter();
     let (Some((name, params)), None) = (named.next(), named.next()) else {
-        return Err(Failure::bad_request(format!("a workload is an object with one key: {}", known())));
+        return Err(no_choice());
     };
     let found = WORKLOADS.iter().find(|(each, _)| *each == name);
     let (_, make) =
