@@ -446,7 +446,7 @@ class Measurement:
         """After whole rounds only. A round that begins for the sake of a verdict stretches the budget."""
         elapsed_s, before = self.budget.elapsed_s(), self.watch.settled
         reason = self.watch.decide(self.so_far, elapsed_s, self.length.next_s(self.left_out()))
-        for arm_name in sorted(self.watch.settled - before):
+        for arm_name in sorted(self.watch.settled - before if reason is None else ()):
             self.watch.say(f"{arm_name} sits out: whatever comes, it is beyond {self.precision.settled:.0%}")
         next_s = self.length.next_s(self.left_out())
         if reason is None and elapsed_s <= self.budget.budget_s < elapsed_s + next_s:
