@@ -131,6 +131,10 @@ class Harm(Quiet):
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         return "enough rounds" if len(run.counted) >= ROUNDS else None
 
+    def larger_budget(self, budget_s: float) -> bool:
+        del budget_s
+        return False
+
 
 def nothing() -> None:
     """No harm."""

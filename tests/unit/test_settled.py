@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from dbtoll import spec
 from dbtoll.analysis.effects import stats, stopping
 from dbtoll.analysis.effects.comparisons import Pair
+from dbtoll.errors import SpecError
 from dbtoll.model.experiment import Precision
 
 PRECISION = Precision(settled=0.10, margin=0.02, rounds_max=20)
@@ -16,6 +18,18 @@ AA, NEAR, FAR = (
     Pair(arm, "native", is_aa=arm == "native (A/A)", index=index, references=(0,))
     for index, arm in enumerate(("native (A/A)", "near", "far"), start=1)
 )
+SPEC = """
+[engine]
+name = "noop"
+[workload]
+name = "tpch"
+[precision]
+margin = "{margin}"
+settled = "{settled}"
+[[arm]]
+name = "far"
+stack = "simulated"
+"""
 SMALL, LARGE = np.array([0.01, 0.02, 0.0, 0.01, 0.02]), np.array([0.51, 0.5, 0.49, 0.5, 0.52])
 
 
@@ -70,3 +84,15 @@ def leaves_after(effects: np.ndarray) -> int:
         if stopping.settled_arms([[(FAR, effects[:rounds]), (NEAR, SMALL)]], ("near",), PRECISION):
             return rounds
     return len(effects)
+
+
+@pytest.mark.parametrize(("margin", "value"), [("2%", "10%"), ("1.1%", "5.5%"), ("6%", "30%")])
+def test_five_margins_are_far_enough(margin: str, value: str) -> None:
+    found = spec.parse(SPEC.format(margin=margin, settled=value), "x.toml").precision
+    assert found.settled == pytest.approx(float(value.rstrip("%")) / 100)
+
+
+@pytest.mark.parametrize("value", ["0%", "9.9%", "100%", "150%"])
+def test_what_is_nearer_or_all_of_it_is_refused(value: str) -> None:
+    with pytest.raises(SpecError, match="far beyond the margin, at least 10%, and below 100%"):
+        spec.parse(SPEC.format(margin="2%", settled=value), "x.toml")

@@ -62,9 +62,8 @@ impl Piece {
 
 /// All pieces, those of the table that takes longest first.
 fn pieces(tables: &[Table]) -> Vec<Piece> {
-    let pieces_of = |(number, table): (usize, &Table)| {
-        let Table { parts, .. } = *table;
-        let table = *table;
+    let pieces_of = |(number, &table): (usize, &Table)| {
+        let parts = table.parts;
         (0..parts).step_by(usize::try_from(PARTS_IN_PIECE).unwrap_or(1)).map(move |first| Piece {
             number,
             table,

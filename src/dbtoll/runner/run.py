@@ -343,10 +343,8 @@ class Measurement:
     def __post_init__(self) -> None:
         self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
         for attempt in self.so_far.counted:
-            starts = [record for record in attempt.records if isinstance(record, schema.Start)]
-            failed = {start.arm for start in starts if start.outcome != "ok"}
-            self.whole_rounds.update({start.arm for start in starts} - failed)
-            self.failures = dict.fromkeys(failed, 1)  # in the last round: it may have been the pilot
+            self.whole_rounds.update(attempt.healthy)
+            self.failures = dict.fromkeys(attempt.failed, 1)  # in the last round: it may have been the pilot
         self.seen_plans |= {record.fingerprint for record in self.so_far.records(schema.Fingerprint)}
 
     @property

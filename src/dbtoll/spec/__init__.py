@@ -363,8 +363,8 @@ class _Reader:
             self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
         if made.rounds_slow is not None and made.rounds_slow < 2:
             self.fault("precision", "rounds_slow", "an interval needs two rounds", "rounds_slow = 3")
-        if made.settled is not None and not SETTLED_LEAST * made.margin <= made.settled < 1:
-            least = f"{SETTLED_LEAST * made.margin:.0%}"
+        if made.settled is not None and not round(SETTLED_LEAST * made.margin, 9) <= made.settled < 1:
+            least = f"{100 * SETTLED_LEAST * made.margin:g}%"
             self.fault("precision", "settled", f"that is settled is far beyond the margin, at least {least}, and below 100%",
                        'settled = "20%"')  # fmt: skip
         return made

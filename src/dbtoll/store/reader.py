@@ -40,6 +40,7 @@ from dbtoll.store.schema import (
     RoundEnd,
     RunBegin,
     RunEnd,
+    Start,
     Visit,
     chain_of,
 )
@@ -79,6 +80,16 @@ class Attempt:
     def complete(self) -> bool:
         """Whether it was measured to its end."""
         return self.end is not None and self.end.complete
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Arms that did not start, or failed later on."""
+        return frozenset(each.arm for each in self.records if isinstance(each, Start) and each.outcome != "ok")
+
+    @property
+    def healthy(self) -> frozenset[str]:
+        """Arms that took part and got through."""
+        return frozenset(each.arm for each in self.records if isinstance(each, Start)) - self.failed
 
 
 @dataclass(frozen=True)

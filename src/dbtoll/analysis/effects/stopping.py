@@ -18,7 +18,6 @@ from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.plan import thinned_arms
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Start
 
 TARGET_REACHED = "target reached"
 NO_INTERVAL = "no arm has an interval"
@@ -231,7 +230,7 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
         by_levels.append(compared)
-    settled = settled_arms(by_levels, _took_part(run), precision)
+    settled = settled_arms(by_levels, run.counted[-1].healthy if run.counted else (), precision)
     for compared in by_levels:
         of_arms = [values for pair, values in compared if not pair.is_aa and pair.arm not in thinned | settled]
         slow += [values for pair, values in compared if pair.arm in thinned and len(values)]
@@ -270,10 +269,3 @@ def _is_far(values: Floats, precision: Precision) -> bool:
     if found is None or precision.settled is None or len(values) < precision.rounds_to_decide:
         return False
     return found.low > math.log1p(precision.settled) or found.high < math.log1p(-precision.settled)
-
-
-def _took_part(run: Run) -> set[str]:
-    if not run.counted:
-        return set()
-    starts = [record for record in run.counted[-1].records if isinstance(record, Start)]
-    return {start.arm for start in starts} - {start.arm for start in starts if start.outcome != "ok"}
