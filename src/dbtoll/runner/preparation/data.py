@@ -98,21 +98,25 @@ class Copies:
 
     def __init__(self, folder: Path, masters: Mapping[str, Artifact], context: HostContext, journal: Journal) -> None:
         self.folder, self.masters, self.context, self.journal = folder, masters, context, journal
-        self.entries: dict[str, JournalEntry] = {}
+        self.made: dict[str, tuple[JournalEntry, Path]] = {}
+        self.count = 0
 
     def make(self, arm: Arm) -> Artifact:
-        target = self.path(arm)
+        self.drop(arm)  # that of a start whose removal failed
+        self.count += 1
+        # By the name ext4 chooses where it lies, so no two have the same (see `dataset.fresh_copy`).
+        target = self.folder / f"{machine_name(self.context.run_id, arm.name, 0)}-{self.count}"
         master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
-        self.entries[arm.name] = self.journal.create("directory", path=str(target))
-        dataset.remove_copy(self.context.host, str(target))  # of a start whose removal failed: a copy mixes with it
+        self.made[arm.name] = self.journal.create("directory", path=str(target)), target
+        dataset.remove_copy(
+            self.context.host, str(target)
+        )  # what a run that is gone on with has left: a copy mixes with it
         dataset.fresh_copy(self.context.host, master, str(target))
         return Artifact(f"{master.key}-copy", str(target), master.kind)
 
     def drop(self, arm: Arm) -> None:
-        entry = self.entries.pop(arm.name, None)
-        if entry is not None:
-            dataset.remove_copy(self.context.host, str(self.path(arm)))
+        if arm.name in self.made:
+            entry, target = self.made[arm.name]
+            dataset.remove_copy(self.context.host, str(target))
             entry.done()
-
-    def path(self, arm: Arm) -> Path:
-        return self.folder / machine_name(self.context.run_id, arm.name, 0)
+            del self.made[arm.name]
