@@ -13,7 +13,7 @@ use super::{DatabaseError, Execution, Outcome, QueryProtocol, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::method;
-use crate::method::counters::{self, Selection};
+use crate::method::counters::{self, OfThreads, Selection};
 use crate::stream::StreamHandle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -146,7 +146,8 @@ impl Driver {
             Some(Err(error)) => return Ok(Err(error)),
             None => None,
         };
-        let selection = Selection { pids: None, tree_of: visit.server_pid, all: false, each: false, machine: true };
+        let tree_of = visit.server_pid;
+        let selection = Selection { pids: None, tree_of, all: false, threads: OfThreads::Sums, machine: true };
         let sample = || visit.counters.then(|| counters::read(&selection)).transpose();
         let before = sample()?;
         let mut executions = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,11 +21,21 @@ pub struct Selection {
     pub tree_of: Option<u32>,
     #[serde(default)]
     pub all: bool,
-    /// Also what each of the processes waits for.
     #[serde(default)]
-    pub each: bool,
+    pub threads: OfThreads,
     #[serde(default = "yes")]
     pub machine: bool,
+}
+
+/// What only threads are asked: switches, run time and waits. It is the larger part of what the counters cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfThreads {
+    Nothing,
+    #[default]
+    Sums,
+    /// Also by process.
+    Each,
 }
 
 fn yes() -> bool {
@@ -123,7 +133,8 @@ pub fn read(selection: &Selection) -> Result<Counters, Failure> {
     };
     let processes = chosen.map(|(stats, ended_children)| {
         let each = || stats.iter().map(|stat| (title(stat.pid), Threads::read(stat.pid, &units))).collect();
-        Processes { each: selection.each.then(each), ..sum(&stats, &units, ended_children) }
+        let by_process = (selection.threads == OfThreads::Each).then(each);
+        Processes { each: by_process, ..sum(&stats, &units, ended_children, selection.threads) }
     });
     let machine = selection.machine.then(|| Machine::read(&units));
     Ok(Counters { at_ns, processes, machine })
@@ -217,7 +228,7 @@ fn total(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
 }
 
 /// With `ended_children`, what ended children left to their parents is added: right for whole trees only.
-fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
+fn sum(stats: &[Stat], units: &Units, ended_children: bool, of_threads: OfThreads) -> Processes {
     let of_all = |of: &dyn Fn(&Stat) -> Option<u64>| total(stats.iter().map(of));
     let with_children = |own: usize, children: usize, unit: u64| {
         of_all(&|stat| {
@@ -228,7 +239,9 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
     // Who has ended since the stats were read is left out; if that is everybody, nothing is known.
     let read = |pid: u32| {
         let folder = Path::new("/proc").join(pid.to_string());
-        let found = (fs::read_to_string(folder.join("io")).ok(), Threads::read(pid, units));
+        let wanted = of_threads != OfThreads::Nothing;
+        let threads = if wanted { Threads::read(pid, units) } else { Threads::default() };
+        let found = (fs::read_to_string(folder.join("io")).ok(), threads);
         folder.exists().then_some(found)
     };
     let (io, threads): (Vec<_>, Vec<_>) = stats.iter().filter_map(|stat| read(stat.pid)).unzip();
@@ -256,7 +269,7 @@ fn sum(stats: &[Stat], units: &Units, ended_children: bool) -> Processes {
 }
 
 /// Sums over the live threads of one process.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Threads {
     voluntary_switches: Option<u64>,
     involuntary_switches: Option<u64>,
@@ -272,30 +285,29 @@ impl Threads {
     fn read(pid: u32, units: &Units) -> Self {
         let listing = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
         let folders: Vec<_> = listing.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        let of_each = |of: &dyn Fn(&Path) -> Option<u64>| {
-            // A thread that has ended since it was listed adds nothing.
-            let values = folders.iter().map(|folder| of(folder).or_else(|| (!folder.exists()).then_some(0)));
-            total(values).filter(|_| !folders.is_empty())
-        };
-        let status = |key: &str| of_each(&|folder| labelled(&fs::read_to_string(folder.join("status")).ok()?, key));
         let accounts_delays = fs::read_to_string(DELAY_ACCOUNTING).is_ok_and(|text| text.trim() == "1");
+        let texts = |folder: &PathBuf| {
+            let text = |name| fs::read_to_string(folder.join(name)).ok();
+            let texts = (text("status"), text("schedstat"), accounts_delays.then(|| text("stat")).flatten());
+            // A thread that has ended since it was listed adds nothing.
+            folder.exists().then_some(texts)
+        };
+        let threads: Vec<_> = folders.iter().filter_map(texts).collect();
+        let known = |sum: Option<u64>| sum.filter(|_| !folders.is_empty());
+        let status = |key: &str| known(total(threads.iter().map(|(status, ..)| labelled(status.as_deref()?, key))));
         let schedule = |word: usize| {
-            of_each(&|folder| {
-                let text = fs::read_to_string(folder.join("schedstat")).ok()?;
-                text.split_ascii_whitespace().nth(word)?.parse().ok()
-            })
+            let of = |text: &Option<String>| text.as_deref()?.split_ascii_whitespace().nth(word)?.parse().ok();
+            known(total(threads.iter().map(|(_, schedule, _)| of(schedule))))
+        };
+        let delay = |(.., stat): &(_, _, Option<String>)| {
+            Stat::parse(pid, stat.as_deref()?)?.get(field::BLOCK_IO_DELAY)?.checked_mul(units.tick_ns)
         };
         Self {
             voluntary_switches: status("voluntary_ctxt_switches:"),
             involuntary_switches: status("nonvoluntary_ctxt_switches:"),
             run_ns: schedule(0),
             run_queue_wait_ns: schedule(1),
-            block_io_wait_ns: accounts_delays.then_some(()).and_then(|()| {
-                of_each(&|folder| {
-                    let stat = Stat::parse(pid, &fs::read_to_string(folder.join("stat")).ok()?)?;
-                    stat.get(field::BLOCK_IO_DELAY)?.checked_mul(units.tick_ns)
-                })
-            }),
+            block_io_wait_ns: accounts_delays.then(|| known(total(threads.iter().map(delay)))).flatten(),
         }
     }
 }
@@ -368,7 +380,7 @@ impl Machine {
 pub(crate) fn read_texts(text: &str) {
     let units = Units::of_kernel();
     let stats: Vec<Stat> = text.lines().filter_map(|line| Stat::parse(u32::MAX, line)).collect();
-    let _ = sum(&stats, &units, true);
+    let _ = sum(&stats, &units, true, OfThreads::Sums);
     let _ = Machine::of_texts(&units, text, text);
     let _ = (text.lines().filter_map(disk).count(), pressure_of(text));
 }
@@ -424,11 +436,11 @@ mod tests {
         let mut stat = Stat::parse(7, NAUGHTY).unwrap();
         stat.pid = u32::MAX; // no such process: its thread counters are unknown
         let stats = [stat];
-        let tree = sum(&stats, &units, true);
+        let tree = sum(&stats, &units, true, OfThreads::Sums);
         assert_eq!((tree.user_ns, tree.system_ns), (Some(330 * 10_000_000), Some(440 * 10_000_000)));
         assert_eq!((tree.minor_faults, tree.major_faults, tree.rss_bytes), (Some(30), Some(3), Some(12 * 4096)));
         assert_eq!((tree.run_ns, tree.read_bytes, tree.voluntary_switches), (None, None, None));
-        assert_eq!(sum(&stats, &units, false).user_ns, Some(30 * 10_000_000));
+        assert_eq!(sum(&stats, &units, false, OfThreads::Sums).user_ns, Some(30 * 10_000_000));
     }
 
     #[test]
@@ -438,10 +450,10 @@ mod tests {
         let ended = Stat::read(child.id()).unwrap();
         child.wait().unwrap();
         let own = || Stat::read(std::process::id()).unwrap();
-        let summed = sum(&[own(), ended], &units, true);
+        let summed = sum(&[own(), ended], &units, true, OfThreads::Sums);
         assert_eq!(summed.count, 2);
         assert!(summed.run_ns.is_some() && summed.voluntary_switches.is_some());
-        assert_eq!(summed.read_bytes.is_some(), sum(&[own()], &units, true).read_bytes.is_some());
+        assert_eq!(summed.read_bytes.is_some(), sum(&[own()], &units, true, OfThreads::Sums).read_bytes.is_some());
     }
 
     #[test]
@@ -452,7 +464,7 @@ mod tests {
         assert!(stat.is_none(), "a parent of more than 32 bits");
         let text = format!("7 (a) R 3{}", format!(" {most}").repeat(45));
         let stats = || Stat::parse(u32::MAX, &text).unwrap();
-        let summed = sum(&[stats(), stats()], &units, true);
+        let summed = sum(&[stats(), stats()], &units, true, OfThreads::Sums);
         assert_eq!((summed.user_ns, summed.rss_bytes, summed.minor_faults), (None, None, None));
         let machine =
             Machine::of_texts(&units, &format!("cpu  {most}\nctxt 5\n"), &format!("pgpgin {most}\npgpgout 1\n"));
@@ -477,8 +489,8 @@ mod tests {
         let (name, disk) = disk(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
         assert_eq!((name.as_str(), disk.reads, disk.read_bytes, disk.written_bytes), ("vda", 1, 3 * 512, 7 * 512));
         assert_eq!(disk.io_ns, 10_000_000);
-        let selection =
-            Selection { pids: Some(vec![std::process::id()]), tree_of: None, all: false, each: true, machine: true };
+        let pids = || Some(vec![std::process::id()]);
+        let selection = Selection { pids: pids(), tree_of: None, all: false, threads: OfThreads::Each, machine: true };
         let counters = read(&selection).unwrap();
         let processes = counters.processes.unwrap();
         assert_eq!(processes.count, 1);
@@ -488,5 +500,11 @@ mod tests {
         assert!(name.starts_with(&format!("{} ", std::process::id())) && waits.run_ns > Some(0), "{each:?}");
         let machine = counters.machine.unwrap();
         assert!(machine.idle_ns > Some(0) && machine.context_switches > Some(0), "{machine:?}");
+        assert!(processes.run_ns > Some(0) && processes.voluntary_switches.is_some());
+        let brief =
+            read(&Selection { pids: pids(), threads: OfThreads::Nothing, machine: false, ..selection }).unwrap();
+        let of_processes = brief.processes.unwrap();
+        assert!(brief.machine.is_none() && of_processes.run_ns.is_none() && of_processes.voluntary_switches.is_none());
+        assert!(of_processes.minor_faults > Some(100) && of_processes.read_bytes == processes.read_bytes);
     }
 }

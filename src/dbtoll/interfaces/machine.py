@@ -157,7 +157,12 @@ class Machine(Protocol):
         """Connected when it returns. ``driver_parameters``: what `TransactionWorkload.driver_parameters` says."""
         ...
 
-    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json: ...
+    def counters(
+        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+    ) -> Json:
+        """``brief``: nothing of the machine and of single threads, for a fraction of the time."""
+        ...
+
     def call(
         self,
         method: str,

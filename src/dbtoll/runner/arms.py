@@ -242,9 +242,9 @@ class RunningArm:
             self._asleep_cpu_ns = cpu_ns(self.machine)
             self.awake = False
 
-    def counters(self) -> Json:
-        """Of the server's process tree, as the agent inside sees it."""
-        return self.machine.counters(tree_of=self.server.pid if self.server else None)
+    def counters(self, *, brief: bool = False) -> Json:
+        """Of the server's process tree, as the agent inside sees it; and of the machine and of threads, unless ``brief``."""
+        return self.machine.counters(tree_of=self.server.pid if self.server else None, brief=brief)
 
 
 def drop_host_caches(host: Machine) -> None:

@@ -149,7 +149,9 @@ class SimulatedMachine:
         self.expect_awake()
         return SimulatedTerminals(self, driver_parameters)
 
-    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
+    def counters(
+        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+    ) -> Json:
         """CPU time is what its visits took."""
         self.expect_awake()
         executions = self.done["executions"]

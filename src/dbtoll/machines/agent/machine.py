@@ -265,9 +265,13 @@ class AgentMachine:
         """See interfaces.Machine."""
         return AgentTerminals(self.channel, address, driver_parameters)
 
-    def counters(self, *, tree_of: int | None = None, everything: bool = False, each: bool = False) -> Json:
+    def counters(
+        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+    ) -> Json:
         """Of the machine and of a process tree, or of all processes (docs/PROTOCOL.md, ``counters``)."""
-        return self.channel.call("counters", {"tree_of": tree_of, "all": everything, "each": each, "machine": True})
+        threads = "each" if each else "nothing" if brief else "sums"
+        selection = {"tree_of": tree_of, "all": everything, "threads": threads, "machine": not brief}
+        return self.channel.call("counters", selection)
 
     def call(
         self,

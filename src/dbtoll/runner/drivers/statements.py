@@ -45,7 +45,10 @@ class StatementDriver:
         session = running.session(levels["connection"])
         if per_visit := levels["connection"] == "per_visit":
             session.disconnect()
-        before = running.counters()
+        # The backend of a connection per statement has ended with its counters: then what the whole machine read.
+        # BIAS: that holds other programs' reads as well; all other arms are asleep.
+        by_server = levels["connection"] == "persistent"
+        before = running.counters(brief=by_server)
         reply = session.visit(
             [self.statements[block.parameter_set][query]],
             query_protocol=levels["query_protocol"],
@@ -55,13 +58,10 @@ class StatementDriver:
             repeat=steady_warm,
             min_executions=REUSES if per_visit and steady_warm else 1,
         )
-        after = running.counters()
+        after = running.counters(brief=by_server)
         problems = [
             e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
         ]
-        # The backend of a connection per statement has ended with its counters: then what the whole machine read.
-        # BIAS: that holds other programs' reads as well; all other arms are asleep.
-        by_server = levels["connection"] == "persistent"
         source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
         read = difference(before, after, source, (counter,))
         faults = difference(before, after, "processes", ("minor_faults",))

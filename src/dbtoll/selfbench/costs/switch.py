@@ -274,7 +274,7 @@ def visit_by_turns(
             woken = moment(arm.machine) if kind == STAYED else None
             if kind == STAYED:
                 executed(arm, SHORT, count, timing, lead_in=True)
-            arm.counters()  # as before each visit of a run
+            arm.counters(brief=True)  # as before each visit of a run
             seen.times[kind].append(executed(arm, SHORT, count, timing, lead_in=kind != BARE))
             now = moment(arm.machine)
             if woken is not None:
