@@ -20,6 +20,10 @@ MACHINE = "The machine"
 INSTRUMENT = "The instrument"
 
 
+ALSO_CALLED = {"runs": ("list", "ls", "history"), "report": ("show", "open", "view"), "setup": ("install",)}
+"""Command -> what somebody may call it; nearly right names are found without."""
+
+
 def summary(command: Any) -> str:
     """The first sentence or sentences of a command's help, whole."""
     return " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
@@ -39,6 +43,13 @@ def exit_codes() -> str:
 
 class Group(TyperGroup):
     """Shows its commands in groups, each with its summary in full."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Says which command was meant by a word that is none."""
+        for name, others in ALSO_CALLED.items():
+            if args[0] in others:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {name!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups in the order of their first commands."""
