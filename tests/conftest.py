@@ -30,7 +30,8 @@ _compiling: list[subprocess.Popen[bytes]] = []
 
 BESIDE = (
     *("tests/contract/test_engines.py", "tests/contract/test_environments.py", "tests/contract/test_workloads.py"),
-    *("tests/system/test_agent.py", "tests/system/test_dataset.py", "tests/system/test_disk.py"),
+    *("tests/system/test_agent.py", "tests/system/test_bad_input.py", "tests/system/test_dataset.py"),
+    *("tests/system/test_disk.py",),
     *("tests/system/test_guest_kernel.py", "tests/system/test_guests.py", "tests/system/test_image.py"),
     *("tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
     *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),

@@ -22,7 +22,7 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Start, Visit
 from tests.support.few_rounds import Counting
-from tests.support.program import dbtoll, only_run
+from tests.support.program import dbtoll_forked, only_run
 
 SPEC = """
 question = "What does a budget buy?"
@@ -169,14 +169,14 @@ def test_where_all_are_settled_all_stay(tmp_path: Path) -> None:
 def test_a_budget_in_which_nothing_can_be_decided_is_refused_before_the_first_round(tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(SPEC.format(precision=""))
-    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
+    done = dbtoll_forked("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
     assert done.returncode == errors.NO_VERDICT_POSSIBLE
     assert "nothing is decided on fewer than 5 rounds" in done.stderr
     folder = only_run(tmp_path / "runs")
     assert not (folder / "history.ndjson").exists()
     command = re.search(r"dbtoll (run \S+ --resume) --budget (\d+)m", done.stderr)
     assert command is not None and command[1].split()[1] == str(folder)
-    done = dbtoll(*command[1].split(), "--budget", "3s")
+    done = dbtoll_forked(*command[1].split(), "--budget", "3s")
     assert done.returncode == 0, done.stderr
     assert len(read_run(folder).counted) >= 5
 
@@ -184,7 +184,7 @@ def test_a_budget_in_which_nothing_can_be_decided_is_refused_before_the_first_ro
 def test_fewer_rounds_than_decide_are_measured_where_they_were_asked_for(tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(SPEC.format(precision="rounds_min = 2\nrounds_max = 2"))
-    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
+    done = dbtoll_forked("run", str(spec), "--runs-dir", str(tmp_path / "runs"), "--budget", "1ms")
     assert done.returncode == 0, done.stderr
 
 
@@ -203,7 +203,7 @@ def test_an_undecided_run_that_its_rounds_max_ended_says_so(tmp_path: Path) -> N
     """Resumed, it would end at once."""
     spec = tmp_path / "spec.toml"
     spec.write_text(SPEC.format(precision="rounds_max = 5"))
-    done = dbtoll("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
+    done = dbtoll_forked("run", str(spec), "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     assert re.search(
         r"undecided: near: .*; its rounds_max of 5 ended it: begin a new run with a larger one", done.stderr

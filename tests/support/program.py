@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
 AGENTS_TESTS = ("cargo", "test", "--locked", "--quiet")
@@ -24,6 +27,42 @@ def dbtoll(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subp
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["dbtoll.cli", "dbtoll.commands.inspect", "dbtoll.analysis.result.builder"])
+
+
+def dbtoll_forked(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
+    """The same, forked off a process that has its modules already, which a program that is begun anew imports for one to two
+    seconds; for what starts nothing that would tell the one from the other."""
+    with TemporaryDirectory() as folder:
+        said = [Path(folder, name) for name in ("out", "err")]
+        child = _forking.Process(target=_main, args=(words, cwd or Path.cwd(), dict(os.environ), *said))
+        child.start()
+        child.join(timeout_s)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+            raise subprocess.TimeoutExpired(words, timeout_s)
+        out, err = (path.read_text() for path in said)
+        return subprocess.CompletedProcess(words, child.exitcode, out, err)
+
+
+def _main(words: tuple[str, ...], cwd: Path, environ: dict[str, str], out: Path, err: Path) -> None:
+    from dbtoll.cli import main
+
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    for path, mode, descriptor in ((Path(os.devnull), "rb", 0), (out, "wb", 1), (err, "wb", 2)):
+        with path.open(mode) as file:
+            os.dup2(file.fileno(), descriptor)
+    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), line_buffering=True)
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), line_buffering=True)
+    sys.argv = [str(Path(sys.executable).parent / "dbtoll"), *words]
+    main()
 
 
 def only_run(runs: Path) -> Path:

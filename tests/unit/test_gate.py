@@ -37,7 +37,7 @@ from dbtoll.store.schema import STOPPED, Record, Start, Visit
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import COPY, DOCKER, NATIVE, make_run
 from tests.support.make_windows import make_windows
-from tests.support.program import ROOT, dbtoll
+from tests.support.program import ROOT, dbtoll_forked
 from tests.unit.test_what_fails import slower
 from tests.unit.test_words import arm, comparison, result, said
 
@@ -270,7 +270,9 @@ def test_a_run_that_was_made_with_a_limit_is_gated_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("limit", "code"), [("5%", 1), ("50%", 0), ("20%", 2)])
 def test_analyze_decides_as_the_run_would(folder: Path, limit: str, code: int, tmp_path: Path) -> None:
-    done = dbtoll("analyze", str(folder), "--max-overhead", limit, "--json", "--junit", str(tmp_path / "junit.xml"))
+    done = dbtoll_forked(
+        "analyze", str(folder), "--max-overhead", limit, "--json", "--junit", str(tmp_path / "junit.xml")
+    )
     assert done.returncode == code, done.stderr
     told = json.loads(done.stdout)["gate"]
     assert EXIT_CODES[GateDecision(told["decision"])] == code
@@ -281,13 +283,13 @@ def test_analyze_decides_as_the_run_would(folder: Path, limit: str, code: int, t
 
 
 def test_analyze_without_a_limit_has_no_gate(folder: Path) -> None:
-    done = dbtoll("analyze", str(folder), "--json")
+    done = dbtoll_forked("analyze", str(folder), "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["gate"] is None
     assert "gate" not in done.stderr
 
 
 def test_a_limit_that_is_none_is_an_error_of_usage(folder: Path) -> None:
-    done = dbtoll("analyze", str(folder), "--max-overhead", "lots")
+    done = dbtoll_forked("analyze", str(folder), "--max-overhead", "lots")
     assert done.returncode == 64 and "--max-overhead: 'lots' is not a percentage" in done.stderr
 
 
@@ -506,7 +508,7 @@ def test_what_cannot_be_written_is_found_before_anything_is_measured(tmp_path: P
             assert error.value.hint
     for option in ("--junit", "--markdown"):
         given = [option, str(paths[0]), "--runs-dir", str(tmp_path / "runs")]
-        done = dbtoll("compare", "simulated", "--max-overhead", "5%", *given)
+        done = dbtoll_forked("compare", "simulated", "--max-overhead", "5%", *given)
         assert done.returncode == 64, done.stderr
         assert f"{option} {paths[0]}: it cannot be written" in done.stderr and "hint:" in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -520,9 +522,9 @@ def test_trying_a_path_leaves_nothing(tmp_path: Path) -> None:
 
 def test_junit_without_a_limit_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    done = dbtoll("compare", "simulated", "--junit", str(tmp_path / "j.xml"), "--runs-dir", str(runs))
+    done = dbtoll_forked("compare", "simulated", "--junit", str(tmp_path / "j.xml"), "--runs-dir", str(runs))
     assert done.returncode == 64 and "add --max-overhead" in done.stderr and not runs.exists()
-    done = dbtoll("analyze", str(folder), "--junit", str(tmp_path / "j.xml"))
+    done = dbtoll_forked("analyze", str(folder), "--junit", str(tmp_path / "j.xml"))
     assert done.returncode == 64 and not list(tmp_path.glob("*.xml"))
 
 

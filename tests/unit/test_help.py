@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dbtoll import __version__
 from dbtoll.cli import app
 from dbtoll.errors import UsageError
-from tests.support.program import ROOT, dbtoll
+from tests.support.program import ROOT, dbtoll_forked
 
 HINT = "make them anew: just help"
 
@@ -99,7 +99,7 @@ def test_help_and_version_need_no_set_up(checkout: Path, words: tuple[str, ...])
 def test_mistyped_words_are_refused_without_set_up_as_the_program_refuses_them(
     checkout: Path, words: tuple[str, ...]
 ) -> None:
-    said, program = launch(checkout, *words), dbtoll(*words)
+    said, program = launch(checkout, *words), dbtoll_forked(*words)
     assert said.returncode == program.returncode == UsageError.exit_code
     wrong = next(word for word in words if word not in {"compare", "quick"}).partition("=")[0]
     assert wrong in said.stderr
@@ -109,9 +109,36 @@ def test_mistyped_words_are_refused_without_set_up_as_the_program_refuses_them(
     assert launch(checkout, *hint[1:]).returncode == 0
 
 
+def test_what_somebody_else_calls_a_command_is_told_without_set_up_too(checkout: Path) -> None:
+    for said in (launch(checkout, "list", "--json"), dbtoll_forked("list", "--json")):
+        assert said.returncode == UsageError.exit_code
+        assert "No such command 'list'. Did you mean 'runs'?" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("compare", "podman"), "docker"),
+        (("compare", "docker:runsc", "kvm//docker", "--yes"), "qemu"),
+        (("probe", "linux.uml", "--yes"), "uml"),
+        (("compare", "docker", "--engine", "mysql"), "mariadb"),
+        (("compare", "docker", "--workload=pgbench:warehouses=2"), "tpcc"),
+    ],
+)
+def test_a_name_that_is_none_is_told_without_set_up_as_the_program_tells_it(
+    checkout: Path, words: tuple[str, ...], meant: str
+) -> None:
+    said, program = launch(checkout, *words), dbtoll_forked(*words)
+    assert said.returncode == program.returncode == UsageError.exit_code
+    for told in (said.stderr, program.stderr):
+        assert re.search(
+            rf"there is no (environment|engine|workload) named '.*'\n  hint: did you mean {meant}\? There is: ", told
+        )
+
+
 def test_every_command_takes_its_own_options(checkout: Path) -> None:
     """None of those that its help lists is refused; with ``--help`` beside it, help comes."""
-    for page in sorted((ROOT / "docs/help").iterdir()):
+    for page in sorted((ROOT / "docs/help").glob("*.txt")):
         for option in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", page.read_text(), re.MULTILINE):
             words = [*([] if page.stem == "dbtoll" else [page.stem]), option]
             assert "No such" not in launch(checkout, *words, "--help").stderr

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -134,11 +137,26 @@ def test_the_plan_lists_them_and_takes_values(tmp_path: Path, capsys: pytest.Cap
     assert told["experiment"]["variables"]["scale"] == 0.5
 
 
-def test_quick_is_smaller_and_longer_with_guests() -> None:
+def test_quick_is_smaller_with_guests() -> None:
     alone, _ = spec.read(experiments() / measure.QUICK)
-    with_guests, _ = spec.read(experiments() / measure.QUICK, variables=measure.QUICK_WITH_GUESTS)
+    values = {"scale": measure.QUICK_SCALE_WITH_GUESTS, "budget": "247s"}
+    with_guests, _ = spec.read(experiments() / measure.QUICK, variables=values)
     assert with_guests.workload.options["scale"] < alone.workload.options["scale"]
-    assert with_guests.precision.budget_s > alone.precision.budget_s
+    assert with_guests.precision.budget_s == 247
+
+
+@pytest.mark.parametrize(("age_s", "measures_s"), [(3, 360), (100, 347), (200, 247), (300, 240)])
+def test_quick_with_guests_ends_eight_minutes_after_its_command(age_s: float, measures_s: float) -> None:
+    assert measure.quick_budget_s(age_s) == measures_s
+
+
+def test_the_age_of_a_command_is_the_launchers() -> None:
+    asked = "from dbtoll.commands.measure import age_s; print(age_s())"
+    begin = time.monotonic()
+    told = subprocess.run(
+        ["/bin/sh", "-c", f"sleep 1; exec {sys.executable} -c '{asked}'"], capture_output=True, check=True
+    )
+    assert 1 <= float(told.stdout) <= time.monotonic() - begin + 0.1  # the kernel tells it in hundredths
 
 
 def test_a_run_that_goes_on_takes_no_other_values(tmp_path: Path) -> None:
