@@ -14,10 +14,12 @@ import pytest
 
 from dbtoll.commands import inspect
 from dbtoll.errors import RunFolderError
+from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.explanations import ledger
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.store.reader import Run
 from dbtoll.store.schema import FACTS_FILE, HISTORY_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, SPEC_FILE, TABLES_FOLDER
 from tests.support.make_run import DOCKER, make_run
 from tests.support.make_windows import make_windows
@@ -40,9 +42,17 @@ def transactions(place: Path) -> Folder:
     )
 
 
+class FiveRounds(Quiet):
+    """Whatever a busy machine takes for them."""
+
+    def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        return "enough" if len(run.counted) >= 5 else None
+
+
 def explained(place: Path) -> Folder:
-    text = ledger.PLANTED.replace('"60s"', '"2s"')
-    whole = Folder.of(runs.begin(experiment(text), text, place, Quiet(lambda _: None)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pilot, "BLOCKS_MAX", 1)
+        whole = Folder.of(runs.begin(experiment(ledger.PLANTED), ledger.PLANTED, place, FiveRounds(lambda _: None)))
     queries = [query for query in whole.parts[PLAN_FILE]["queries"][:2] if isinstance(query, str)]
     probes = ["system_call", "system_call_cold", "fault_anonymous", "primes", "rows", "descents", "joins", "sorts"]
     return only_queries(whole, [*queries, *probes])

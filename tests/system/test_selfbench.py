@@ -53,19 +53,6 @@ def test_starts_are_timed_by_the_hosts_agent() -> None:
         assert found["bounds"]["docker_s"]["max"] == 1
 
 
-def test_what_a_long_run_costs_is_measured() -> None:
-    found = certificate("growth", rounds=60, samples=20_000, queries=2, repetitions=1)
-    figures = found["figures"]
-    assert found["bounds"]["stopping_exponent"]["max"] == 1.15
-    assert 0 < figures["stopping_exponent"] < 1.5
-    assert figures["stopping_s"] > 0
-    assert figures["page_mb"] < 3
-    assert 20_000 <= figures["samples"] < found["facts"]["long_run"]["samples"]
-    assert figures["visits"] < found["facts"]["long_run"]["visits"] == 60 * 2 * 5 * 11
-    assert figures["analysis_cpu_s"] > 0
-    assert 20 < figures["analysis_mb"] < 600
-
-
 def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None:
     found = certificate("aa", comparisons=2, rounds=2, blocks=1, scale=0.01, queries="Q6", burn="true")
     effects = found["facts"]["effects"]

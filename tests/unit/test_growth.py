@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from dbtoll.analysis.result.schema import Result, to_json
 from dbtoll.report import page
 from dbtoll.store.reader import Run, read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
+from tests.support.program import dbtoll
 
 ROUNDS = 300
 
@@ -88,3 +90,20 @@ def test_parts_are_all_and_nearly_equal(count: int, most: int) -> None:
     sizes = [part.stop - part.start for part in cut]
     assert len(cut) == min(count, most)
     assert not sizes or 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
+
+
+def test_what_a_long_run_costs_is_measured() -> None:
+    asked = {"rounds": 60, "samples": 20_000, "queries": 2, "repetitions": 1}
+    words = [word for key, value in asked.items() for word in ("-o", f"{key}={value}")]
+    done = dbtoll("selfbench", "growth", "--json", *words)
+    assert done.returncode in {0, 1}, done.stderr
+    found = json.loads(done.stdout)
+    figures = found["figures"]
+    assert found["bounds"]["stopping_exponent"]["max"] == 1.15
+    assert 0 < figures["stopping_exponent"] < 1.5
+    assert figures["stopping_s"] > 0
+    assert figures["page_mb"] < 3
+    assert 20_000 <= figures["samples"] < found["facts"]["long_run"]["samples"]
+    assert figures["visits"] < found["facts"]["long_run"]["visits"] == 60 * 2 * 5 * 11
+    assert figures["analysis_cpu_s"] > 0
+    assert 20 < figures["analysis_mb"] < 600

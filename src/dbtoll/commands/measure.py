@@ -37,7 +37,7 @@ QUICK_WHOLE_S, QUICK_AROUND_S = 480, 33
 """From the command to the report, with guests; and what of it passes between the words of how long it takes and the pilot, and
 between the last round and the report."""
 
-QUICK_MEASURES_S = 240, 360
+QUICK_MEASURES_S = 200, 360
 """At least and at most: whoever waited long for the set-up gets a verdict all the same, and who did not wait is not held up."""
 
 LONGEST_S = 24 * 3600
