@@ -49,7 +49,7 @@ DRIVING: Mapping[str, Option] = {
     "rate": Option(
         "number", 0.0, "transactions that arrive in a second (an open loop); 0: each follows the one before"
     ),
-    "window": Option("duration", 3_000_000_000, "length of a measurement window"),
+    "window": Option("duration", 1_000_000_000, "length of a measurement window"),
     "ramp_up": Option("duration", 1_000_000_000, "how long the terminals work before it, uncounted"),
     "response_timeout": Option(
         "duration", 60_000_000_000, "how long an answer may take before its connection is given up"
