@@ -111,6 +111,13 @@ hypothesis.settings.load_profile("dbtoll")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def directories_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of the tests: each on a part of the disk of its own, where that can be asked for (`dbtoll.images.dataset.fresh_copy`)."""
+    if shutil.which("chattr"):
+        subprocess.run(["chattr", "+T", tmp_path_factory.getbasetemp()], capture_output=True, check=False)
+
+
 @pytest.fixture(scope="session")
 def system_image() -> Artifact:
     """Debian's, from the user's cache; built if it is not there."""
