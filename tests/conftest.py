@@ -31,14 +31,14 @@ _compiling: list[subprocess.Popen[bytes]] = []
 BESIDE = (
     *("tests/contract/test_engines.py", "tests/contract/test_environments.py", "tests/contract/test_workloads.py"),
     *("tests/system/test_agent.py", "tests/system/test_bad_input.py", "tests/system/test_dataset.py"),
-    *("tests/system/test_disk.py",),
+    *("tests/system/test_bare_debian.py", "tests/system/test_disk.py"),
     *("tests/system/test_guest_kernel.py", "tests/system/test_guests.py", "tests/system/test_image.py"),
     *("tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
     *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),
     *("tests/system/test_site_in_browser.py",),
     *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_wheel.py"),
 )
-"""Files there whose tests have no run and no setting of the machine, and look for nothing of others."""
+"""Files there whose tests have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""
 
 
 class OneForTheMachine(LoadScopeScheduling):

@@ -38,10 +38,12 @@ stack = "native"
 """
 
 
-@pytest.fixture
-def newcomer(tmp_path: Path) -> Iterator[Path]:
-    wheel = build_wheel(tmp_path, platform.machine())
-    with bare_debian(tmp_path / "root", "bookworm", ("pipx", "ca-certificates"), Cache().root) as root:
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The wheel is installed there, and nothing else of ours."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    wheel = build_wheel(folder, platform.machine())
+    with bare_debian(folder / "root", "bookworm", ("pipx", "ca-certificates"), Cache().root) as root:
         shutil.copy(wheel, root / "root")
         shutil.copytree(ROOT / "examples/sql", root / "root/sql")
         (root / "root/spec.toml").write_text(SPECIFICATION)
@@ -50,16 +52,20 @@ def newcomer(tmp_path: Path) -> Iterator[Path]:
         yield root
 
 
-def test_the_wheel_measures_where_there_is_no_compiler(newcomer: Path) -> None:
+def test_the_wheel_says_without_a_compiler_what_would_bring_the_rest(newcomer: Path) -> None:
+    """Without a word that it may, it installs nothing."""
     for program in ("cc", "gcc", "cargo", "rustc", "mmdebstrap"):
         assert inside(newcomer, "sh", "-c", f"command -v {program}").returncode != 0
-    # Without a word that it may, it installs nothing, and says what would bring it.
     found = json.loads(inside(newcomer, "dbtoll", "doctor", "--quick", "--json").stdout)
     assert found["machine"]["agent"]["state"] == "ready"
     assert found["environments"]["native"]["state"] == "ready"
     assert {"mmdebstrap", "docker.io", "user-mode-linux"} <= set(found["hint"].split())
     assert inside(newcomer, "sh", "-c", "command -v mmdebstrap").returncode != 0
-    # With it, it installs what this comparison needs, and no more.
+
+
+@pytest.mark.alone  # it has a run, in whose way others would be
+def test_the_wheel_measures_where_there_is_no_compiler(newcomer: Path) -> None:
+    """It installs what this comparison needs, and no more."""
     done = inside(newcomer, "dbtoll", "run", "/root/spec.toml", "--yes", "--json", "--runs-dir", "/root/runs")
     assert done.returncode == 0, done.stderr
     assert "will install these Debian packages: mmdebstrap" in done.stderr
