@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from scipy import stats as distributions
 
 from dbtoll.analysis.reproduction.published import Row, column, percent_geomean
 from dbtoll.analysis.reproduction.verdicts import (
@@ -200,6 +199,8 @@ def _page_faults_go_with_slowdown(parts: Parts) -> Judged:
     if len(known) < max(FEWEST_DRAWS, len(warm.run.plan.queries)):
         return unknown(rule, SIZE, "not every query has a figure" if known else NOT_COUNTED)
     rates, slowdowns = np.array([each[:2] for each in known]).T
+    from scipy import stats as distributions  # takes a second, and each page asks each paper whether it is its
+
     found = distributions.pearsonr(rates, slowdowns)
     bounds = found.confidence_interval(warm.result.confidence)
     why = next((each[2] for each in known if each[2]), warm.barred)
