@@ -68,7 +68,7 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
         budget_s = quick_budget_s(age_s())
         experiment = spec.parse(text, QUICK, variables={"scale": QUICK_SCALE_WITH_GUESTS, "budget": f"{budget_s:.0f}s"})
     say(
-        f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms: prepares for half a minute, then "
+        f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms: prepares for about half a minute, then "
         f"measures for {numbers.span(experiment.precision.budget_s)}"
     )
     experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)

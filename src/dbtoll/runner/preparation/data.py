@@ -108,9 +108,8 @@ class Copies:
         target = self.folder / f"{machine_name(self.context.run_id, arm.name, 0)}-{self.count}"
         master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
         self.made[arm.name] = self.journal.create("directory", path=str(target)), target
-        dataset.remove_copy(
-            self.context.host, str(target)
-        )  # what a run that is gone on with has left: a copy mixes with it
+        # What a run that is gone on with has left there; a copy would mix with it.
+        dataset.remove_copy(self.context.host, str(target))
         dataset.fresh_copy(self.context.host, master, str(target))
         return Artifact(f"{master.key}-copy", str(target), master.kind)
 
