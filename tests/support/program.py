@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 AGENTS_TESTS = ("cargo", "test", "--locked", "--quiet")
@@ -27,6 +29,16 @@ def dbtoll(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subp
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def selfbench(name: str, **options: Any) -> dict[str, Any]:
+    """What it prints as JSON; whether its bounds hold does not matter here."""
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    done = dbtoll("selfbench", name, "--json", *words)
+    assert done.returncode in {0, 1}, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert set(found["bounds"]) <= set(found["figures"])
+    return found
 
 
 _forking = multiprocessing.get_context("forkserver")

@@ -224,6 +224,9 @@ def test_counters(machine: AgentMachine) -> None:
     assert second["processes"]["count"] == 1
     assert second["processes"]["user_ns"] > first["processes"]["user_ns"]
     assert second["machine"]["context_switches"] > first["machine"]["context_switches"]
+    brief = machine.counters(tree_of=process.pid, brief=True)
+    assert (brief["machine"], brief["processes"]["run_ns"]) == (None, None)
+    assert brief["processes"]["user_ns"] >= second["processes"]["user_ns"]
 
 
 # --- many streams ---

@@ -23,11 +23,14 @@ from dbtoll.images.cache import Cache, CacheEntry, let_go_on
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.experiment import Resources
+from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
+from dbtoll.runner.arms import HostContext
+from dbtoll.runner.cleanup.journal import Journal, leftovers
+from dbtoll.runner.preparation.data import Copies
 from dbtoll.workloads.tpcc import Workload as Tpcc
 
 OpenArm = Callable[..., Machine]
@@ -135,6 +138,28 @@ def test_loaded_once_copied_and_started(build: Build, open_arm: OpenArm, local: 
         session.close()
         engine.stop(arm, server)
     assert tree_hash(master.content) == before
+
+
+def test_no_two_starts_have_a_copy_by_the_same_name(local: AgentMachine, tmp_path: Path) -> None:
+    """ext4 would lay them into the same place; and a copy whose removal failed is removed before the next is made."""
+    (tmp_path / "master").mkdir()
+    (tmp_path / "master/file").write_text("content")
+    folder, arm = tmp_path / "copies", Arm("native", (Step("native", {}),))
+    journal = Journal(tmp_path)
+    context = HostContext(local, None, (0,), journal, "test")
+    copies = Copies(folder, {"directory": Artifact("master", str(tmp_path / "master"))}, context, journal)
+    places = []
+    for _ in range(3):
+        places.append(copies.make(arm).path)
+        assert [str(path) for path in folder.iterdir()] == places[-1:]
+    assert len(set(places)) == 3
+    copies.drop(arm)
+    copies.drop(arm)
+    assert list(folder.iterdir()) == [] and leftovers(tmp_path) == []
+    kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout.strip()
+    if kind == "ext2/ext3" and shutil.which("lsattr"):
+        told = subprocess.run(["lsattr", "-d", folder], capture_output=True, text=True, check=True).stdout
+        assert "T" in told.split()[0]
 
 
 def test_no_room_for_a_copy_is_one_clear_error(build: Build, local: AgentMachine, tmp_path: Path) -> None:

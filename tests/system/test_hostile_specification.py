@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.program import dbtoll
-
-SPEC = """
-[engine]
-name = "noop"
-[[arm]]
-name = "a"
-stack = "simulated"
-"""
+from tests.system.test_bad_input import SPEC
 
 
 def test_a_specification_does_not_reach_a_shell(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from dbtoll.analysis.result.schema import Result, to_json
 from dbtoll.report import page
 from dbtoll.store.reader import Run, read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
-from tests.support.program import dbtoll
+from tests.support.program import selfbench
 
 ROUNDS = 300
 
@@ -93,11 +92,7 @@ def test_parts_are_all_and_nearly_equal(count: int, most: int) -> None:
 
 
 def test_what_a_long_run_costs_is_measured() -> None:
-    asked = {"rounds": 60, "samples": 20_000, "queries": 2, "repetitions": 1}
-    words = [word for key, value in asked.items() for word in ("-o", f"{key}={value}")]
-    done = dbtoll("selfbench", "growth", "--json", *words)
-    assert done.returncode in {0, 1}, done.stderr
-    found = json.loads(done.stdout)
+    found = selfbench("growth", rounds=60, samples=20_000, queries=2, repetitions=1)
     figures = found["figures"]
     assert found["bounds"]["stopping_exponent"]["max"] == 1.15
     assert 0 < figures["stopping_exponent"] < 1.5
