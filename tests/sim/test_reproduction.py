@@ -22,7 +22,7 @@ from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.spec.stack import parse_stack, write_stack
 from dbtoll.store.reader import Run, read_run
-from tests.support.program import dbtoll_forked
+from tests.support.program import dbtoll
 
 TOY = Path(__file__).parents[1] / "fixtures/toys/paper/toy2020"
 COSTS = "fault_ns={},call_ns={},round_trip_ns={}"
@@ -157,9 +157,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_paper_in_one_folder_is_listed_and_reproduced(toy: Path) -> None:
-    listed = dbtoll_forked("reproduce", "--json")
+    listed = dbtoll("reproduce", "--json")
     assert json.loads(listed.stdout)["toy2020"]["parts"] == ["only", "with a kernel of its own"], listed.stderr
-    done = dbtoll_forked("reproduce", "toy2020", "--set", "seed=3", "--rounds", "5", "--runs-dir", str(toy))
+    done = dbtoll("reproduce", "toy2020", "--set", "seed=3", "--rounds", "5", "--runs-dir", str(toy))
     assert done.returncode == 0, done.stderr
     assert "with a kernel of its own: left out: simulated has no option kernel_args" in done.stderr
     assert "T1 direction reproduced: " in done.stdout and "T2 direction differs: " in done.stdout
@@ -178,12 +178,12 @@ def test_a_paper_in_one_folder_is_listed_and_reproduced(toy: Path) -> None:
             ("T1", "reproduced"), ("T2", "differs")
         ]  # fmt: skip
     # Its run is not measured again, and is refused as a part of another paper.
-    again = dbtoll_forked("reproduce", "toy2020", "--reuse", str(folder), "--runs-dir", str(toy))
+    again = dbtoll("reproduce", "toy2020", "--reuse", str(folder), "--runs-dir", str(toy))
     assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
-    other = dbtoll_forked("reproduce", "minhas2008", "--reuse", str(folder), "--runs-dir", str(toy))
+    other = dbtoll("reproduce", "minhas2008", "--reuse", str(folder), "--runs-dir", str(toy))
     assert other.returncode == UsageError.exit_code and "no run of a part of minhas2008" in other.stderr
     # Any run has figures beside it, and how to repeat it with the values that it had.
-    assert dbtoll_forked("report", str(folder)).returncode == 0
+    assert dbtoll("report", str(folder)).returncode == 0
     report = (folder / "report.html").read_text()
     assert "measured a world that does not exist." in report and "--set=seed=3" in report
 
@@ -194,6 +194,6 @@ def test_what_no_part_declares_is_refused(toy: Path) -> None:
         (["--set", "environment=native"], "--set environment: it is named after the paper"),
         (["--rounds", "1"], "--rounds: an interval needs at least two rounds"),
     ):
-        refused = dbtoll_forked("reproduce", "toy2020", *words, "--runs-dir", str(toy))
+        refused = dbtoll("reproduce", "toy2020", *words, "--runs-dir", str(toy))
         assert refused.returncode == UsageError.exit_code and message in refused.stderr
     assert not toy.exists()

@@ -43,11 +43,13 @@ def selfbench(name: str, **options: Any) -> dict[str, Any]:
 
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(["dbtoll.cli", "dbtoll.commands.inspect", "dbtoll.analysis.result.builder"])
+_PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 def dbtoll_forked(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
     """The same, forked off a process that has its modules already, which a program that is begun anew imports for one to two
     seconds; for what starts nothing that would tell the one from the other."""
+    assert os.environ.get("PYTHONPATH") == _PYTHONPATH, "the process that is forked would not see those packages"
     with TemporaryDirectory() as folder:
         said = [Path(folder, name) for name in ("out", "err")]
         child = _forking.Process(target=_main, args=(words, cwd or Path.cwd(), dict(os.environ), *said))
