@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, pack
 from typing import Any, Literal, overload
 
 from dbtoll.store.schema import Timing
@@ -21,7 +21,7 @@ WIDTH = len(Timing.__struct_fields__)
 """Whole numbers of 64 bits in an execution, in the order of `Timing`; UNKNOWN for what is null there."""
 UNKNOWN = -1
 
-_row = Struct(f"{WIDTH}q")
+_row = Struct(f"={WIDTH}q")
 _CODES: dict[str, int] = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
@@ -54,7 +54,7 @@ class Executions(Sequence[Timing]):
                 UNKNOWN if size is None else size,
                 _CODES[outcome],
             )
-        self.data: bytes = array("q", numbers).tobytes()
+        self.data: bytes = pack(f"={len(numbers)}q", *numbers)
         self.outcomes: Mapping[str, int] = _ok(len(executions)) if all_ok else outcomes(executions)
 
     def __len__(self) -> int:

@@ -309,14 +309,11 @@ class Sharing:
 
     def packed(self, visit: Visit) -> Visit:
         """The visit, which nobody else may have yet: it is changed in its place."""
-        levels = self._levels.setdefault(tuple(visit.levels.items()), visit.levels)
-        for name, value in (
-            ("executions", packed(visit.executions)),
-            ("levels", levels),
-            ("arm", self._names.setdefault(visit.arm, visit.arm)),
-            ("query", self._names.setdefault(visit.query, visit.query)),
-        ):
-            msgspec.structs.force_setattr(visit, name, value)
+        change, names = msgspec.structs.force_setattr, self._names
+        change(visit, "executions", packed(visit.executions))
+        change(visit, "levels", self._levels.setdefault(tuple(visit.levels.items()), visit.levels))
+        change(visit, "arm", names.setdefault(visit.arm, visit.arm))
+        change(visit, "query", names.setdefault(visit.query, visit.query))
         return visit
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.visits.metrics import Metric, as_cut
+from dbtoll.analysis.visits.metrics import Metric, VisitValue, as_cut
 from dbtoll.store.schema import Visit
 
 
@@ -37,8 +37,14 @@ class TimeArray:
 
 def collect(visits: Sequence[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
     """Arrays from visits of one combination of levels, all steady or all first executions; None without any value."""
+    return arrange(list(metric(visits)), queries, arms, metric)
+
+
+def arrange(
+    found: Sequence[VisitValue], queries: Sequence[str], arms: Sequence[str], metric: Metric
+) -> TimeArray | None:
+    """The same of the values that ``metric`` found in such visits."""
     arm_index = {name: index for index, name in enumerate(arms)}
-    found = list(metric(visits))
     if not found:
         return None
     if not {query for _, query, _ in found} <= set(queries):

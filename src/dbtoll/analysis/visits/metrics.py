@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model.experiment import Experiment
-from dbtoll.model.reply import MAIN_METRICS, TIME_PER_TRANSACTION, ended_well
+from dbtoll.model.reply import TIME_PER_TRANSACTION, ended_well
 from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
 from dbtoll.store.schema import Timing, Visit
 
@@ -23,8 +23,11 @@ Value = Callable[[Sequence[Visit]], "list[float | None]"]
 """Each visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
 
 
-Metric = Callable[[Sequence[Visit]], "Iterable[tuple[Visit, str, float]]"]
-"""The values that visits have, each with its visit and its query or transaction; as `Value`, without those that are None."""
+VisitValue = tuple[Visit, str, float]
+"""A visit, its query or one of its transactions, and the value of that; as of `Value`, but never None."""
+
+Metric = Callable[[Sequence[Visit]], "Iterable[VisitValue]"]
+"""The values that visits have."""
 
 QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
 
@@ -181,7 +184,7 @@ def event_time_ns(visit: Visit) -> float | None:
 def response_quantile(fraction: float) -> Metric:
     """Of each kind of transaction, from the scheduled start."""
 
-    def values(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+    def values(visits: Sequence[Visit]) -> Iterator[VisitValue]:
         for visit in visits:
             for name, kind in (visit.window["transactions"] if visit.window is not None else {}).items():
                 if failed(visit):
@@ -204,7 +207,7 @@ def quantile(buckets: Sequence[Sequence[int]], fraction: float) -> int | None:
 
 
 def _of_query(value: Value) -> Metric:
-    def values(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+    def values(visits: Sequence[Visit]) -> Iterator[VisitValue]:
         for visit, found in zip(visits, value(visits), strict=True):
             if found is not None:
                 yield visit, visit.query, found
@@ -241,16 +244,9 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
     return "response_p50" if experiment.workload.options.get("rate") else TIME_PER_TRANSACTION
 
 
-def main_values(visits: Sequence[Visit]) -> list[float | None]:
-    """What each visit was made for."""
-    found: list[float | None] = [None] * len(visits)
-    for name in MAIN_METRICS:
-        found = [
-            of_metric if known is None else known for known, of_metric in zip(found, VALUES[name](visits), strict=True)
-        ]
-    return found
+LevelsKey = tuple[tuple[str, str], ...]
 
 
-def levels_key(levels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def levels_key(levels: dict[str, str]) -> LevelsKey:
     """Levels in a form that can be a key."""
     return tuple(levels.items())

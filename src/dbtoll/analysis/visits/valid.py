@@ -11,19 +11,20 @@ from functools import cached_property
 from dbtoll.analysis.checks import findings
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
-from dbtoll.analysis.visits.arrays import TimeArray, collect
+from dbtoll.analysis.visits.arrays import TimeArray, arrange, collect
 from dbtoll.analysis.visits.metrics import (
     METRICS,
+    LevelsKey,
     Metric,
+    VisitValue,
     failed,
     levels_key,
     main_metric,
-    main_values,
     time_per_transaction_ns,
     timed_out,
 )
 from dbtoll.model.experiment import Verdict
-from dbtoll.model.reply import ended_well
+from dbtoll.model.reply import MAIN_METRICS, ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
 
@@ -78,10 +79,11 @@ class ValidVisits:
         """Visits of those arms."""
         self.void_rounds = frozenset(void_rounds)
         """Arm and number of each round that does not count for it."""
-        self._by_levels: dict[tuple[tuple[str, str], ...], list[Visit]] = defaultdict(list)
+        self._by_levels: dict[LevelsKey, list[Visit]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
-        self._times: dict[tuple[tuple[tuple[str, str], ...], str, bool], TimeArray | None] = {}
+        self._found: dict[str, Mapping[tuple[LevelsKey, bool], Sequence[VisitValue]]] = {}
+        self._times: dict[tuple[LevelsKey, str, bool], TimeArray | None] = {}
 
     @cached_property
     def main_metric(self) -> str:
@@ -91,7 +93,13 @@ class ValidVisits:
     @cached_property
     def main_values(self) -> Sequence[float | None]:
         """What each of the ``visits`` was made for."""
-        return main_values(self.visits)
+        found = {
+            (visit.round, visit.order): value
+            for name in MAIN_METRICS
+            for values in self._values(name).values()
+            for visit, _, value in values
+        }
+        return [found.get((visit.round, visit.order)) for visit in self.visits]
 
     @cached_property
     def emulated(self) -> frozenset[str]:
@@ -135,10 +143,20 @@ class ValidVisits:
         if isinstance(metric, str):
             key = (levels_key(levels), metric, first_execution)
             if key not in self._times:
-                self._times[key] = self.times(levels, METRICS[metric], first_execution)
+                found = self._values(metric).get((levels_key(levels), first_execution), ())
+                self._times[key] = arrange(found, self.run.plan.queries, self.arms, METRICS[metric])
             return self._times[key]
         chosen = [visit for visit in self.of(levels) if visit.first_execution is first_execution]
         return collect(chosen, self.run.plan.queries, self.arms, metric)
+
+    def _values(self, metric: str) -> Mapping[tuple[LevelsKey, bool], Sequence[VisitValue]]:
+        """What one of `metrics.METRICS` finds in all visits, by their levels and whether they are first executions."""
+        if metric not in self._found:
+            found: dict[tuple[LevelsKey, bool], list[VisitValue]] = defaultdict(list)
+            for each in METRICS[metric](self.visits):
+                found[levels_key(each[0].levels), each[0].first_execution].append(each)
+            self._found[metric] = found
+        return self._found[metric]
 
     @cached_property
     def failed_starts(self) -> dict[str, tuple[str, ...]]:
