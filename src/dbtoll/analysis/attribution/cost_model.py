@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 
@@ -351,7 +352,7 @@ class CostModel:
         """Round -> page faults of a timed execution, on a connection that is kept: how much memory a process gives back, and needs
         anew, hangs on what it did before."""
         found = self._faults.get((arm, levels_key(levels), query), {})
-        return {number: float(np.mean(faults)) for number, faults in found.items()}
+        return {number: fmean(faults) for number, faults in found.items()}
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -403,7 +404,7 @@ class CostModel:
         known = self._costs.get((arm, name))
         if not known:
             return None
-        mean = float(np.mean(list(known.values())))
+        mean = fmean(known.values())
         return np.array([known.get(number, mean) for number in rounds])
 
     def _cost(self, arm: str, probes: Sequence[str], rounds: Sequence[int], dear: Floats) -> Costs | None:
