@@ -26,6 +26,7 @@ from dbtoll import registry
 from dbtoll.analysis.reproduction.paper import Paper
 from dbtoll.analysis.reproduction.tables import Cell, Difference
 from dbtoll.analysis.result.builder import analyze_run
+from dbtoll.analysis.result.schema import Result
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.report import published, tables
 from dbtoll.report import reproduction as reproductions
@@ -93,16 +94,20 @@ def kept(names: Sequence[str], results: Path) -> Iterator[list[Run]]:
 def made_again(page: str, results: Path) -> str:
     """A page with its measured parts as the analysis makes them now."""
 
+    shown = list(dict.fromkeys(name for found in MADE.finditer(page) for name in found[3].split()))
+    with kept(shown, results) as runs:
+        analysed = {name: (run, analyze_run(run)) for name, run in zip(shown, runs, strict=True)}
+
     def part(found: re.Match[str]) -> str:
-        head, kind, names, end = found.groups()
-        with kept(names.split(), results) as runs:
-            if kind == "answers of":
-                lines = answers(runs[0])
-            elif kind == "figure 5 of":
-                lines = figure5_of(runs)
-            else:
-                lines = beside(kind.removesuffix(" beside"), runs[0])
-            text = "\n".join(lines)
+        head, kind, asked, end = found.groups()
+        own = [analysed[name] for name in asked.split()]
+        if kind == "answers of":
+            lines = answers(*own[0])
+        elif kind == "figure 5 of":
+            lines = figure5_of(own)
+        else:
+            lines = beside(kind.removesuffix(" beside"), *own[0])
+        text = "\n".join(lines)
         return f"{head}\n{text.strip()}\n\n{end}"
 
     return MADE.sub(part, page)
@@ -123,9 +128,8 @@ def found(name: str) -> Paper:
     return registry.find("papers", name)()
 
 
-def answers(run: Run) -> Iterator[str]:
+def answers(run: Run, result: Result) -> Iterator[str]:
     """One run's."""
-    result = analyze_run(run)
     labelled = names.with_arm_labels(result)
     yield f"Expected before the run: {result.expected or 'nothing was said'}.\n"
     for line in sentences.headlines(labelled):
@@ -141,9 +145,9 @@ def answers(run: Run) -> Iterator[str]:
         yield tables.markdown_throughput(result)
 
 
-def beside(name: str, run: Run) -> Iterator[str]:
+def beside(name: str, run: Run, result: Result) -> Iterator[str]:
     """A paper's tables with the figures of a run."""
-    result = names.with_arm_labels(analyze_run(run))
+    result = names.with_arm_labels(result)
     baseline = next(c.baseline for c in result.comparisons)
     for each in found(name).beside(result, run.plan.experiment):
         yield f"\n### {each.name}: {each.title}; {each.arm}\n"
@@ -151,12 +155,12 @@ def beside(name: str, run: Run) -> Iterator[str]:
         yield published.markdown(each, result.margin)
 
 
-def figure5_of(runs: Sequence[Run]) -> Iterator[str]:
+def figure5_of(runs: Sequence[tuple[Run, Result]]) -> Iterator[str]:
     """A column for each environment, for each workload the published line and then one for each run and combination of levels."""
     printed: dict[str, dict[str, str]] = {}
     ours: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for run in runs:
-        result, experiment = names.with_arm_labels(analyze_run(run)), run.plan.experiment
+    for run, unlabelled in runs:
+        result, experiment = names.with_arm_labels(unlabelled), run.plan.experiment
         workload, engine = names.workload_title(result), names.engine_title(result)
         not_ok = sentences.arms_not_ok(result)
         for each in found("muehlbauer2015").beside(result, experiment):

@@ -29,7 +29,6 @@ _compiling: list[subprocess.Popen[bytes]] = []
 
 
 BESIDE = (
-    *("tests/contract/test_engines.py", "tests/contract/test_environments.py", "tests/contract/test_workloads.py"),
     *("tests/system/test_agent.py", "tests/system/test_bad_input.py", "tests/system/test_dataset.py"),
     *("tests/system/test_bare_debian.py", "tests/system/test_disk.py"),
     *("tests/system/test_guest_kernel.py", "tests/system/test_guests.py", "tests/system/test_image.py"),
@@ -38,7 +37,7 @@ BESIDE = (
     *("tests/system/test_site_in_browser.py",),
     *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_wheel.py"),
 )
-"""Files there whose tests have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""
+"""System tests that have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""
 
 
 class OneForTheMachine(LoadScopeScheduling):
@@ -48,7 +47,7 @@ class OneForTheMachine(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        takes_the_machine = file.startswith(("tests/contract/", "tests/system/")) and file not in BESIDE
+        takes_the_machine = file.startswith("tests/system/") and file not in BESIDE
         return "machine" if takes_the_machine else file
 
 

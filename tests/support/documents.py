@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 from collections import Counter
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from markdown_it import MarkdownIt
@@ -22,6 +24,15 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 STRUCTURE = ("h1", "h2", "h3", "h4", "ul", "ol", "li", "table", "tr", "pre", "blockquote", "img", "em", "strong")
 LINKING = {"a": "href", "link": "href", "img": "src", "script": "src", "iframe": "src", "source": "src"}
+
+
+def program(name: str) -> ModuleType:
+    """One of docs/*.py, which make parts of the documents."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def documents() -> list[Path]:

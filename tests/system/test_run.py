@@ -314,7 +314,7 @@ def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
     before = carried()
     program = Path(sys.executable).parent / "dbtoll"
     words = ["compare", "docker" if shutil.which("dockerd") else "native", "--baseline", "native", "--scale", "0.01"]
-    words += ["--queries", "Q6", "--budget", "30s", "--target", "0.01%", "--runs-dir", str(runs)]
+    words += ["--queries", "Q6", "--budget", "30s", "--yes", "--target", "0.01%", "--runs-dir", str(runs)]
     process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     until = time.monotonic() + 300
     while time.monotonic() < until:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from dbtoll import errors, spec
 from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.errors import DbtollError
-from tests.support.documents import MARKDOWN, Site, anchors, documents, links, structure
+from tests.support.documents import MARKDOWN, Site, anchors, documents, links, program, structure
 from tests.support.program import ROOT
 
 MAKE = "run .dbtoll/venv/bin/python docs/make_reference.py (just reference)"
@@ -39,11 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     """docs/make_reference.py."""
-    found = importlib.util.spec_from_file_location("make_reference", ROOT / "docs/make_reference.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return program("make_reference")
 
 
 # --- links -------------------------------------------------------------------------------------------------------------------

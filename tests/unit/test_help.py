@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
@@ -16,19 +14,10 @@ from typer.testing import CliRunner
 from dbtoll import __version__
 from dbtoll.cli import app
 from dbtoll.errors import UsageError
+from tests.support.documents import program
 from tests.support.program import ROOT, dbtoll_forked
 
 HINT = "make them anew: just help"
-
-
-def make_help() -> ModuleType:
-    """docs/make_help.py."""
-    spec = importlib.util.spec_from_file_location("make_help", ROOT / "docs/make_help.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -58,7 +47,7 @@ def launch(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_kept_help_is_the_programs() -> None:
     kept = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs/help").iterdir()}
-    assert kept == make_help().pages(), HINT
+    assert kept == program("make_help").pages(), HINT
 
 
 def test_the_kept_help_names_every_option() -> None:

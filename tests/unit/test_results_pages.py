@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ import pytest
 
 from dbtoll.analysis.result.builder import analyze, analyze_run
 from dbtoll.store.reader import read_run
+from tests.support.documents import program
 from tests.support.make_run import make_run
 from tests.support.make_windows import make_windows
 
@@ -22,11 +22,7 @@ RESULTS = ROOT / "docs/results"
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     """docs/make_tables.py."""
-    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs/make_tables.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("make_tables")
 
 
 MEND = "run docs/make_tables.py, read what changed, and say in CHANGELOG which verdicts did"
@@ -86,7 +82,8 @@ def test_a_kept_run_is_the_whole_of_it(maker: ModuleType, tmp_path: Path) -> Non
 def test_figure_5_names_an_arm_that_failed(maker: ModuleType, tmp_path: Path) -> None:
     """Its lines have no verdict that would say so."""
     folder = make_windows(tmp_path / "run", docker_effect=-0.2, noise=0.002, causes={"failed": {"error": 4000}})
-    (table,) = maker.figure5_of([read_run(folder)])
+    run = read_run(folder)
+    (table,) = maker.figure5_of([(run, analyze_run(run))])
     assert "(failed)" in table
 
 

@@ -1,8 +1,5 @@
 """Run folders of schema version 1 are read in the names of version 2, and nothing else of them changes."""
 
-import tarfile
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -10,22 +7,18 @@ from dbtoll.errors import RunFolderError
 from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS
 from dbtoll.runner.run import experiment_of
 from dbtoll.store import schema, upgrade
-from dbtoll.store.reader import read_run
+from tests.support.documents import program
+from tests.support.program import ROOT
 
-KEPT = sorted((Path(__file__).parents[2] / "docs/results/runs").glob("*.tar.xz"))
-
-
-def unpacked(archive: Path, into: Path) -> Path:
-    with tarfile.open(archive) as tar:
-        tar.extractall(into, filter="data")
-    (folder,) = into.iterdir()
-    return folder
+RESULTS = ROOT / "docs/results"
+KEPT = sorted(path.name.removesuffix(".tar.xz") for path in (RESULTS / "runs").iterdir())
+kept = program("make_tables").kept
 
 
-@pytest.mark.parametrize("archive", KEPT, ids=[path.name for path in KEPT])
-def test_kept_runs_are_read_in_the_names_of_this_version(archive: Path, tmp_path: Path) -> None:
-    run = read_run(unpacked(archive, tmp_path))
-    assert run.schema_version == 1
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
+    with kept([name], RESULTS) as (run,):
+        assert run.schema_version == 1
     levels = {**FACTORS, **TRANSACTION_FACTORS}
     asked = run.plan.experiment.factors
     assert asked.keys() <= levels.keys()
@@ -46,10 +39,12 @@ def test_kept_runs_are_read_in_the_names_of_this_version(archive: Path, tmp_path
                 assert kind["not_found"] >= 0 and kind["response_ns"]["min"] <= kind["response_ns"]["max"]
 
 
-def test_nothing_can_be_added_to_a_run_of_an_earlier_schema(tmp_path: Path) -> None:
-    folder = unpacked(KEPT[0], tmp_path)
-    with pytest.raises(RunFolderError, match=r"written in schema 1.*nothing can be added"):
-        experiment_of(folder)
+def test_nothing_can_be_added_to_a_run_of_an_earlier_schema() -> None:
+    with (
+        kept(KEPT[:1], RESULTS) as (run,),
+        pytest.raises(RunFolderError, match=r"written in schema 1.*nothing can be added"),
+    ):
+        experiment_of(run.folder)
 
 
 def test_values_and_order_stay() -> None:
