@@ -8,16 +8,14 @@ from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS
 from dbtoll.runner.run import experiment_of
 from dbtoll.store import schema, upgrade
 from tests.support.documents import program
-from tests.support.program import ROOT
 
-RESULTS = ROOT / "docs/results"
-KEPT = sorted(path.name.removesuffix(".tar.xz") for path in (RESULTS / "runs").iterdir())
-kept = program("make_tables").kept
+tables = program("make_tables")
+KEPT = sorted(path.name.removesuffix(".tar.xz") for path in (tables.RESULTS / tables.RUNS).iterdir())
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
-    with kept([name], RESULTS) as (run,):
+    with tables.kept([name], tables.RESULTS) as (run,):
         assert run.schema_version == 1
     levels = {**FACTORS, **TRANSACTION_FACTORS}
     asked = run.plan.experiment.factors
@@ -41,7 +39,7 @@ def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
 
 def test_nothing_can_be_added_to_a_run_of_an_earlier_schema() -> None:
     with (
-        kept(KEPT[:1], RESULTS) as (run,),
+        tables.kept(KEPT[:1], tables.RESULTS) as (run,),
         pytest.raises(RunFolderError, match=r"written in schema 1.*nothing can be added"),
     ):
         experiment_of(run.folder)
