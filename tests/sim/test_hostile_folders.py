@@ -30,7 +30,7 @@ CHANGES = int(os.environ.get("DBTOLL_TEST_CHANGES", "40"))
 
 
 def statements(place: Path) -> Folder:
-    made = make_run(place, rounds=5, blocks=2, cold=True, connections=("persistent", "per_statement"))
+    made = make_run(place, rounds=5, blocks=1, cold=True, connections=("persistent", "per_statement"))
     return only_queries(Folder.of(made), ["Q1", "Q6", "Q9"])
 
 

@@ -141,9 +141,9 @@ def nothing() -> None:
 
 
 def measured(tmp_path: Path, stack: str, watch: Harm, measurement_time: str = "5ms", budget: str = "60s") -> Run:
-    """A run with that victim, whose pilot is none of its rounds; nothing is left of it."""
+    """A run with that victim, of short rounds, whose pilot is none of them; nothing is left of it."""
     text = SPEC.format(stack=stack, measurement_time=measurement_time, budget=budget)
-    with patch.object(pilot, "COUNTS_UP_TO_BLOCKS", 0):
+    with patch.object(pilot, "COUNTS_UP_TO_BLOCKS", 0), patch.object(pilot, "BLOCKS_MAX", 2):
         folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
     assert carried(Marks(folder)) == {}
     assert leftovers(folder) == []

@@ -31,7 +31,7 @@ from tests.unit.test_report import Page
 from tests.unit.test_reproduction_rules import PUBLISHED_COLD, counted
 from tests.unit.test_what_fails import EXCEEDED, LIMIT, UNDECIDED, WITHIN, ending, gated, over_all, slower, two_levels
 
-QUIET: dict[str, Any] = {"start_sd": 0.001, "visit_sd": 0.004, "interrupted": False, "executions": 3}
+QUIET: dict[str, Any] = {"start_sd": 0.001, "visit_sd": 0.004, "interrupted": False, "blocks": 1}
 ARMS = (NATIVE, COPY, DOCKER)
 COSTS_NS = {
     "system_call": dict(zip(ARMS, (100.0, 100.0, 900.0), strict=True)),
@@ -213,7 +213,10 @@ def test_without_a_noise_floor_nothing_is_called_the_same(
 @pytest.mark.parametrize("first_execution", [False, True])
 def test_a_query_that_times_out_now_and_then_is_not_called_the_same(tmp_path: Path, first_execution: bool) -> None:
     source = make_run(
-        tmp_path / "source", query_effects=dict.fromkeys(QUERIES, 0.0), rounds=14, **(QUIET | {"visit_sd": 0.0005})
+        tmp_path / "source",
+        query_effects=dict.fromkeys(QUERIES, 0.0),
+        rounds=14,
+        **(QUIET | {"visit_sd": 0.0005, "blocks": 2}),
     )
     assert verdicts(results.analyze(source))["query:Q3"] is Verdict.NO_DIFFERENCE
     hit = visits_changed(

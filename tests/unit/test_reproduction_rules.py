@@ -17,7 +17,7 @@ from dbtoll.papers.minhas2008.verdicts import RULES
 from dbtoll.store.reader import read_run
 from tests.support.make_run import DOCKER, QUERIES, make_run
 
-QUIET = {"start_sd": 0.0005, "visit_sd": 0.001}
+QUIET = {"start_sd": 0.0005, "visit_sd": 0.001, "blocks": 1}
 BOTH = ("persistent", "per_statement")
 COLD = run_times("table5_cold_overhead")
 PUBLISHED_COLD = {query: xen / base - 1 for query, (base, xen) in zip(COLD.queries, COLD.ns[0, 0], strict=True)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import resources as packaged
@@ -29,6 +30,9 @@ RECIPE_VERSION = 1
 """Raise it when the same engine and workload come to be loaded into other pages."""
 
 COPY_DEADLINE_S = 1800.0
+
+PLACES = 256
+"""For copies of a run. Of that many on the disk of docs/CALIBRATION.md's fourth machine every fourteenth copy met the last ones."""
 
 MachineOpener = Callable[[tuple[Provision, ...]], Machine]
 """Opens an arm of the image with these provisions. Whoever calls ``build`` says in which environment the loading is
@@ -103,6 +107,25 @@ def _scripts_of(package: str) -> str:
     return digest.hexdigest()
 
 
+def places(machine: Machine, directory: str) -> list[str]:
+    """Makes directories in ``directory`` (made here) for the copies of a run, each in a part of the disk of its own; in
+    random order, to be used in turn. They stay when a copy is removed.
+
+    Without a journal ext4 does not give out an inode again that was freed in the last minutes, and looks at each of them
+    for each new file (fs/ext4/ialloc.c, recently_deleted). Side by side, or where the copy before was, a copy took three
+    times as long, and by chance ten times. So ext4 is told that these directories have nothing to do with one another
+    (chattr(1), T). It makes each in the block group that holds the fewest (find_group_orlov): made one by one, and removed
+    with their copies, they would be in the same few again.
+    """
+    machine.run(["mkdir", "-p", directory])
+    with suppress(DbtollError):  # no such program
+        machine.run(["chattr", "+T", directory], check=False)  # refused where it is no ext4
+    made = [f"{directory}/{number}" for number in range(PLACES)]
+    machine.run(["mkdir", "-p", *made])
+    random.shuffle(made)
+    return made
+
+
 def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
     """Copies the master, a directory or a file, to ``target`` (made here) on the machine that holds both. When it
     returns, the copy is on the disk and no page of its larger files is in the page cache; ``read_in`` brings those of a
@@ -116,17 +139,10 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
     dirty page cannot be dropped), and each file's pages are dropped with posix_fadvise(DONTNEED): ``dd iflag=nocache
     count=0`` of coreutils does that for a whole file and reads nothing. Smaller files are left in: they are a
     thousand, 20 MB together, and new anyway.
-
-    ext4 is told that the copies have nothing to do with one another (chattr(1), T), so that each lies in block groups of its own.
-    Side by side, each would look for its inodes among those of the last copies, which were just removed. Without a journal ext4
-    does not give these out again for minutes, and the copying was seen to take ten times as long (fs/ext4/ialloc.c,
-    recently_deleted).
     """
     source = machine.provide(master)
     parent = posixpath.dirname(target)
     machine.run(["mkdir", "-p", parent])
-    with suppress(DbtollError):  # no such program
-        machine.run(["chattr", "+T", parent], check=False)  # refused where it is no ext4
     need_bytes = tree_bytes(machine, source) + SPARE_BYTES
     free_bytes = _free_bytes(machine, parent)
     if free_bytes < need_bytes and not _shares_blocks(machine, source, parent):

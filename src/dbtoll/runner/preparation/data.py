@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,25 +98,23 @@ class Copies:
     """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
 
     def __init__(self, folder: Path, masters: Mapping[str, Artifact], context: HostContext, journal: Journal) -> None:
-        self.folder, self.masters, self.context, self.journal = folder, masters, context, journal
-        self.made: dict[str, tuple[JournalEntry, Path]] = {}
-        self.count = 0
+        self.masters, self.context, self.journal = masters, context, journal
+        self.made: dict[str, tuple[JournalEntry, str]] = {}
+        self.places = itertools.cycle(dataset.places(context.host, str(folder)))
 
     def make(self, arm: Arm) -> Artifact:
         self.drop(arm)  # that of a start whose removal failed
-        self.count += 1
-        # By the name ext4 chooses where it lies, so no two have the same (see `dataset.fresh_copy`).
-        target = self.folder / f"{machine_name(self.context.run_id, arm.name, 0)}-{self.count}"
+        target = f"{next(self.places)}/{machine_name(self.context.run_id, arm.name, 0)}"
         master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
-        self.made[arm.name] = self.journal.create("directory", path=str(target)), target
+        self.made[arm.name] = self.journal.create("directory", path=target), target
         # What a run that is gone on with has left there; a copy would mix with it.
-        dataset.remove_copy(self.context.host, str(target))
-        dataset.fresh_copy(self.context.host, master, str(target))
-        return Artifact(f"{master.key}-copy", str(target), master.kind)
+        dataset.remove_copy(self.context.host, target)
+        dataset.fresh_copy(self.context.host, master, target)
+        return Artifact(f"{master.key}-copy", target, master.kind)
 
     def drop(self, arm: Arm) -> None:
         if arm.name in self.made:
             entry, target = self.made[arm.name]
-            dataset.remove_copy(self.context.host, str(target))
+            dataset.remove_copy(self.context.host, target)
             entry.done()
             del self.made[arm.name]
