@@ -42,8 +42,8 @@ BESIDE = (
 
 
 class OneForTheMachine(LoadScopeScheduling):
-    """Where two processes test (`./dbtoll test`): one does what takes the machine as a whole (processors that a run locks,
-    daemons, settings), one test after the other; the other process does the rest beside it, file by file.
+    """Where several processes test (`./dbtoll test`): one does what takes the machine as a whole (processors that a run locks,
+    daemons, settings), one test after the other; the others do the rest beside it, file by file.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -59,7 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMac
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """A test that is marked ``alone`` looks at all of the machine: the other process tests nothing meanwhile."""
+    """A test that is marked ``alone`` looks at all of the machine: the other processes test nothing meanwhile."""
     if not hasattr(item.config, "workerinput"):  # one process tests; it may be a test's own
         return (yield)
     alone = item.get_closest_marker("alone") is not None

@@ -43,7 +43,11 @@ def test_it_has_the_shape_of_a_collector(name: str) -> None:
             ), method
 
 
-@collectors
+@pytest.mark.parametrize(
+    "name",
+    # Everybody's requests to the device are counted.
+    [pytest.param(name, marks=[pytest.mark.alone] * (name == "blocks")) for name in registry.names("collectors")],
+)
 def test_a_known_number_of_events_is_counted(name: str, open_arm: OpenArm, tmp_path: Path) -> None:
     device = tmp_path.stat().st_dev
     if name == "blocks" and not Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").exists():

@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.support.program import dbtoll
 from tests.system.test_bad_input import SPEC
 
+SMALL = '[workload]\nname = "tpch"\nscale = 0.01\nqueries = ["Q6"]\n'
+
 
 def test_a_specification_does_not_reach_a_shell(tmp_path: Path) -> None:
     """Text of a specification that would run a command if any part of it came to a shell."""
@@ -17,7 +19,7 @@ def test_a_specification_does_not_reach_a_shell(tmp_path: Path) -> None:
         SPEC + f'[[arm]]\nname = "b"\nstack = "docker:runtime={evil}"\n',
         SPEC.replace('"noop"', f'"{evil}"'),
         f'[image]\npath = "{evil}"\n' + SPEC,
-        f'[engine]\nname = "postgres"\nsettings = {{ work_mem = "{evil}" }}\n[[arm]]\nstack = "native"\n',
+        f'[engine]\nname = "postgres"\nsettings = {{ work_mem = "{evil}" }}\n[[arm]]\nstack = "native"\n{SMALL}',
     ):
         file = tmp_path / "spec.toml"
         file.write_text(spec)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
@@ -154,10 +154,16 @@ class Run:
 
     def records(self, kind: type[R]) -> Iterator[R]:
         """The records of one kind in the rounds that count."""
+        return iter(cast("list[R]", self._by_kind.get(kind, [])))
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Record], list[Record]]:
+        """Those in the rounds that count: nearly all are visits, and whoever asks for the few others is not to look at these."""
+        found: dict[type[Record], list[Record]] = {}
         for attempt in self.counted:
             for record in attempt.records:
-                if isinstance(record, kind):
-                    yield record
+                found.setdefault(type(record), []).append(record)
+        return found
 
     def all_visits(self) -> Iterator[tuple[Visit, int, bool]]:
         """Every visit with its attempt and whether it counts: also those of interrupted and cut rounds."""

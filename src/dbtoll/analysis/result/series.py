@@ -120,7 +120,9 @@ def times(measured: ValidVisits) -> list[QueryTimes]:
         if value is not None and not math.isnan(value):
             (first if visit.first_execution else steady)[key].append(value)
         if not visit.first_execution:
-            ended[key].update(outcomes(visit.executions))
+            count = ended[key]
+            for outcome, many in outcomes(visit.executions).items():  # `Counter.update` takes ten times as long for one
+                count[outcome] += many
     rows = []
     for levels in measured.levels:
         for arm in measured.arms:

@@ -39,6 +39,7 @@ _START, _CONNECTED, _END, _OUTCOME = (
     Timing.__struct_fields__.index(name) for name in ("start_ns", "connected_ns", "end_ns", "outcome")
 )
 _TIMEOUT = OUTCOMES.index("timeout")
+_FAILED = (OUTCOMES.index("error"), OUTCOMES.index("wrong_answer"))
 _AT_ONCE = 20_000
 """Visits whose executions are columns at the same time: some ten MB."""
 
@@ -103,6 +104,7 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
     alone = np.array([visit.first_execution for visit in visits], dtype=bool)
     of_visit = np.repeat(np.arange(len(visits)), counts)
     in_visit = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    bad = np.bincount(of_visit, np.isin(numbers[:, _OUTCOME], _FAILED), len(visits)) > 0
     taken = (in_visit == 0) | ~alone[of_visit]
     numbers, of_visit = numbers[taken], of_visit[taken]
     times = time(numbers)
@@ -116,19 +118,17 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
         first = np.cumsum(asked) - asked
         low, high = (first[complete] + (asked[complete] - back) // 2 for back in (1, 0))
         middles[complete] = (ordered[low] + ordered[high]) / 2
-    return [
-        _value(visit, middle, asked=count, told=known)
-        for visit, middle, count, known in zip(visits, middles.tolist(), asked.tolist(), told.tolist(), strict=True)
+    middles[bad] = np.nan
+    valued = complete | (bad & (told > 0))
+    values = [
+        middle if is_valued else None for middle, is_valued in zip(middles.tolist(), valued.tolist(), strict=True)
     ]
-
-
-def _value(visit: Visit, middle: float, *, asked: int, told: int) -> float | None:
-    """``asked``, ``told``: of so many executions, so many have such a time."""
-    if visit.window is not None or visit.batches is not None:
-        return None
-    if failed(visit):
-        return math.nan if told or not asked else None
-    return middle if asked and told == asked else None
+    for index, (visit, count) in enumerate(zip(visits, asked.tolist(), strict=True)):
+        if visit.window is not None or visit.batches is not None:
+            values[index] = None
+        elif not count and failed(visit):
+            values[index] = math.nan
+    return values
 
 
 def by_number(number: int) -> Value:

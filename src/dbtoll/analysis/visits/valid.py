@@ -153,8 +153,9 @@ class ValidVisits:
         """What one of `metrics.METRICS` finds in all visits, by their levels and whether they are first executions."""
         if metric not in self._found:
             found: dict[tuple[LevelsKey, bool], list[VisitValue]] = defaultdict(list)
-            for each in METRICS[metric](self.visits):
-                found[levels_key(each[0].levels), each[0].first_execution].append(each)
+            for key, visits in self._by_levels.items():
+                for each in METRICS[metric](visits):
+                    found[key, each[0].first_execution].append(each)
             self._found[metric] = found
         return self._found[metric]
 
