@@ -298,6 +298,9 @@ def demand_facts(facts: Json, experiment: Experiment) -> None:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
+_OF_AN_ARM = (Start, Fingerprint, Visit, Counters, CheckRecord)
+
+
 class Expected:
     """What a run of that plan can write, record after record: asked by the writer before, and by the reader again."""
 
@@ -321,17 +324,17 @@ class Expected:
             case RoundEnd() | Interrupted() | RunEnd():
                 self._round = None
         number = self._round
-        if not isinstance(record, Start | Fingerprint | Visit | Counters | CheckRecord):
+        if not isinstance(record, _OF_AN_ARM):
             return
         if record.arm not in self._arms:
             raise ValueError(f"the plan has no arm {record.arm!r}")
-        if number is None and not isinstance(record, Start | CheckRecord):
+        if number is None and not isinstance(record, (Start, CheckRecord)):
             raise ValueError("it stands outside of all rounds")
         if number is not None and record.round != number:
             raise ValueError(f"it says round {record.round} and stands in round {number}")
-        if isinstance(record, Visit | Fingerprint) and record.query not in self._queries:
+        if isinstance(record, (Visit, Fingerprint)) and record.query not in self._queries:
             raise ValueError(f"the plan has no query {record.query!r}")
-        if isinstance(record, Visit | Counters):
+        if isinstance(record, (Visit, Counters)):
             self._demand_levels(record.levels)
         _demand_short(record)
         match record:

@@ -277,24 +277,28 @@ class _History(Iterator[Record]):
         if not line.endswith(b"\n"):
             self.unfinished_line = bool(line)
             raise StopIteration
-        where = f"{self.path}:{self.lines + 1}"
         open_line, tail = line[: -_CHAIN_BYTES - 1], line[-_CHAIN_BYTES - 1 : -1]
         if not (tail.startswith(_CHAIN_BEGIN) and tail.endswith(_CHAIN_END)):
-            raise RunFolderError(f"{where}: the line is damaged: it does not end with its chain", _EDITED)
+            raise RunFolderError(f"{self._where}: the line is damaged: it does not end with its chain", _EDITED)
         self.chain = chain_of(open_line, self.chain)
         if tail[len(_CHAIN_BEGIN) : -len(_CHAIN_END)] != self.chain.encode():
             raise RunFolderError(
-                f"{where}: this line was edited, or lines before it are missing or in another order", _EDITED
+                f"{self._where}: this line was edited, or lines before it are missing or in another order", _EDITED
             )
         if self.lines == 0:
-            self.version = _checked_version(where, line)
+            self.version = _checked_version(self._where, line)
         try:
             record = record_of(line, self.version)
         except UNREADABLE as error:
-            raise RunFolderError(f"{where}: not a record of schema {self.version}: {error}", _EDITED) from None
+            raise RunFolderError(f"{self._where}: not a record of schema {self.version}: {error}", _EDITED) from None
         self.lines += 1
         self.verified_bytes += len(line)
         return record
+
+    @property
+    def _where(self) -> str:
+        """Of the line that is looked at."""
+        return f"{self.path}:{self.lines + 1}"
 
 
 def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
@@ -81,12 +82,6 @@ class CostModel:
                 and (visit.arm, visit.round) not in measured.void_rounds
             ):
                 self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
-        self._faults: dict[tuple[str, object, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        """Of one execution, in the timed visits themselves."""
-        for visit in measured.visits:
-            if visit.minor_faults is not None and visit.executions and not visit.first_execution and _is_kept(visit):
-                of_rounds = self._faults[visit.arm, levels_key(visit.levels), visit.query]
-                of_rounds[visit.round].append(visit.minor_faults / len(visit.executions))
         probed: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for visit in (*(probes.visits if probes else ()), *measured.visits):
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:
@@ -105,6 +100,16 @@ class CostModel:
             if arm == self.baseline:
                 told = (counts.get(SAMPLES, {}).get("counted") for counts in rounds.values())
                 self._spreads[levels, query] += [each for each in told if each]
+
+    @cached_property
+    def _faults(self) -> Mapping[tuple[str, object, str], Mapping[int, Sequence[float]]]:
+        """Of one execution, in the timed visits themselves."""
+        found: dict[tuple[str, object, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for visit in self.measured.visits:
+            if visit.minor_faults is not None and visit.executions and not visit.first_execution and _is_kept(visit):
+                of_rounds = found[visit.arm, levels_key(visit.levels), visit.query]
+                of_rounds[visit.round].append(visit.minor_faults / len(visit.executions))
+        return found
 
     def find_all(self) -> Iterator[LedgerResult]:
         """Of every arm and combination of levels that was counted."""
@@ -265,9 +270,9 @@ class CostModel:
         # What another plan does in user mode is not what the baseline's does; and of what fails, the rest is no sample.
         other = self._failing(arm) | self.measured.other_plans.get(arm, frozenset())
         same = [query for query in times.queries if query not in other]
-        timed = {query: _by_round(times, query, arm, self.measured.references(arm)) for query in same}
-        counted = {query: self.counts(arm, levels, query) for query in timed}
-        own = {query: self.counts(self.baseline, levels, query) for query in timed}
+        counted, own = ({query: self.counts(side, levels, query) for query in same} for side in (arm, self.baseline))
+        both = [query for query in same if counted[query] and own[query]]
+        timed = {query: _by_round(times, query, arm, self.measured.references(arm)) for query in both}
         rounds_of = {query: set(timed[query]) & set(counted[query]) & set(own[query]) for query in timed}
         whole = [query for query, rounds in rounds_of.items() if rounds]
         rounds = sorted(set.intersection(*(rounds_of[query] for query in whole))) if whole else []

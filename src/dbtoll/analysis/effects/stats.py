@@ -110,6 +110,19 @@ def midmean(values: Floats, axis: int) -> Floats:
         return np.asarray(np.where(chosen, ordered, 0.0).sum(axis=axis) / chosen.sum(axis=axis))
 
 
+def medians(values: Floats, cells: NDArray[np.intp], count: int) -> Floats:
+    """[cell]: the median of the values in it. ``cells``: of each value its cell, below ``count``. NaN for a cell that has no value,
+    or one that is NaN."""
+    ordered = values[np.lexsort((values, cells))]  # NaN last of each cell
+    counts = np.bincount(cells, minlength=count)
+    some = counts > 0
+    first, counts = (np.cumsum(counts) - counts)[some], counts[some]
+    found = np.full(count, np.nan)
+    found[some] = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+    found[some] += np.where(np.isnan(ordered[first + counts - 1]), np.nan, 0.0)
+    return found
+
+
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t."""

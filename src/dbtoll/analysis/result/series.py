@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dbtoll.analysis.effects import stats
 from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
 from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesBin
@@ -48,23 +52,27 @@ def deviations(measured: ValidVisits) -> Iterator[Deviation]:
     for visit in measured.visits:
         if visit.host_start_ns is not None:
             first_ns[visit.round] = min(visit.host_start_ns, first_ns.get(visit.round, visit.host_start_ns))
-    points = []
-    cells: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for visit, value in zip(measured.visits, measured.main_values, strict=True):
-        # Others have no logarithm: a cost that is lost in noise may be below zero.
-        if not visit.first_execution and value is not None and 0 < value < math.inf:
-            key = (visit.arm, levels_key(visit.levels), visit.query, visit.parameter_set)
-            cells[key].append(value)
-            cells[key[:-1]].append(value)
-            points.append((visit, key, value))
-    medians = {key: math.log(median(values)) for key, values in cells.items()}
-    for visit, key, value in sorted(points, key=lambda point: (point[0].round, point[0].order)):
-        yield Deviation(
-            visit=visit,
-            ns=value,
-            elapsed_s=begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round)),
-            log=math.log(value) - medians[key if len(cells[key]) >= FEWEST_FOR_A_MEDIAN else key[:-1]],
-        )
+    # Others have no logarithm: a cost that is lost in noise may be below zero.
+    points = [
+        (visit, value)
+        for visit, value in zip(measured.visits, measured.main_values, strict=True)
+        if not visit.first_execution and value is not None and 0 < value < math.inf
+    ]
+    points.sort(key=lambda point: (point[0].round, point[0].order))
+    values = np.array([value for _, value in points])
+    sets = _numbered([(v.arm, levels_key(v.levels), v.query, v.parameter_set) for v, _ in points])
+    queries = _numbered([(v.arm, levels_key(v.levels), v.query) for v, _ in points])
+    of_set, of_query = (stats.medians(values, cells, len(cells))[cells] for cells in (sets, queries))
+    usual = np.where(np.bincount(sets)[sets] >= FEWEST_FOR_A_MEDIAN, of_set, of_query)
+    for (visit, value), log in zip(points, (np.log(values) - np.log(usual)).tolist(), strict=True):
+        elapsed_s = begun[visit.round] + _since(visit.host_start_ns, first_ns.get(visit.round))
+        yield Deviation(visit, value, elapsed_s, log)
+
+
+def _numbered(keys: Sequence[Hashable]) -> NDArray[np.intp]:
+    """Each key as a whole number: the first one 0, the next that is another one 1."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
 
 
 def series(measured: ValidVisits) -> list[SeriesBin]:

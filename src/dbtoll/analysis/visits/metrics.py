@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.reply import TIME_PER_TRANSACTION, ended_well
@@ -112,13 +113,7 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
     times = np.where(known & (numbers[:, _OUTCOME] == _TIMEOUT), np.inf, times)
     asked, told = (np.bincount(of_visit, each, len(visits)).astype(int) for each in (None, known))
     complete = (told == asked) & (asked > 0)
-    middles = np.full(len(visits), np.nan)
-    if complete.any():
-        ordered = times[np.lexsort((times, of_visit))]  # NaN, which is not known, last of each visit
-        first = np.cumsum(asked) - asked
-        low, high = (first[complete] + (asked[complete] - back) // 2 for back in (1, 0))
-        middles[complete] = (ordered[low] + ordered[high]) / 2
-    middles[bad] = np.nan
+    middles = np.where(bad, np.nan, stats.medians(times, of_visit, len(visits)))
     valued = complete | (bad & (told > 0))
     values = [
         middle if is_valued else None for middle, is_valued in zip(middles.tolist(), valued.tolist(), strict=True)
