@@ -40,23 +40,16 @@ BESIDE = (
 )
 """System tests that have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""
 
-NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
-BESIDE_NICENESS = NICENESS + 10
-
 
 class OneForTheMachine(LoadScopeScheduling):
-    """Where several processes test (`./dbtoll test`): one does what takes the machine as a whole (processors that a run locks,
-    daemons, settings), one test after the other; the others do the rest beside it, file by file.
+    """Where two processes test (`./dbtoll test`): one does what takes the machine as a whole (processors that a run locks,
+    daemons, settings), one test after the other; the other process does the rest beside it, file by file.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "machine" if takes_the_machine(nodeid) else nodeid.partition("::")[0]
-
-
-def takes_the_machine(nodeid: str) -> bool:
-    """Whether a test is one of those that are made one after the other."""
-    file = nodeid.partition("::")[0]
-    return file.startswith("tests/system/") and file not in BESIDE
+        file = nodeid.partition("::")[0]
+        takes_the_machine = file.startswith("tests/system/") and file not in BESIDE
+        return "machine" if takes_the_machine else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMachine:
@@ -66,12 +59,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMac
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """A test that is marked ``alone`` looks at all of the machine: the other processes test nothing meanwhile."""
+    """A test that is marked ``alone`` looks at all of the machine: the other process tests nothing meanwhile."""
     if not hasattr(item.config, "workerinput"):  # one process tests; it may be a test's own
         return (yield)
-    if os.geteuid() == 0:  # nobody else may raise it again
-        # Those that are made one after the other take longest by far; the others do with what they leave.
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS if takes_the_machine(item.nodeid) else BESIDE_NICENESS)
     alone = item.get_closest_marker("alone") is not None
     with _locked(ROOT / "tests/system", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         return (yield)
