@@ -272,3 +272,12 @@ def test_the_target_is_met_when_it_was_said_to_be() -> None:
     assert stopping.rounds_needed(values[:1], precision) is None
     assert stopping.rounds_needed(np.zeros(3), precision) == 5
     assert stopping.rounds_needed(values * 1e6, precision) is None
+
+
+def test_medians_of_cells_are_those_of_each() -> None:
+    values = np.array([5.0, 1.0, math.inf, 3.0, 2.0, math.nan, 7.0, math.inf])
+    cells = np.array([0, 0, 0, 3, 3, 4, 4, 5])
+    found = stats.medians(values, cells, 6)
+    assert found[[0, 3, 5]].tolist() == [5.0, 2.5, math.inf]
+    assert np.isnan(found[[1, 2, 4]]).all()  # nothing, nothing, something that is not known
+    assert stats.medians(np.array([]), np.array([], dtype=np.intp), 0).tolist() == []

@@ -32,7 +32,7 @@ RECIPE_VERSION = 1
 COPY_DEADLINE_S = 1800.0
 
 PLACES = 256
-"""For copies of a run. With so many, 10 of 45 copies in a row met freed inodes (docs/CALIBRATION.md, "A fresh machine")."""
+"""For the copies of a run: so many that the last minutes' are seldom met again (docs/CALIBRATION.md, "A fresh machine")."""
 
 MachineOpener = Callable[[tuple[Provision, ...]], Machine]
 """Opens an arm of the image with these provisions. Whoever calls ``build`` says in which environment the loading is
