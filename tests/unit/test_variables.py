@@ -145,7 +145,7 @@ def test_quick_is_smaller_with_guests() -> None:
     assert with_guests.precision.budget_s == 247
 
 
-@pytest.mark.parametrize(("age_s", "measures_s"), [(3, 360), (100, 347), (200, 247), (300, 200)])
+@pytest.mark.parametrize(("age_s", "measures_s"), [(3, 360), (100, 320), (200, 220), (300, 200)])
 def test_quick_with_guests_measures_for_what_is_left_of_eight_minutes(age_s: float, measures_s: float) -> None:
     assert measure.quick_budget_s(age_s) == measures_s
 

@@ -1,4 +1,5 @@
-"""What `quick` needs and what needs no agent, so that the launcher has it made while the agent is being built:
+"""What `quick` needs and what needs no agent, made before it says how long it takes; the launcher has it made while the agent
+is being built:
 
     python -m dbtoll.commands.ahead image | kernels
 
@@ -8,6 +9,7 @@ Both lie in the cache afterwards, where `quick` finds them; where there is nothi
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from dbtoll import registry, spec
 from dbtoll.commands.experiments import experiments
@@ -22,18 +24,18 @@ from dbtoll.system_packages import has_programs
 from dbtoll.terminal import notices
 
 
-def image(experiment: Experiment) -> None:
+def image(experiment: Experiment, say: Callable[[str], None]) -> None:
     """The system image of the experiment's engine."""
     engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
-    system_image(Cache(), experiment, engine, notices())
+    system_image(Cache(), experiment, engine, say)
 
 
-def kernels(experiment: Experiment) -> None:
+def kernels(experiment: Experiment, say: Callable[[str], None]) -> None:
     """Those that its guests boot, if the programs that run these guests are there."""
     for arm in experiment.arms:
         for step in arm.stack:
             if has_programs(step.environment):
-                kernel_for(Cache(), step, debian.SUITE, notices())
+                kernel_for(Cache(), step, debian.SUITE, say)
 
 
 def main(what: str) -> int:
@@ -41,7 +43,7 @@ def main(what: str) -> int:
     if debian.missing_requirements():
         return 0
     try:
-        {"image": image, "kernels": kernels}[what](spec.read(experiments() / QUICK)[0])
+        {"image": image, "kernels": kernels}[what](spec.read(experiments() / QUICK)[0], notices())
     except DbtollError as error:
         notices()(error.message)
         return error.exit_code
