@@ -65,9 +65,8 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
     kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
     if not any(is_compared(arm, experiment) for arm in kept):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
-    ahead.image(
-        experiment, say
-    )  # the launcher had it made; without one here, so that what is said next is true of both
+    # The launcher had it made while it set up. Without one it is made here, so that what is said next is true of both.
+    ahead.image(experiment, say)
     if any(boots(step) for arm in kept for step in arm.stack):
         budget_s = quick_budget_s(age_s())
         experiment = spec.parse(text, QUICK, variables={"scale": QUICK_SCALE_WITH_GUESTS, "budget": f"{budget_s:.0f}s"})
