@@ -10,6 +10,7 @@ pub mod driver;
 pub mod failure;
 pub mod guest;
 pub mod launch;
+pub mod loading;
 pub mod method;
 pub mod oltp;
 pub mod probe;

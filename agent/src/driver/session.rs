@@ -133,7 +133,7 @@ pub trait ServerSession {
 #[must_use]
 pub fn open(dialect: Dialect, address: Address, login: Login, interrupter: Interrupter) -> Box<dyn ServerSession> {
     match dialect {
-        Dialect::Postgres => Box::new(Session::new(address, login, interrupter)),
+        Dialect::Postgres | Dialect::Standard => Box::new(Session::new(address, login, interrupter)),
         Dialect::Mysql => Box::new(MysqlSession::new(address, login, interrupter)),
     }
 }

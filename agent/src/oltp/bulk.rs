@@ -1,6 +1,7 @@
 //! Rows on their way into a table, in the form that the server loads fastest.
 
 use crate::failure::Failure;
+use crate::loading::{CSV_NULL, MYSQL_NULL, SEPARATOR};
 use crate::wire::Dialect;
 use crate::wire::copy_data::{self, CHUNK_BYTES, TRAILER};
 use crate::wire::postgres_numeric::push_numeric;
@@ -24,10 +25,10 @@ pub trait Sink {
     fn end_row(&mut self) -> Result<(), Failure>;
 }
 
-/// Rows in the form that `dialect` takes, handed on in pieces.
+/// Rows in the form that `dialect` takes, handed on in pieces (`loading.rs`).
 pub enum Bulk<F> {
-    Postgres(BinaryCopy<F>),
-    Mysql(TextLoad<F>),
+    Binary(BinaryCopy<F>),
+    Lines(Lines<F>),
 }
 
 /// Gets a piece of the content, and the rows so far.
@@ -88,22 +89,23 @@ impl<F: HandOn> Sink for BinaryCopy<F> {
     }
 }
 
-/// Lines of values between tabs, as LOAD DATA takes them without further options.
-pub struct TextLoad<F> {
+/// Lines of values with `SEPARATOR` between them. No text of a population is empty, needs a quote or holds a separator.
+pub struct Lines<F> {
+    null: &'static [u8],
     content: Vec<u8>,
     is_first: bool,
     rows: u64,
     hand_on: F,
 }
 
-impl<F: HandOn> TextLoad<F> {
-    pub fn new(hand_on: F) -> Self {
-        Self { content: Vec::with_capacity(2 * CHUNK_BYTES), is_first: true, rows: 0, hand_on }
+impl<F: HandOn> Lines<F> {
+    pub fn new(null: &'static [u8], hand_on: F) -> Self {
+        Self { null, content: Vec::with_capacity(2 * CHUNK_BYTES), is_first: true, rows: 0, hand_on }
     }
 
     fn value(&mut self, bytes: &[u8]) {
         if !std::mem::replace(&mut self.is_first, false) {
-            self.content.push(b'\t');
+            self.content.push(SEPARATOR);
         }
         self.content.extend_from_slice(bytes);
     }
@@ -115,7 +117,7 @@ impl<F: HandOn> TextLoad<F> {
     }
 }
 
-impl<F: HandOn> Sink for TextLoad<F> {
+impl<F: HandOn> Sink for Lines<F> {
     fn begin_row(&mut self, _columns: u16) {
         self.is_first = true;
     }
@@ -144,7 +146,7 @@ impl<F: HandOn> Sink for TextLoad<F> {
     }
 
     fn null(&mut self) {
-        self.value(b"\\N");
+        self.value(self.null);
     }
 
     fn end_row(&mut self) -> Result<(), Failure> {
@@ -167,20 +169,21 @@ fn written(text: &mut [u8], arguments: std::fmt::Arguments<'_>) -> usize {
 impl<F: HandOn> Bulk<F> {
     pub fn new(dialect: Dialect, hand_on: F) -> Self {
         match dialect {
-            Dialect::Postgres => Self::Postgres(BinaryCopy::new(hand_on)),
-            Dialect::Mysql => Self::Mysql(TextLoad::new(hand_on)),
+            Dialect::Postgres => Self::Binary(BinaryCopy::new(hand_on)),
+            Dialect::Standard => Self::Lines(Lines::new(CSV_NULL, hand_on)),
+            Dialect::Mysql => Self::Lines(Lines::new(MYSQL_NULL, hand_on)),
         }
     }
 
     /// Hands on what is left; returns the rows.
     pub fn finish(self) -> Result<u64, Failure> {
         match self {
-            Self::Postgres(mut copy) => {
+            Self::Binary(mut copy) => {
                 copy.message.extend_from_slice(&TRAILER);
                 copy.send()?;
                 Ok(copy.rows)
             }
-            Self::Mysql(mut load) => {
+            Self::Lines(mut load) => {
                 load.send()?;
                 Ok(load.rows)
             }
@@ -191,50 +194,50 @@ impl<F: HandOn> Bulk<F> {
 impl<F: HandOn> Sink for Bulk<F> {
     fn begin_row(&mut self, columns: u16) {
         match self {
-            Self::Postgres(sink) => sink.begin_row(columns),
-            Self::Mysql(sink) => sink.begin_row(columns),
+            Self::Binary(sink) => sink.begin_row(columns),
+            Self::Lines(sink) => sink.begin_row(columns),
         }
     }
 
     fn int(&mut self, value: i32) {
         match self {
-            Self::Postgres(sink) => sink.int(value),
-            Self::Mysql(sink) => sink.int(value),
+            Self::Binary(sink) => sink.int(value),
+            Self::Lines(sink) => sink.int(value),
         }
     }
 
     fn decimal(&mut self, units: i64, places: u16) {
         match self {
-            Self::Postgres(sink) => sink.decimal(units, places),
-            Self::Mysql(sink) => sink.decimal(units, places),
+            Self::Binary(sink) => sink.decimal(units, places),
+            Self::Lines(sink) => sink.decimal(units, places),
         }
     }
 
     fn text(&mut self, text: &[u8]) {
         match self {
-            Self::Postgres(sink) => sink.text(text),
-            Self::Mysql(sink) => sink.text(text),
+            Self::Binary(sink) => sink.text(text),
+            Self::Lines(sink) => sink.text(text),
         }
     }
 
     fn time(&mut self) {
         match self {
-            Self::Postgres(sink) => sink.time(),
-            Self::Mysql(sink) => sink.time(),
+            Self::Binary(sink) => sink.time(),
+            Self::Lines(sink) => sink.time(),
         }
     }
 
     fn null(&mut self) {
         match self {
-            Self::Postgres(sink) => sink.null(),
-            Self::Mysql(sink) => sink.null(),
+            Self::Binary(sink) => sink.null(),
+            Self::Lines(sink) => sink.null(),
         }
     }
 
     fn end_row(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Postgres(sink) => sink.end_row(),
-            Self::Mysql(sink) => sink.end_row(),
+            Self::Binary(sink) => sink.end_row(),
+            Self::Lines(sink) => sink.end_row(),
         }
     }
 }
@@ -265,8 +268,16 @@ mod tests {
         one_row(&mut bulk);
         one_row(&mut bulk);
         assert_eq!(bulk.finish().unwrap(), 2);
-        let line = b"-7\t0.1234\t-10.05\tabc\t\\N\t2026-01-01 00:00:00\n";
+        let line = b"-7|0.1234|-10.05|abc|\\N|2026-01-01 00:00:00\n";
         assert_eq!(seen, [&line[..], &line[..]].concat());
+        seen.clear();
+        let mut bulk = Bulk::new(Dialect::Standard, |piece: &[u8], _| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        });
+        one_row(&mut bulk);
+        assert_eq!(bulk.finish().unwrap(), 1);
+        assert_eq!(seen, b"-7|0.1234|-10.05|abc||2026-01-01 00:00:00\n");
     }
 
     #[test]

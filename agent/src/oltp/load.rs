@@ -6,7 +6,6 @@
 //! what another connection has loaded before.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,17 +16,14 @@ use serde_json::{Map, Value, json};
 use super::bulk::Bulk;
 use super::workload::{self, Table, Workload};
 use crate::clock::{now_ns, thread_cpu_ns};
-use crate::driver::answer;
 use crate::driver::server::{self, Server};
 use crate::failure::Failure;
+use crate::loading::Loading;
 use crate::lock;
 use crate::method;
 use crate::stream::{StreamHandle, StreamSender};
-use crate::talk::alone::Alone;
-use crate::talk::mysql::{self, Mysql};
-use crate::talk::{Interaction, Target};
 use crate::wire::Dialect;
-use crate::wire::blocking::{Address, AnswerBuffer, Connection, Interrupter};
+use crate::wire::blocking::{Address, Interrupter};
 use crate::wire::postgres::Login;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -109,7 +105,7 @@ struct Loaded {
 impl Load {
     fn run(&self, connections: usize) -> Result<Value, Failure> {
         let start_ns = now_ns();
-        let done = self.open()?.loaded()?;
+        let done = loaded(&mut self.open()?)?;
         let all = pieces(&self.workload.tables());
         let resumed = all.iter().filter(|piece| done.contains(&piece.name())).count();
         let waiting = Mutex::new(all.into_iter().filter(|piece| !done.contains(&piece.name())));
@@ -147,30 +143,7 @@ impl Load {
     }
 
     fn open(&self) -> Result<Loading, Failure> {
-        match self.dialect {
-            Dialect::Postgres => {
-                let opened =
-                    Connection::open(&self.address, &self.login, None, &self.interrupter, AnswerBuffer::default());
-                Ok(Loading::Postgres(opened?))
-            }
-            Dialect::Mysql => {
-                let target = Rc::new(Target {
-                    address: self.address.clone(),
-                    login: self.login.clone(),
-                    dialect: Dialect::Mysql,
-                    interaction: Interaction::Statement,
-                    session: Vec::new(),
-                    statements: Vec::new(),
-                });
-                let alone = Alone::new()?;
-                let interrupter = self.interrupter.clone();
-                let mut connection =
-                    alone.wait(Mysql::open(target, alone.slot()), || !interrupter.is_interrupted())??;
-                let settings = "set autocommit = 0, unique_checks = 0, foreign_key_checks = 0";
-                alone.wait(connection.command(settings), || !interrupter.is_interrupted())??;
-                Ok(Loading::Mysql { alone, connection: Box::new(connection), interrupter })
-            }
-        }
+        Loading::open(self.dialect, &self.address, &self.login, &self.interrupter)
     }
 
     fn load(&self, connection: &mut Loading, piece: &Piece) -> Result<u64, Failure> {
@@ -179,7 +152,7 @@ impl Load {
             let message = format!("loading {}: {}", table.name, failure.message);
             Failure { message, ..failure }
         };
-        connection.begin(piece).map_err(about)?;
+        connection.begin(table.name, table.columns, piece.is_whole).map_err(about)?;
         let mut reported = Instant::now();
         let of_rows = u64::from((piece.last - piece.first + 1).unsigned_abs()) * table.rows_of_part;
         let rows = {
@@ -196,7 +169,9 @@ impl Load {
             }
             sink.finish()?
         };
-        connection.end(piece).map_err(about)?;
+        connection.end().map_err(about)?;
+        connection.run(&format!("insert into dbtoll_loaded values ('{}')", piece.name())).map_err(about)?;
+        connection.run("commit").map_err(about)?;
         self.report(table, rows, rows)?;
         Ok(rows)
     }
@@ -207,77 +182,11 @@ impl Load {
     }
 }
 
-/// A connection that loads.
-enum Loading {
-    Postgres(Connection),
-    Mysql { alone: Alone, connection: Box<Mysql>, interrupter: Interrupter },
-}
-
-impl Loading {
-    fn run(&mut self, sql: &str) -> Result<(), Failure> {
-        match self {
-            Self::Postgres(connection) => Ok(connection.run(sql)?),
-            Self::Mysql { alone, connection, interrupter } => {
-                Ok(alone.wait(connection.command(sql), || !interrupter.is_interrupted())??)
-            }
-        }
-    }
-
-    /// Names of the pieces that are there.
-    fn loaded(&mut self) -> Result<HashSet<String>, Failure> {
-        self.run("create table if not exists dbtoll_loaded (piece varchar(64) primary key)")?;
-        self.run("commit")?;
-        let sql = "select piece from dbtoll_loaded";
-        match self {
-            Self::Postgres(connection) => {
-                connection.run(sql)?;
-                let rows = answer::rows(connection.answer()).map_err(|violation| Failure::bad_request(violation.0))?;
-                Ok(rows.into_iter().flatten().flatten().collect())
-            }
-            Self::Mysql { alone, connection, interrupter } => {
-                let mut times = mysql::Times::default();
-                let told = alone.wait(connection.text(sql, &mut times), || !interrupter.is_interrupted())??;
-                let rows = answer::rows(&told.rows).map_err(|violation| Failure::bad_request(violation.0))?;
-                Ok(rows.into_iter().flatten().flatten().collect())
-            }
-        }
-    }
-
-    fn begin(&mut self, piece: &Piece) -> Result<(), Failure> {
-        let (table, columns) = (piece.table.name, piece.table.columns);
-        match self {
-            Self::Postgres(connection) => {
-                let begin = if piece.is_whole { format!("begin; truncate {table}") } else { "begin".to_owned() };
-                connection.run(&begin)?;
-                let freeze = if piece.is_whole { ", freeze true" } else { "" };
-                Ok(connection.begin_copy(&format!("copy {table} ({columns}) from stdin (format binary{freeze})"))?)
-            }
-            Self::Mysql { alone, connection, interrupter } => {
-                let sql = format!("load data local infile 'rows' into table {table} character set latin1 ({columns})");
-                Ok(alone.wait(connection.begin_load(&sql), || !interrupter.is_interrupted())??)
-            }
-        }
-    }
-
-    fn send(&mut self, content: &[u8]) -> Result<(), Failure> {
-        match self {
-            Self::Postgres(connection) => Ok(connection.copy(content)?),
-            Self::Mysql { alone, connection, interrupter } => {
-                Ok(alone.wait(connection.send_load(content), || !interrupter.is_interrupted())??)
-            }
-        }
-    }
-
-    fn end(&mut self, piece: &Piece) -> Result<(), Failure> {
-        match self {
-            Self::Postgres(connection) => connection.finish_copy()?,
-            Self::Mysql { alone, connection, interrupter } => {
-                alone.wait(connection.end_load(), || !interrupter.is_interrupted())??;
-            }
-        }
-        self.run(&format!("insert into dbtoll_loaded values ('{}')", piece.name()))?;
-        self.run("commit")
-    }
+/// Names of the pieces that are there.
+fn loaded(connection: &mut Loading) -> Result<HashSet<String>, Failure> {
+    connection.run("create table if not exists dbtoll_loaded (piece varchar(64) not null)")?;
+    let rows = connection.rows("select piece from dbtoll_loaded")?;
+    Ok(rows.into_iter().flatten().flatten().collect())
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Connection {
     /// Connects, logs in, begins the session and prepares all statements.
     pub async fn open(target: &Rc<Target>, slot: Slot) -> Result<Self, Trouble> {
         let mut connection = match target.dialect {
-            Dialect::Postgres => Self::Postgres(Postgres::open(Rc::clone(target), slot).await?),
+            Dialect::Postgres | Dialect::Standard => Self::Postgres(Postgres::open(Rc::clone(target), slot).await?),
             Dialect::Mysql => Self::Mysql(Mysql::open(Rc::clone(target), slot).await?),
         };
         for sql in &target.session {

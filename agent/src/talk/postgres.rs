@@ -78,7 +78,8 @@ impl Postgres {
                 Kind::Cents => OF_NUMERIC,
                 Kind::Text => OF_TEXT,
             });
-            frontend::parse(name, &statement.sql, types, &mut out).map_err(|error| bad_request(&error))?;
+            frontend::parse(name, &statement.text(target.dialect), types, &mut out)
+                .map_err(|error| bad_request(&error))?;
         }
         out.extend_from_slice(SYNC);
         self.simple(&out).await

@@ -35,7 +35,7 @@ pub fn run(options: &[&str]) -> Result<(), String> {
     };
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|error| Failure::io("write", error));
     let written = if format == "tbl" {
-        let mut sink = TblSink::new(write);
+        let mut sink = TblSink::new(|bytes: &[u8], _| write(bytes));
         generate(table, scale, part, parts, &mut sink).and_then(|_| sink.finish())
     } else {
         let types = table.columns().iter().map(|column| ColumnType::usual(column)).collect();

@@ -1,4 +1,4 @@
-//! The method `tpch_load`: generates TPC-H's tables and streams them into a server with binary COPY.
+//! The method `tpch_load`: generates TPC-H's tables and streams them into a server (`loading.rs`).
 //!
 //! One connection loads a whole table, in key order, inside one transaction: so the same scale always makes the same
 //! pages, and COPY may FREEZE the rows and (with `wal_level=minimal`) write no log. Lineitem is three quarters of the
@@ -15,16 +15,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::binary::{BinarySink, ColumnType};
+use super::tbl::TblSink;
 use super::{Table, check_size, generate};
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::driver::answer;
 use crate::driver::server::{self, Server};
 use crate::failure::{Code, Failure};
+use crate::loading::Loading;
 use crate::lock;
 use crate::method;
 use crate::stream::{StreamHandle, StreamSender};
-use crate::wire::blocking::{Address, AnswerBuffer, Connection, Interrupter, Trouble};
-use crate::wire::postgres::{DATA_ROW, Login, messages};
+use crate::wire::blocking::{Connection, Interrupter, Trouble};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 const CONTROL_CHANNEL: u16 = 2;
@@ -37,8 +38,6 @@ struct Params {
     scale: f64,
     #[serde(default = "two")]
     connections: usize,
-    #[serde(default = "yes")]
-    freeze: bool,
 }
 
 fn tenth() -> f64 {
@@ -47,18 +46,6 @@ fn tenth() -> f64 {
 
 fn two() -> usize {
     2
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// What to load, and how.
-#[derive(Debug, Clone, Copy)]
-pub struct Load {
-    pub scale: f64,
-    pub connections: usize,
-    pub freeze: bool,
 }
 
 /// Called with a table, its rows so far and (about) the rows that it will have.
@@ -74,49 +61,50 @@ pub struct Loaded {
 
 #[allow(clippy::needless_pass_by_value, reason = "a handler owns its stream")]
 pub fn tpch_load(mut params: Value, stream: StreamHandle) -> Result<Value, Failure> {
-    let (address, login) = Server::take(&mut params)?.login(Vec::new());
-    let Params { scale, connections, freeze } = method::parse(params)?;
+    let server = Server::take(&mut params)?;
+    let dialect = server.dialect();
+    let (address, login) = server.login(Vec::new());
+    let Params { scale, connections } = method::parse(params)?;
     let interrupter = server::interrupter_of(&stream);
     let sender: Mutex<StreamSender> = Mutex::new(stream.sender());
     let progress = |table: Table, rows: u64, of_rows: u64| {
         let message = json!({"table": table, "rows": rows, "of_rows": of_rows});
         lock(&sender).write(CONTROL_CHANNEL, message.to_string().as_bytes())
     };
-    let loaded = load(Load { scale, connections, freeze }, &address, &login, &interrupter, &progress)?;
+    let open = || Loading::open(dialect, &address, &login, &interrupter);
+    let loaded = load(scale, connections, &open, &interrupter, &progress)?;
     let rows: Map<String, Value> =
         loaded.rows.iter().map(|(table, rows)| (table.name().to_owned(), json!(rows))).collect();
     Ok(json!({"rows": rows, "generate_ns": loaded.generate_ns, "wall_ns": loaded.wall_ns}))
 }
 
 /// Loads all tables; the first failure interrupts all connections.
-pub fn load(
-    load: Load,
-    address: &Address,
-    login: &Login,
+fn load(
+    scale: f64,
+    connections: usize,
+    open: &(dyn Fn() -> Result<Loading, Failure> + Sync),
     interrupter: &Interrupter,
     progress: Progress<'_>,
 ) -> Result<Loaded, Failure> {
-    check_size(load.scale, 1, 1)?;
-    if !(1..=MAX_CONNECTIONS).contains(&load.connections) {
-        let text = format!("connections {}: from 1 to {MAX_CONNECTIONS}", load.connections);
+    check_size(scale, 1, 1)?;
+    if !(1..=MAX_CONNECTIONS).contains(&connections) {
+        let text = format!("connections {connections}: from 1 to {MAX_CONNECTIONS}");
         return Err(Failure::bad_request(text));
     }
     let start_ns = now_ns();
     let waiting = Mutex::new(Table::LONGEST_FIRST.into_iter());
     let outcome = Mutex::new((Loaded { rows: Vec::new(), generate_ns: 0, wall_ns: 0 }, None::<Failure>));
     let work = || -> Result<(), Failure> {
-        let opened = Connection::open(address, login, None, interrupter, AnswerBuffer::default());
-        let mut connection = opened.map_err(Failure::from)?;
+        let mut connection = open()?;
         while let Some(table) = { lock(&waiting).next() } {
-            let rows = load_table(&mut connection, table, load, progress)?;
+            let rows = load_table(&mut connection, table, scale, progress)?;
             lock(&outcome).0.rows.push((table, rows));
         }
         lock(&outcome).0.generate_ns += thread_cpu_ns();
-        drop(connection.close());
         Ok(())
     };
     thread::scope(|scope| {
-        for _ in 0..load.connections {
+        for _ in 0..connections {
             scope.spawn(|| {
                 if let Err(failure) = work() {
                     lock(&outcome).1.get_or_insert(failure);
@@ -130,40 +118,40 @@ pub fn load(
     failed.map_or(Ok(loaded), Err)
 }
 
-fn load_table(connection: &mut Connection, table: Table, load: Load, progress: Progress<'_>) -> Result<u64, Failure> {
+fn load_table(connection: &mut Loading, table: Table, scale: f64, progress: Progress<'_>) -> Result<u64, Failure> {
     let name = table.name();
-    let about = |trouble: Trouble| {
-        let failure = Failure::from(trouble);
-        Failure { message: format!("loading {name}: {}", failure.message), ..failure }
+    let about = |failure: Failure| Failure { message: format!("loading {name}: {}", failure.message), ..failure };
+    let types = match connection {
+        Loading::Binary(connection) => Some(column_types(connection, table)?),
+        _ => None,
     };
-    let types = column_types(connection, table)?;
-    connection.run(&format!("select 1 from {name} limit 1")).map_err(about)?;
-    if messages(connection.answer()).any(|(tag, _)| tag == DATA_ROW) {
+    if !connection.rows(&format!("select 1 from {name} limit 1")).map_err(about)?.is_empty() {
         let text = format!("the table {name} is not empty; tpch_load fills empty tables only");
         return Err(Failure::bad_request(text));
     }
-    let columns = table.columns().join(", ");
-    let freeze = if load.freeze { ", freeze true" } else { "" };
-    // The truncation gives the table a new, empty file in this transaction: the condition for FREEZE and for no log.
-    connection.run(&format!("begin; truncate {name}")).map_err(about)?;
-    let copy = format!("copy {name} ({columns}) from stdin (format binary{freeze})");
-    connection.begin_copy(&copy).map_err(about)?;
-    let of_rows = table.expected_rows(load.scale);
+    connection.begin(name, &table.columns().join(", "), true).map_err(about)?;
+    let of_rows = table.expected_rows(scale);
     let mut reported = Instant::now();
-    let rows = {
-        let mut sink = BinarySink::new(types, |message: &[u8], rows: u64| {
-            connection.copy(message).map_err(about)?;
-            if reported.elapsed() >= PROGRESS_INTERVAL {
-                reported = Instant::now();
-                progress(table, rows, of_rows.max(rows))?;
-            }
-            Ok(())
-        });
-        let rows = generate(table, load.scale, 1, 1, &mut sink)?;
+    let send = |content: &[u8], rows: u64| {
+        connection.send(content).map_err(about)?;
+        if reported.elapsed() >= PROGRESS_INTERVAL {
+            reported = Instant::now();
+            progress(table, rows, of_rows.max(rows))?;
+        }
+        Ok(())
+    };
+    let rows = if let Some(types) = types {
+        let mut sink = BinarySink::new(types, send);
+        let rows = generate(table, scale, 1, 1, &mut sink)?;
+        sink.finish()?;
+        rows
+    } else {
+        let mut sink = TblSink::for_servers(send);
+        let rows = generate(table, scale, 1, 1, &mut sink)?;
         sink.finish()?;
         rows
     };
-    connection.finish_copy().map_err(about)?;
+    connection.end().map_err(about)?;
     connection.run("commit").map_err(about)?;
     progress(table, rows, rows)?;
     Ok(rows)

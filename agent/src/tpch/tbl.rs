@@ -1,4 +1,4 @@
-//! dbgen's TBL form, a `|` after each field, and the method `tpch_table`.
+//! Rows as lines of text: dbgen's TBL form, a `|` after each field, and that which servers load; and the method `tpch_table`.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -15,24 +15,31 @@ use crate::stream::StreamHandle;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Rows as text, handed on in pieces of whole rows.
+/// Rows as text, handed on in pieces of whole rows, with the rows so far.
 pub struct TblSink<F> {
+    closes_lines: bool,
+    rows: u64,
     bytes: Vec<u8>,
     hand_on: F,
 }
 
-impl<F: FnMut(&[u8]) -> Result<(), Failure>> TblSink<F> {
+impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> TblSink<F> {
     pub fn new(hand_on: F) -> Self {
-        Self { bytes: Vec::with_capacity(2 * CHUNK_BYTES), hand_on }
+        Self { closes_lines: true, rows: 0, bytes: Vec::with_capacity(2 * CHUNK_BYTES), hand_on }
+    }
+
+    /// Without the `|` at the end of a line, which servers take for one more column.
+    pub fn for_servers(hand_on: F) -> Self {
+        Self { closes_lines: false, ..Self::new(hand_on) }
     }
 
     /// Hands on what is left.
     pub fn finish(mut self) -> Result<(), Failure> {
-        if self.bytes.is_empty() { Ok(()) } else { (self.hand_on)(&self.bytes) }
+        if self.bytes.is_empty() { Ok(()) } else { (self.hand_on)(&self.bytes, self.rows) }
     }
 }
 
-impl<F: FnMut(&[u8]) -> Result<(), Failure>> RowSink for TblSink<F> {
+impl<F: FnMut(&[u8], u64) -> Result<(), Failure>> RowSink for TblSink<F> {
     fn begin_row(&mut self, _columns: u16) {}
 
     fn integer(&mut self, value: i64) {
@@ -62,9 +69,13 @@ impl<F: FnMut(&[u8]) -> Result<(), Failure>> RowSink for TblSink<F> {
     }
 
     fn end_row(&mut self) -> Result<(), Failure> {
+        if !self.closes_lines {
+            self.bytes.pop();
+        }
         self.bytes.push(b'\n');
+        self.rows += 1;
         if self.bytes.len() >= CHUNK_BYTES {
-            (self.hand_on)(&self.bytes)?;
+            (self.hand_on)(&self.bytes, self.rows)?;
             self.bytes.clear();
         }
         Ok(())
@@ -89,7 +100,7 @@ fn one() -> i32 {
 #[allow(clippy::needless_pass_by_value, reason = "a handler owns its stream")]
 pub fn tpch_table(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     let Params { table, scale, part, parts } = method::parse(params)?;
-    let mut sink = TblSink::new(|bytes: &[u8]| stream.write(0, bytes));
+    let mut sink = TblSink::new(|bytes: &[u8], _| stream.write(0, bytes));
     let rows = generate(table, scale, part, parts, &mut sink)?;
     sink.finish()?;
     Ok(json!({"rows": rows}))
@@ -102,7 +113,7 @@ mod tests {
 
     fn tbl(table: Table, part: i32, parts: i32) -> (String, u64) {
         let mut bytes = Vec::new();
-        let mut sink = TblSink::new(|piece: &[u8]| {
+        let mut sink = TblSink::new(|piece: &[u8], _| {
             bytes.extend_from_slice(piece);
             Ok(())
         });
@@ -138,7 +149,7 @@ mod tests {
 
     #[test]
     fn impossible_sizes_are_refused() {
-        let mut sink = TblSink::new(|_: &[u8]| Ok(()));
+        let mut sink = TblSink::new(|_: &[u8], _| Ok(()));
         for (scale, part, parts) in [(0.0, 1, 1), (-1.0, 1, 1), (f64::NAN, 1, 1), (1e6, 1, 1), (1.0, 0, 1), (1.0, 2, 1)]
         {
             assert!(generate(Table::Region, scale, part, parts, &mut sink).is_err(), "{scale} {part} {parts}");

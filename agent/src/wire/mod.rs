@@ -12,10 +12,12 @@ pub mod postgres_numeric;
 
 pub use postgres::{ServerError, Violation};
 
-/// Which protocol a server speaks.
+/// Which protocol a server speaks, and with whose words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     Postgres,
+    /// `PostgreSQL`'s protocol, and standard SQL alone: no rows in binary form, no locks on rows that are read.
+    Standard,
     Mysql,
 }

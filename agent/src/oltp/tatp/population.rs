@@ -170,18 +170,19 @@ fn forwardings(random: &mut Random) -> impl Iterator<Item = i32> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oltp::bulk::{Bulk, TextLoad};
+    use crate::oltp::bulk::Bulk;
+    use crate::wire::Dialect;
 
     fn lines(table: Table, range: i32, subscribers: i32) -> Vec<Vec<String>> {
         let mut content = Vec::new();
-        let mut bulk = Bulk::Mysql(TextLoad::new(|piece: &[u8], _| {
+        let mut bulk = Bulk::new(Dialect::Mysql, |piece: &[u8], _| {
             content.extend_from_slice(piece);
             Ok(())
-        }));
+        });
         write(table, range, subscribers, 1, &mut bulk).unwrap();
         bulk.finish().unwrap();
         let text = String::from_utf8(content).unwrap();
-        text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+        text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
     }
 
     #[test]

@@ -341,18 +341,19 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oltp::bulk::TextLoad;
+    use crate::oltp::bulk::Bulk;
+    use crate::wire::Dialect;
 
     fn lines(table: Table, warehouse: i32, seed: u64) -> Vec<Vec<String>> {
         let mut content = Vec::new();
-        let mut bulk = crate::oltp::bulk::Bulk::Mysql(TextLoad::new(|piece: &[u8], _| {
+        let mut bulk = Bulk::new(Dialect::Mysql, |piece: &[u8], _| {
             content.extend_from_slice(piece);
             Ok(())
-        }));
+        });
         write(table, warehouse, seed, &mut bulk).unwrap();
         bulk.finish().unwrap();
         let text = String::from_utf8(content).unwrap();
-        text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+        text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
     }
 
     #[test]

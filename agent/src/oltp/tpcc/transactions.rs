@@ -206,7 +206,7 @@ fn calls(dialect: Dialect) -> Vec<Statement> {
         ("tpcc_stock_level", &[Int, Int, Int]),
     ];
     let verb = match dialect {
-        Dialect::Postgres => "select",
+        Dialect::Postgres | Dialect::Standard => "select",
         Dialect::Mysql => "call",
     };
     let one = |(name, parameters): (&str, &'static [Kind])| {

@@ -127,7 +127,6 @@ class Workload(interface.Workload):
                 **address.parameters(),
                 "scale": self.scale,
                 "connections": CONNECTIONS,
-                "freeze": True,
             },
             timeout_s=600 + 600 * self.scale,
             progress=by_tenths(progress),
