@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from dbtoll.engines.postgres import DIALECT
+from dbtoll.model.dialect import Dialect
 from dbtoll.workload_parts import sql_text
 from dbtoll.workloads import tpch
 from dbtoll.workloads.tpch import parameters, queries
@@ -28,7 +29,7 @@ def empty_tables() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @all_queries
 def test_the_header_names_clause_and_parameters(name: str) -> None:
-    query = queries.query(name, "postgres")
+    query = queries.query(name, DIALECT)
     assert query.clause == f"2.4.{name[1:]}"
     assert sql_text.placeholders(query.template) == set(range(1, len(query.parameters) + 1))
     assert len(parameters.drawn(name, 1, 1)) == len(parameters.for_validation(name, 1)) == len(query.parameters)
@@ -36,13 +37,13 @@ def test_the_header_names_clause_and_parameters(name: str) -> None:
 
 @all_queries
 def test_every_placeholder_has_a_cast(name: str) -> None:
-    template = queries.query(name, "postgres").template
+    template = queries.query(name, DIALECT).template
     assert len(re.findall(r"cast\(\$[0-9]+ as [a-z]+(?:\([0-9,]+\))?\)", template)) == template.count("$")
 
 
 @all_queries
 def test_the_header_says_how_each_column_is_compared(name: str, empty_tables: duckdb.DuckDBPyConnection) -> None:
-    query = queries.query(name, "duckdb")
+    query = queries.query(name, tpch.REFERENCE)
     sql = sql_text.fill(query.template, parameters.for_validation(name, 1))
     kinds = [str(kind) for _, kind, *_ in empty_tables.execute(f"describe {sql}").fetchall()]
     assert len(kinds) == len(query.answer)
@@ -60,9 +61,12 @@ def test_an_engine_may_have_its_own_words(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "q07.sql").write_text(header + "select $1\n")
     (tmp_path / "q07.mariadb.sql").write_text(header + "select $1 from dual\n")
     monkeypatch.setattr(queries.resources, "files", lambda package: tmp_path)
-    monkeypatch.setattr(queries, "query", queries.query.__wrapped__)
-    assert queries.query("Q7", "mariadb").template == "select $1 from dual"
-    assert queries.query("Q7", "postgres").template == "select $1"
+    monkeypatch.setattr(queries, "_query", queries._query.__wrapped__)
+    assert queries.query("Q7", Dialect("mariadb")).template == "select $1 from dual"
+    assert queries.query("Q7", DIALECT).template == "select $1"
+    (tmp_path / "tpch" / "queries").mkdir(parents=True)
+    (tmp_path / "tpch" / "queries" / "q07.sql").write_text(header + "select $1 from mine\n")
+    assert queries.query("Q7", Dialect("mariadb", scripts="mine")).template == "select $1 from mine"
 
 
 def test_text_and_template_are_the_same_question(empty_tables: duckdb.DuckDBPyConnection) -> None:

@@ -277,9 +277,13 @@ impl<'a> Startup<'a> {
 
     /// The first message.
     pub fn begin(&self, out: &mut BytesMut) -> Result<(), StartupError> {
-        let fixed = [("client_encoding", "UTF8"), ("user", &*self.login.user), ("database", &*self.login.database)];
-        let options = self.login.options.iter().map(|(name, value)| (&**name, &**value));
-        frontend::startup_message(fixed.into_iter().chain(options), out).map_err(|error| cannot_encode(&error))
+        let Login { user, database, options, .. } = self.login;
+        let fixed = [("client_encoding", "UTF8"), ("user", user)];
+        // Without one the server enters none, or that of the user's name.
+        let database = (!database.is_empty()).then_some(("database", &**database));
+        let options = options.iter().map(|(name, value)| (&**name, &**value));
+        frontend::startup_message(fixed.into_iter().chain(database).chain(options), out)
+            .map_err(|error| cannot_encode(&error))
     }
 
     /// Takes one message and writes the reply that it calls for into `out`. Some when the session is ready; a server

@@ -95,7 +95,7 @@ DIALECT = Dialect(
     "mariadb",
     types={" timestamp ": " datetime "},  # a timestamp would change with each update of its row
     keys_before_rows=True,  # it stores a table by its primary key
-    transactional_ddl=False,
+    atomic_scripts=False,
     plain_bodies=True,
     # InnoDB makes an index for a foreign key that has none.
     foreign_keys="""SELECT k.table_name, k.constraint_name, count(s.index_name) > 0
@@ -133,7 +133,7 @@ class Engine(interface.Engine):
             "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
         },
     )
-    offers = frozenset({interface.SQL, interface.TRANSACTIONS})
+    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     sql = DIALECT
     software = SOFTWARE
     contract = interface.ContractStatements(

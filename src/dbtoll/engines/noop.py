@@ -32,9 +32,7 @@ class Engine(no_server.Engine):
 
     name = "noop"
     description = EngineDescription("noop")
-    offers = frozenset(
-        {interface.SQL, interface.BINARY_COPY, interface.TRANSACTIONS}
-    )  # it takes whatever is said to it
+    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})  # it takes whatever is said to it
     sql = Dialect("postgres")
     keeps_data = False
 

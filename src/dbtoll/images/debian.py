@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dbtoll.errors import Unavailable, UsageError
+from dbtoll.images import wheels
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
@@ -106,14 +107,22 @@ def debian_image(
     if suite not in SUITES:
         raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {', '.join(SUITES)}")
     ownership = "image" if os.geteuid() == 0 else "flat"
+    software |= software.of_suite(suite)
     packages = [*SUITES[suite], *software.packages]
     scripts = {"before": software.before, "after": software.after}
     recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership} | scripts
+    if software.wheels:
+        recipe["wheels"] = [wheels.recipe(wheel) for wheel in software.wheels]
 
     def build(root: Path) -> Json:
-        progress(f"making the system image: Debian {suite} with {', '.join(packages)}")
+        taken = [wheels.fetched(cache, wheel, progress) for wheel in software.wheels]
+        with_what = [*packages, *(wheel.project for wheel in software.wheels)]
+        progress(f"making the system image: Debian {suite} with {', '.join(with_what)}")
         mmdebstrap(suite, mirror, _options(packages, software), root, progress)
-        return {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
+        for entry in taken:
+            shutil.copytree(entry.content, root, dirs_exist_ok=True)
+        facts: Json = {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
+        return facts | ({"wheels": [entry.facts for entry in taken]} if taken else {})
 
     return cache.obtain("image", recipe, build, estimate_bytes=ESTIMATE_BYTES, progress=progress)
 

@@ -18,8 +18,8 @@ from dbtoll.model.software import Software
 
 SQL = "sql"
 """Ability: statements of standard SQL are answered."""
-BINARY_COPY = "binary copy"
-"""Ability: rows are taken by PostgreSQL's COPY in its binary form, and its dialect is understood."""
+BULK_ROWS = "bulk rows"
+"""Ability: the agent can fill its tables, in the form that its address's wire names (docs/PROTOCOL.md, ``serial``)."""
 TRANSACTIONS = "transactions"
 """Ability: the agent's transaction workloads can be loaded and driven."""
 QUIET = "no server"
@@ -30,12 +30,14 @@ QUIET = "no server"
 class ContractStatements:
     """What contract tests have to say to a server, where that differs between engines.
 
-    ``lock_timeout``: gives up waiting for a lock after a second. ``sleep``: works for a second, and waits meanwhile for
-    ``asleep``, as `StatisticsEngine.wait_events` calls it. ``scan``: `StatisticsEngine.query_statistics` that together count
-    what a scan of 2000 rows of 200 bytes touches, and how much that is at least and at most. ``settings``: that are needed
-    for these statistics.
+    ``key``: makes a column the table's key, where there are keys. ``lock_timeout``: gives up waiting for a lock after a second;
+    empty where nobody waits for one. ``sleep``: works for a second, and waits meanwhile for ``asleep``, as
+    `StatisticsEngine.wait_events` calls it. ``scan``: `StatisticsEngine.query_statistics` that together count what a scan of
+    2000 rows of 200 bytes touches, and how much that is at least and at most. ``settings``: that are needed for these
+    statistics.
     """
 
+    key: str = "primary key"
     lock_timeout: str = ""
     sleep: str = ""
     asleep: str = ""
@@ -58,6 +60,8 @@ class Engine(Protocol):
     also_called: ClassVar[tuple[str, ...]] = ()
     """Names that people may type instead; they are answered with this one."""
     options: ClassVar[Mapping[str, Option]] = {}
+    unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Factor -> level that its servers do not have -> why. Of the levels that are asked for these are not run, and said."""
     offers: ClassVar[frozenset[str]] = frozenset({SQL})
     """Abilities that workloads ask for (`Workload.requires`)."""
     sql: ClassVar[Dialect]

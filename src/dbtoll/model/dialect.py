@@ -12,7 +12,7 @@ class Dialect:
 
     ``types``: words of a schema, blanks around them, that mean something else there -> the words in their place.
     ``keys_before_rows``: rows that come in the order of the primary key are best loaded into a table that has it.
-    ``transactional_ddl``: a statement that makes a table or an index is undone with its transaction.
+    ``atomic_scripts``: a text may hold several statements and is one transaction, with those that make tables and indexes.
     ``plain_bodies``: the bodies of procedures are not quoted, and hold semicolons of their own.
     ``foreign_keys``: a query for table, name, and 1 where an index of that name was made for it; ``drop_foreign_key`` and
     ``drop_index`` with ``{table}`` and ``{name}``.
@@ -23,7 +23,7 @@ class Dialect:
     name: str
     types: Mapping[str, str] = field(default_factory=dict)
     keys_before_rows: bool = False
-    transactional_ddl: bool = True
+    atomic_scripts: bool = True
     plain_bodies: bool = False
     foreign_keys: str = ""
     drop_foreign_key: str = "ALTER TABLE {table} DROP CONSTRAINT {name}"

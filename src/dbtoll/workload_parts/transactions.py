@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from importlib import resources
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -22,7 +20,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.workload_parts import sql_text
+from dbtoll.workload_parts import scripts, sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 
 CONNECTIONS = 2
@@ -144,7 +142,8 @@ class Transactions(interface.Workload):
 
     def key(self) -> str:
         """The size in words, and a digest of what the tables are made with."""
-        files = [text for stem in ("schema", "keys", "indexes", *self.scripts()) for text in self._texts(stem)]
+        stems = ("schema", "keys", "indexes", *self.scripts())
+        files = [text for stem in stems for text in scripts.of_all_dialects(self.folder, stem)]
         digest = sha256("\0".join([repr(self.size()), *files]).encode()).hexdigest()[:16]
         (size,) = self.size().values()
         words = "-".join(str(value) for name, value in size.items() if name != "seed")
@@ -189,7 +188,7 @@ class Transactions(interface.Workload):
 
     def loaded(self, session: Session) -> frozenset[str]:
         """See interfaces.ResumableWorkload. The agent adds those of the rows itself (``oltp_load``)."""
-        session.query(f"CREATE TABLE IF NOT EXISTS {LOADED} (piece varchar(64) PRIMARY KEY)")
+        session.query(f"CREATE TABLE IF NOT EXISTS {LOADED} (piece varchar(64) NOT NULL)")
         return frozenset(str(piece) for (piece,) in session.query(f"SELECT piece FROM {LOADED}"))
 
     def _build(
@@ -207,7 +206,7 @@ class Transactions(interface.Workload):
         named = {f"{stem} {number}": part for number, part in enumerate(self.parts(stem, sql))}
         left = {name: part for name, part in named.items() if name not in done}
         note = f"INSERT INTO {LOADED} VALUES ('{{}}')"
-        if sql.transactional_ddl:
+        if sql.atomic_scripts:
             both = [replace(part, sql=f"{part.sql};\n{note.format(name)}") for name, part in left.items()]
             return run_side_by_side(
                 machine, address, both, connections=CONNECTIONS if stem in {"keys", "indexes"} else 1
@@ -298,41 +297,9 @@ class Transactions(interface.Workload):
     # --- scripts -----------------------------------------------------------------------------------------------------
 
     def text(self, stem: str, sql: Dialect | None = None) -> str:
-        """A script of the workload; of ``sql``'s own where there is one. EngineError if there is none at all."""
-        places = [(self.folder, f"{stem}.sql")]
-        if sql is not None:
-            places.insert(0, (self.folder, f"{stem}-{sql.name}.sql"))
-            if sql.scripts is not None:
-                places.insert(0, (sql.scripts, f"{self.name}/{stem}.sql"))
-        for package, name in places:
-            if (file := resources.files(package) / name).is_file():
-                return file.read_text(encoding="utf-8")
-        raise EngineError(
-            f"{self.name} has no {stem} in the dialect {sql.name if sql else ''}",
-            "write them into a package, and let the engine's dialect name that: scripts",
-        )
-
-    def _texts(self, stem: str) -> list[str]:
-        """A script in all dialects that the workload has it in: which one is loaded is the engine's to say."""
-        files = [file for file in resources.files(self.folder).iterdir() if file.name.endswith(".sql")]
-        own = sorted(file.name for file in files if re.fullmatch(rf"{re.escape(stem)}(-[a-z0-9_]+)?\.sql", file.name))
-        return [(resources.files(self.folder) / name).read_text(encoding="utf-8") for name in own]
+        """See `scripts.text`."""
+        return scripts.text(self.folder, stem, sql)
 
     def parts(self, stem: str, sql: Dialect) -> list[sql_text.Part]:
-        """Its statements, in the words of the engine."""
-        text = self.text(stem, sql)
-        for word, other in sql.types.items():
-            text = text.replace(word, other)
-        file = f"{self.name}/{stem}.sql"
-        if not (sql.plain_bodies and stem == PROCEDURES):
-            return sql_text.split(text, file)
-        # The bodies hold semicolons of their own; each begins at the start of a line.
-        starts = [match.start() for match in re.finditer(r"^CREATE ", text, re.MULTILINE)]
-        bodies = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        lines = [text.count("\n", 0, start) + 1 for start in starts]
-        return [sql_text.Part(_body(each), file, line) for each, line in zip(bodies, lines, strict=True)]
-
-
-def _body(text: str) -> str:
-    """Up to its END, without what is said of the next one."""
-    return text[: text.rindex("END;") + len("END")]
+        """See `scripts.parts`."""
+        return scripts.parts(self.folder, stem, sql, bodies=stem == PROCEDURES)

@@ -117,7 +117,7 @@ class Engine(interface.Engine):
             "unix_socket_directories": "a path; it says only where the driver finds the server",
         },
     )
-    offers = frozenset({interface.SQL, interface.BINARY_COPY, interface.TRANSACTIONS})
+    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     sql = DIALECT
     software = SOFTWARE
     contract = interface.ContractStatements(

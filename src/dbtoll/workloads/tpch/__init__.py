@@ -12,14 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
 from dbtoll.errors import UsageError
 from dbtoll.interfaces import workload as interface
 from dbtoll.interfaces.cache import BuildCache
-from dbtoll.interfaces.engine import BINARY_COPY
+from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.model.description import WorkloadDescription
 from dbtoll.model.dialect import Dialect
@@ -27,15 +26,15 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.workload_parts import sql_text
+from dbtoll.workload_parts import scripts, sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 from dbtoll.workloads.tpch import parameters, queries
 
 DATA = "dbgen-3"
 """Which rows: those of the TPC's generator, whose output has not changed since version 2.6; in the dataset's key."""
 
-REFERENCE = "duckdb-reference"
-"""The dialect of the engine that answers independently: its files are nobody else's."""
+REFERENCE = Dialect("duckdb-reference")
+"""That of the engine which answers independently: its files are nobody else's."""
 
 CONNECTIONS = 2
 """How many connections load and index at the same time."""
@@ -59,7 +58,7 @@ class Workload(interface.Workload):
     also_called = ("tpc-h",)
     primary = "scale"
     description = DESCRIPTION
-    requires = frozenset({BINARY_COPY})
+    requires = frozenset({BULK_ROWS})
     options: ClassVar[Mapping[str, Option]] = {
         "scale": Option("number", 0.1, "scale factor, at least 0.01; 1 is about 1 GB of rows"),
         "indexes": Option(
@@ -86,9 +85,10 @@ class Workload(interface.Workload):
 
     def key(self) -> str:
         """Scale and indexes in words, and a digest of what the tables are made with."""
-        files = ("schema", "constraints", *PROFILES[self._indexes])
+        stems = ("schema", "constraints", "primary-keys", *PROFILES[self._indexes])
+        files = [text for stem in stems for text in scripts.of_all_dialects(__name__, stem)]
         own = [part.sql for part in self._own_indexes]
-        digest = sha256("\0".join([DATA, repr(self.scale), *map(_file, files), *own]).encode()).hexdigest()[:16]
+        digest = sha256("\0".join([DATA, repr(self.scale), *files, *own]).encode()).hexdigest()[:16]
         return f"tpch-{self.scale:g}-{self._indexes}-{digest}"
 
     def estimate_bytes(self) -> int:
@@ -102,15 +102,19 @@ class Workload(interface.Workload):
         generating is inside ``load_ns``. Raises EngineError, or AgentFailure of ``tpch_load``.
         """
         address = server.address
+
+        def parts(*stems: str) -> list[sql_text.Part]:
+            return [part for stem in stems for part in scripts.parts(__name__, stem, sql)]
+
         progress("schema")
-        run_in_order(machine, address, _parts("schema"))
+        run_in_order(machine, address, parts("schema", *(["primary-keys"] if sql.keys_before_rows else [])))
         progress("rows")
         loaded = self.make_rows(machine, address, progress)
         progress("indexes")
-        indexes = [*self._own_indexes, *(part for stem in PROFILES[self._indexes] for part in _parts(stem))]
+        indexes = [*self._own_indexes, *parts(*PROFILES[self._indexes])]
         index_ns = run_side_by_side(machine, address, indexes, connections=CONNECTIONS)
         progress("constraints")
-        constraint_ns = run_in_order(machine, address, _parts("constraints"))
+        constraint_ns = run_in_order(machine, address, parts("constraints"))
         return {
             "rows": loaded["rows"],
             "generate_ns": loaded["generate_ns"],
@@ -134,7 +138,7 @@ class Workload(interface.Workload):
 
     def statements(self, sql: Dialect, seed: int) -> dict[str, Statement]:
         """query name -> statement in the words of ``sql``; parameters drawn from ``seed``, or for validation."""
-        return {name: _statement(name, sql.name, self._values(name, seed)) for name in self.queries}
+        return {name: _statement(name, sql, self._values(name, seed)) for name in self.queries}
 
     def references(
         self, machine: Machine, statements: Mapping[str, Statement], cache: BuildCache, progress: Callable[[str], None]
@@ -146,7 +150,7 @@ class Workload(interface.Workload):
         for key, statement in statements.items():
             same = _statement(statement.query, REFERENCE, statement.parameters)
             questions[key] = Question(same.text, queries.query(statement.query, REFERENCE).answer)
-        return answers(Rows(machine, self.scale, _file("schema")), questions, cache, progress)
+        return answers(Rows(machine, self.scale, scripts.text(__name__, "schema")), questions, cache, progress)
 
     def _values(self, name: str, seed: int) -> tuple[str, ...]:
         if self._validation:
@@ -154,17 +158,9 @@ class Workload(interface.Workload):
         return parameters.drawn(name, seed, self.scale)
 
 
-def _statement(name: str, dialect: str, values: tuple[str | None, ...]) -> Statement:
+def _statement(name: str, dialect: Dialect, values: tuple[str | None, ...]) -> Statement:
     template = queries.query(name, dialect).template
     return Statement(query=name, text=sql_text.fill(template, values), template=template, parameters=values)
-
-
-def _file(stem: str) -> str:
-    return (resources.files(__name__) / f"{stem}.sql").read_text(encoding="utf-8")
-
-
-def _parts(stem: str) -> list[sql_text.Part]:
-    return sql_text.split(_file(stem), f"tpch/{stem}.sql")
 
 
 def _own_indexes(file: str) -> list[sql_text.Part]:

@@ -1,0 +1,233 @@
+"""HyPer 9: the server of Tableau's Hyper API, out of its wheel.
+
+Everything of an arm that is not data lies in ``/dbtoll/run/hyper`` (mode 0700, its own user's): the socket. It asks for no password
+there, and listens nowhere else. The data are one file, which the server maps into its memory.
+
+A commit is in the server's memory: the file is written when the last session that uses it ends, and everything since it was opened
+is lost if the server is killed before (seen with 9.1.0). So one session is held for the server's life: without it a workload that
+connects for each statement would measure how a database is opened and written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.interfaces import engine as interface
+from dbtoll.interfaces.machine import Machine, Process, Session
+from dbtoll.interfaces.machine import Server as AnyServer
+from dbtoll.model.description import EngineDescription
+from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import Resources
+from dbtoll.model.json import Json
+from dbtoll.model.machine import Address
+from dbtoll.model.options import Option
+from dbtoll.model.reply import Statement
+from dbtoll.model.software import Software, Wheel
+from dbtoll.secretive import demand_none
+from dbtoll.servers import server_process
+
+PLACE = "/opt/dbtoll/hyper"
+PROGRAM = f"{PLACE}/hyperd"
+RUN = "/dbtoll/run/hyper"
+SOCKET = f"{RUN}/.s.PGSQL.7483"
+LISTEN = f"tab.domain://{RUN}/domain/.s.PGSQL.7483"
+"""How it is told to make that socket."""
+
+USER = "nobody"
+"""Of the image."""
+
+ROLE = "dbtoll"
+"""Of the database; it owns all."""
+
+FILE = "dbtoll.hyper"
+
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 600.0
+"""It writes what was changed."""
+
+LOAD_DEADLINE_S = 6 * 3600.0
+
+MEMORY_SHARE = 0.8
+"""Of an arm's memory, where nobody says otherwise: what the server takes of a machine's by itself (``memory_limit``)."""
+
+WHEEL = Wheel(
+    "tableauhyperapi",
+    "0.0.26963",
+    builds={
+        "x86_64": ("manylinux2014_x86_64", "35376f598c6fdfa52fe25769778f756e2daec1c124ff8f471b5e098cb9cf7863"),
+    },
+    files={
+        "tableauhyperapi/bin/hyper/hyperd": PLACE,
+        "tableauhyperapi-0.0.26963.dist-info/LICENSE": PLACE,
+        "tableauhyperapi-0.0.26963.dist-info/NOTICES.txt": PLACE,
+        "tableauhyperapi-0.0.26963.dist-info/HYPER_API_OSS_disclosure.txt": PLACE,
+    },
+)
+
+_UNDURABLE = "a commit is in the server's memory until the last session ends"
+_SNAPSHOT = "every transaction reads from a snapshot, and the first writer of a row wins"
+"""The contract tests try it. The server calls it read committed, whatever it is asked for."""
+
+
+@dataclass(slots=True)
+class Server(server_process.Server):
+    """``held``: keeps the database open."""
+
+    held: Session | None = None
+
+
+class Engine(interface.Engine):
+    """See interfaces.Engine."""
+
+    name = "hyper"
+    also_called = ("hyperd", "tableau")
+    description = EngineDescription("HyPer")
+    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
+    sql = Dialect("hyper", atomic_scripts=False, scripts=__name__)
+    software = Software(wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "9.1"))
+    contract = interface.ContractStatements(key="")
+    unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "interaction": {"procedure": "it has no stored procedures"},
+        "isolation": {"read_committed": _SNAPSHOT, "serializable": _SNAPSHOT},
+        "durability": {"device": _UNDURABLE, "os_cache": _UNDURABLE},
+        "foreign_keys": {"yes": "it checks no keys"},
+    }
+    options: ClassVar[Mapping[str, Option]] = {
+        "threads": Option("integer", 0, "threads of a query; 0: one for each processor of the arm"),
+        "memory": Option("size", 0, "memory limit of the server; 0: 80 % of the arm's"),
+        "settings": Option("table", {}, "setting = value, as hyperd calls them"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
+        self._threads: int = chosen["threads"]
+        self._memory_bytes: int = chosen["memory"]
+        if not 0 <= self._threads <= 1024:
+            raise SpecError(f"engine hyper: {self._threads} threads", "choose 1 to 1024, or 0 for the arm's processors")
+        demand_none(chosen["settings"], "leave it out: no figure needs it")
+        self._given = {name.replace("-", "_"): _as_text(name, value) for name, value in chosen["settings"].items()}
+
+    # --- settings ---
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """The table wins."""
+        threads = str(self._threads or resources.cpus)
+        memory_bytes = self._memory_bytes or round(MEMORY_SHARE * resources.memory_bytes)
+        return {
+            "hard_concurrent_query_thread_limit": threads,
+            "soft_concurrent_query_thread_limit": threads,
+            "memory_limit": f"{memory_bytes >> 20}m",
+            **self._given,
+        }
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """The same: they decide on no page."""
+        return Engine({}).settings(resources)
+
+    # --- a data directory ---
+
+    def key(self, machine: Machine) -> str:
+        """The full version line."""
+        try:
+            return machine.run([PROGRAM, "--version"]).output.decode().strip()
+        except AgentFailure as error:
+            if error.code != "not_found":
+                raise
+            raise Unavailable(
+                f"{machine.name}: its image has no HyPer server", "use the system image: leave out --image"
+            ) from error
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty directory: the server makes the file when it first runs."""
+        server_process.own_directory(machine, data, USER)
+
+    # --- a server ---
+
+    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+        """See interfaces.Engine."""
+        if network is not None:
+            raise EngineError("HyPer listens at its socket only", 'placement = ["inside"] under [factors]')
+        server_process.own_directory(machine, RUN, USER)
+        process = machine.spawn(
+            [
+                *(PROGRAM, "run", "--skip-license", "--no-password", f"--init-user={ROLE}", "--strict-settings-mode"),
+                *(f"--listen-connection={LISTEN}", "--log-config="),  # it would write some KB of log for each statement
+                *(f"--{name.replace('_', '-')}={value}" for name, value in settings.items()),
+            ],
+            user=USER,
+            cwd=data,
+            stop_signal=signal.SIGTERM,
+            stop_grace_ms=round(STOP_DEADLINE_S * 1000),
+        )
+        inside = Address(wire="standard", user=ROLE, database=f"{data}/{FILE}", unix=SOCKET)
+        nowhere = Address(wire="standard", user=ROLE, database="", unix=SOCKET)
+        try:
+            self._wait_until_ready(machine, nowhere, inside.database, process)
+            held = machine.serial(inside, connection="persistent")
+            held.query("select 1")
+        except BaseException:
+            if process.running():
+                process.signal(signal.SIGKILL)
+                process.wait(STOP_DEADLINE_S)
+            raise
+        return Server(inside, process.pid, process, held=held)
+
+    def stop(self, machine: Machine, server: AnyServer) -> None:
+        """Returns when it has ended with 0: with its last session it has written what was changed."""
+        assert isinstance(server, Server)
+        if server.held is not None:
+            server.held.close()
+        server_process.end(machine, server, "HyPer", signal.SIGTERM, STOP_DEADLINE_S)
+
+    def _wait_until_ready(self, machine: Machine, address: Address, file: str, process: Process) -> None:
+        def not_ready() -> None:
+            server_process.ask(machine, address, f'create database if not exists "{file}"')
+
+        def error(problem: str) -> EngineError:
+            return EngineError(
+                f"{machine.name}: HyPer {problem}: {server_process.last_lines(process.output())}",
+                "look at its settings, and whether the processor has what it asks for",
+            )
+
+        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+
+    # --- inside a server ---
+
+    def finish_load(self, session: Session) -> None:
+        """Statistics. The rows are written when the server stops."""
+        session.query("analyze", timeout_s=LOAD_DEADLINE_S)
+
+    def settle(self, session: Session) -> None:
+        """Nothing works in the background, and nothing can be written before the last session ends."""
+
+    def background_work(self, session: Session) -> Json:
+        """None that it tells of."""
+        return {}
+
+    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
+        """Its plan as a drawing, which has neither literals nor estimates; a text without a plan has the fingerprint ``none``."""
+        try:
+            rows = session.query(f"explain {statement.text}")
+        except EngineError:
+            return "none", "this statement has no plan"
+        plan = "\n".join(line.rstrip() for row in rows for line in (row[0] or "").splitlines())
+        return hashlib.sha256(plan.encode()).hexdigest()[:16], plan
+
+    def facts(self, session: Session) -> Json:
+        """Version, and every setting of the server as it is now: it does not tell which differ from their defaults."""
+        ((version,),) = session.query("select version()")
+        settings = {str(name).removeprefix("global."): value for name, value, _ in session.query("show all")}
+        return {"version": version, "settings": dict(sorted(settings.items()))}
+
+
+def _as_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if not isinstance(value, str | int | float) or "\n" in str(value):
+        raise SpecError(f"engine hyper: the setting {name} is neither text nor number", f"write: {name} = 'value'")
+    return str(value)

@@ -1,0 +1,1 @@
+-- HyPer 9 has no indexes, and so no keys ("Index support is disabled").

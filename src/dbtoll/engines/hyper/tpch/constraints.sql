@@ -1,0 +1,1 @@
+-- HyPer 9 checks no keys.
