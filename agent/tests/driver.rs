@@ -194,7 +194,7 @@ fn answers_are_compared() {
     let expected = |value: &str| {
         let columns = vec![Comparison::Trimmed, Comparison::Numeric];
         let rows = vec![vec![Some("a".to_owned()), Some(value.to_owned())]];
-        Some(Expected { columns, relative_tolerance: 1e-9, rows })
+        Some(Expected { columns, relative_tolerance: 1e-9, absolute_tolerance: 1e-12, rows })
     };
     let sql = "select 'a'::char(5), 12345678901234.50::numeric";
     let right = Statement { answer: expected("12345678901234.5"), ..statement(QueryProtocol::Simple, sql) };

@@ -648,7 +648,8 @@ def test_a_visit(agent: ScriptedAgent) -> None:
         ["2"],
         50_000_000,
     )
-    assert asked["answer"] == {"columns": ["numeric"], "rows": [["3"]], "relative_tolerance": 1e-9}
+    tolerances = {"relative_tolerance": 1e-9, "absolute_tolerance": 1e-12}
+    assert asked["answer"] == {"columns": ["numeric"], "rows": [["3"]], **tolerances}
     driver.answer(VISIT, piece_bytes=7)
     reply = visiting.get()
     assert (reply.start_ns, reply.end_ns, reply.host_start_ns, reply.host_end_ns) == (1, 30, None, None)

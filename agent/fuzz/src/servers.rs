@@ -163,6 +163,7 @@ fn ask(server: &Server, dialect: Dialect, asked: u8) {
             answer: Some(Expected {
                 columns: vec![Comparison::Numeric, Comparison::Trimmed],
                 relative_tolerance: 1e-9,
+                absolute_tolerance: 1e-12,
                 rows: vec![vec![Some("1.5".into()), Some("a".into())], vec![None, Some("b".into())]],
             }),
             ..Statement::simple("q1", "select a, b from t".into())

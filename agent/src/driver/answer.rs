@@ -7,8 +7,6 @@ use sha2::{Digest, Sha256};
 
 use crate::wire::postgres::{DATA_ROW, RowValues, Violation, messages};
 
-/// Differences smaller than this are rounding of a sum that should be zero.
-const ABSOLUTE_TOLERANCE: f64 = 1e-12;
 const SHOWN_CHARACTERS: usize = 200;
 const DIGEST_BYTES: usize = 16;
 
@@ -22,7 +20,7 @@ pub enum Comparison {
     Exact,
     /// Bytes equal after dropping trailing blanks: SQL's `char(n)`.
     Trimmed,
-    /// Equal within the answer's relative tolerance.
+    /// Equal within one of the answer's tolerances.
     Numeric,
 }
 
@@ -33,11 +31,18 @@ pub struct Expected {
     pub columns: Vec<Comparison>,
     #[serde(default = "default_relative_tolerance")]
     pub relative_tolerance: f64,
+    #[serde(default = "default_absolute_tolerance")]
+    pub absolute_tolerance: f64,
     pub rows: Vec<Row>,
 }
 
 fn default_relative_tolerance() -> f64 {
     1e-9
+}
+
+/// Differences smaller than this are rounding of a sum that should be zero.
+fn default_absolute_tolerance() -> f64 {
+    1e-12
 }
 
 /// The bodies of the DataRow messages in a raw answer.
@@ -96,7 +101,7 @@ pub fn difference(answer: &[u8], expected: &Expected) -> Result<Option<String>, 
         for (index, (value, wanted)) in values.zip(wanted_row).enumerate() {
             let (value, wanted) = (value?, wanted.as_deref());
             let comparison = expected.columns.get(index).copied().unwrap_or(Comparison::Exact);
-            if !is_equal(value, wanted.map(str::as_bytes), comparison, expected.relative_tolerance) {
+            if !is_equal(value, wanted.map(str::as_bytes), comparison, expected) {
                 let column = index + 1;
                 let (value, wanted) = (shown(value), shown(wanted.map(str::as_bytes)));
                 return Ok(Some(format!("row {row_number}, column {column}: {value}, expected {wanted}")));
@@ -109,7 +114,7 @@ pub fn difference(answer: &[u8], expected: &Expected) -> Result<Option<String>, 
     Ok(None)
 }
 
-fn is_equal(value: Option<&[u8]>, wanted: Option<&[u8]>, comparison: Comparison, relative_tolerance: f64) -> bool {
+fn is_equal(value: Option<&[u8]>, wanted: Option<&[u8]>, comparison: Comparison, expected: &Expected) -> bool {
     let (Some(value), Some(wanted)) = (value, wanted) else {
         return value.is_none() && wanted.is_none();
     };
@@ -118,14 +123,14 @@ fn is_equal(value: Option<&[u8]>, wanted: Option<&[u8]>, comparison: Comparison,
         Comparison::Exact => false,
         Comparison::Trimmed => without_trailing_blanks(value) == without_trailing_blanks(wanted),
         Comparison::Numeric => {
-            number(value).zip(number(wanted)).is_some_and(|(value, wanted)| is_close(value, wanted, relative_tolerance))
+            number(value).zip(number(wanted)).is_some_and(|(value, wanted)| is_close(value, wanted, expected))
         }
     }
 }
 
-fn is_close(a: f64, b: f64, relative_tolerance: f64) -> bool {
+fn is_close(a: f64, b: f64, expected: &Expected) -> bool {
     let distance = (a - b).abs();
-    distance <= ABSOLUTE_TOLERANCE || distance <= relative_tolerance * a.abs().max(b.abs())
+    distance <= expected.absolute_tolerance || distance <= expected.relative_tolerance * a.abs().max(b.abs())
 }
 
 /// Finite numbers only: infinities and NaN are equal by their bytes or not at all.
@@ -176,6 +181,7 @@ mod tests {
         Expected {
             columns: columns.to_vec(),
             relative_tolerance: 1e-9,
+            absolute_tolerance: 1e-12,
             rows: rows.iter().map(|row| row.iter().map(|value| value.map(str::to_owned)).collect()).collect(),
         }
     }

@@ -97,6 +97,7 @@ DIALECT = Dialect(
     keys_before_rows=True,  # it stores a table by its primary key
     atomic_scripts=False,
     plain_bodies=True,
+    quotient_places=6,  # two of the operand and four more (div_precision_increment)
     # InnoDB makes an index for a foreign key that has none.
     foreign_keys="""SELECT k.table_name, k.constraint_name, count(s.index_name) > 0
         FROM information_schema.table_constraints AS k LEFT JOIN information_schema.statistics AS s

@@ -166,6 +166,7 @@ class Experiment:
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
     the baseline first and its A/A copy second. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
+    ``unsupported``: factor -> level that was asked for, or is the usual one, and the engine has not -> why.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
     specification's variables had; they are in their places already.
     ``name``: of the run, as its user calls it; "" if it has none. ``running_time``: how long it takes, as its author says.
@@ -178,6 +179,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     baseline: str
     factors: dict[str, tuple[str, ...]]
+    unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
     resources: Resources = Resources()
     precision: Precision = Precision()
     visit_timing: VisitTiming = VisitTiming()

@@ -16,11 +16,13 @@ MAIN_METRICS = ("run_time", TIME_PER_TRANSACTION, "event_time")
 
 @dataclass(frozen=True, slots=True)
 class AnswerReference:
-    """What a statement must answer. ``columns``: ``exact`` | ``trimmed`` | ``numeric`` for each; rows as text."""
+    """What a statement must answer. ``columns``: ``exact`` | ``trimmed`` | ``numeric`` for each; rows as text. Numbers agree that
+    differ by no more than one of the tolerances."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
     relative_tolerance: float = 1e-9
+    absolute_tolerance: float = 1e-12
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,12 +140,13 @@ class _Reader:
         arms = self.arms()
         workload, engine = ComponentSpec(defaults.WORKLOAD), ComponentSpec(defaults.ENGINE)
         factors: dict[str, tuple[str, ...]] = {}
+        unsupported: dict[str, dict[str, str]] = {}
         with self.collected():
             workload = self.choice("workload", "workloads", defaults.WORKLOAD)
         with self.collected():
-            factors = self.factors(registry.find("workloads", workload.name).factors)
-        with self.collected():
             engine = self.choice("engine", "engines", defaults.ENGINE)
+        with self.collected():
+            factors, unsupported = self.factors(registry.find("workloads", workload.name).factors, engine)
         explain = self.take("", "explain", flag, False)
         baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
@@ -160,6 +161,7 @@ class _Reader:
             arms=tuple(arms),
             baseline=baseline,
             factors=factors,
+            unsupported=unsupported,
             resources=self.resources(),
             precision=self.precision(),
             visit_timing=self.visit_timing(),
@@ -303,11 +305,16 @@ class _Reader:
         except DbtollError as error:
             raise self.error(table, "name", error.message, error.hint) from None
 
-    def factors(self, known: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def factors(
+        self, known: Mapping[str, tuple[str, ...]], engine: ComponentSpec
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
+        """Factor -> levels that are run, and factor -> level that was asked for and the engine has not -> why."""
+        lacking = registry.find("engines", engine.name).unsupported
         given = self.table("factors")
         self.known(given, "factors", set(known))
-        chosen = {}
+        chosen, unsupported = {}, {}
         for name, levels in known.items():
+            lacks = lacking.get(name, {})
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
             if (
@@ -318,8 +325,17 @@ class _Reader:
             ):
                 self.fault("factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}")
                 continue
-            chosen[name] = tuple(level for level in levels if level in value)
-        return chosen
+            if left_out := {level: lacks[level] for level in levels if level in value and level in lacks}:
+                unsupported[name] = left_out
+            had = [level for level in levels if level not in lacks]
+            chosen[name] = tuple(level for level in had if level in value)
+            if not chosen[name] and name not in given:
+                chosen[name] = (*had[:1],)
+            if not chosen[name]:
+                why = "; ".join(f"{level}: {why}" for level, why in left_out.items())
+                help_ = f"choose from {', '.join(had)}" if had else "choose another engine"
+                self.fault("factors", name, f"{engine.name} has no {name} {why}", help_)
+        return chosen, unsupported
 
     def resources(self) -> Resources:
         self.known(self.table("resources"), "resources")

@@ -50,6 +50,10 @@ def _of_run(run: Run) -> Iterator[RunWarning]:
         rounds += f", and {more} more" if more > 0 else ""
         text = f"rounds that were begun but not completed do not count: {rounds}"
         yield RunWarning(WarningKind.INCOMPLETE_ROUNDS, text)
+    for factor, levels in run.plan.experiment.unsupported.items():
+        for level, why in levels.items():
+            text = f"unsupported by {run.descriptions.engine.title}: {factor} {level} ({why})"
+            yield RunWarning(WarningKind.UNSUPPORTED, text)
     if not run.counted:
         yield RunWarning(WarningKind.NO_ROUND, "there is no complete round: nothing can be said")
     elif few := stats.too_few(len(run.counted), run.plan.experiment.precision):

@@ -487,6 +487,7 @@ class WarningKind(StrEnum):
     INCOMPLETE_ROUNDS = "incomplete_rounds"
     NO_ROUND = "no_round"
     FEW_ROUNDS = "few_rounds"
+    UNSUPPORTED = "unsupported"
     QUERIES_LEFT_OUT = "queries_left_out"
     FAR_OUT_STARTS = "far_out_starts"
     DEPENDENT_STARTS = "dependent_starts"

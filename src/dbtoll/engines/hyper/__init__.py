@@ -88,7 +88,7 @@ class Engine(interface.Engine):
     also_called = ("hyperd", "tableau")
     description = EngineDescription("HyPer")
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
-    sql = Dialect("hyper", atomic_scripts=False, scripts=__name__)
+    sql = Dialect("hyper", atomic_scripts=False, quotient_places=6, scripts=__name__)
     software = Software(wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "9.1"))
     contract = interface.ContractStatements(key="")
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {

@@ -125,5 +125,10 @@ def _request(
         "timeout_ns": timeout_ns,
         "answer": None
         if answer is None
-        else {"columns": answer.columns, "relative_tolerance": answer.relative_tolerance, "rows": answer.rows},
+        else {
+            "columns": answer.columns,
+            "relative_tolerance": answer.relative_tolerance,
+            "absolute_tolerance": answer.absolute_tolerance,
+            "rows": answer.rows,
+        },
     }

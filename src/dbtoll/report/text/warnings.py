@@ -34,6 +34,7 @@ ADVICE: Mapping[WarningKind, Advice] = {
         "Every interval there is longer by the far bound, so that small differences cannot be told.",
         "Repeat the run on a quieter machine; more rounds need not help.",
     ),
+    WarningKind.UNSUPPORTED: Advice("It was not run, in no arm.", "Another engine may have it."),
     WarningKind.QUERIES_LEFT_OUT: Advice(
         "The figures over all of them say nothing of these.", "Look at their reasons; a longer timeout or budget may do."
     ),

@@ -18,6 +18,7 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.description import Descriptions
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec
@@ -96,7 +97,7 @@ def prepare(
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
     if engine.returns_rows and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
-        answers = _references(workload, host, statements, cache, watch)
+        answers = _references(workload, engine.sql, host, statements, cache, watch)
     fresh = Copies(scratch() / folder.name, masters, context, journal) if masters else None
     inputs = Inputs(
         experiment=experiment,
@@ -161,11 +162,19 @@ def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
 
 
 def _references(
-    workload: Workload, host: Machine, statements: Sequence[Mapping[str, Statement]], cache: Cache, watch: Watch
+    workload: Workload,
+    sql: Dialect,
+    host: Machine,
+    statements: Sequence[Mapping[str, Statement]],
+    cache: Cache,
+    watch: Watch,
 ) -> list[Mapping[str, AnswerReference]]:
-    """By parameter set and query; asked in one go, so that the independent engine opens its data once."""
+    """By parameter set and query; asked in one go, so that the independent engine opens its data once. As exact as ``sql`` can
+    answer: one unit of the last digit of a quotient."""
     asked = {f"{number} {query}": each for number, one in enumerate(statements) for query, each in one.items()}
     found = workload.references(host, asked, cache, watch.say)
+    if sql.quotient_places is not None:
+        found = {name: replace(each, absolute_tolerance=10.0**-sql.quotient_places) for name, each in found.items()}
     return [
         {query: found[f"{number} {query}"] for query in one if f"{number} {query}" in found}
         for number, one in enumerate(statements)
