@@ -10,12 +10,12 @@ use super::{Interaction, Target};
 use crate::talk::rows::{Held, Rows};
 use crate::talk::statement::{Kind, Value, push_cents};
 use crate::talk::transport::{Slot, Transport};
-use crate::wire::ServerError;
 use crate::wire::blocking::Trouble;
 use crate::wire::postgres::{
     self, COMMAND_COMPLETE, DATA_ROW, ERROR_RESPONSE, HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_STARTUP_MESSAGE_BYTES,
     READY_FOR_QUERY, RowValues, Startup, header,
 };
+use crate::wire::{Dialect, ServerError};
 
 const SYNC: &[u8] = b"S\0\0\0\x04";
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
@@ -70,11 +70,14 @@ impl Postgres {
         const OF_INT: u32 = 23;
         const OF_TEXT: u32 = 25;
         const OF_NUMERIC: u32 = 1700;
+        /// The server finds it by the place where the value stands; a numeric without digits behind the point may not fit there.
+        const OPEN: u32 = 0;
         let target = Rc::clone(&self.target);
         let mut out = BytesMut::new();
         for (statement, name) in target.statements.iter().zip(&self.names) {
             let types = statement.parameters.iter().map(|kind| match kind {
                 Kind::Int => OF_INT,
+                Kind::Cents if target.dialect == Dialect::Standard => OPEN,
                 Kind::Cents => OF_NUMERIC,
                 Kind::Text => OF_TEXT,
             });
