@@ -102,7 +102,7 @@ pub fn postgres(data: &[u8]) {
     match asked & 7 {
         4 => copy(server),
         5 => oltp(server, Dialect::Postgres, asked, &tpcc_statements(asked, Dialect::Postgres)),
-        6 => oltp(server, Dialect::Postgres, asked, &tatp::transactions::statements()),
+        6 => oltp(server, Dialect::Postgres, asked, &tatp::transactions::statements(true)),
         _ => ask(server, Dialect::Postgres, asked),
     }
 }
@@ -112,7 +112,7 @@ pub fn mysql(data: &[u8]) {
     let Some((&asked, rest)) = data.split_first() else { return };
     let statements = match asked & 7 {
         5 => tpcc_statements(asked, Dialect::Mysql),
-        6 => tatp::transactions::statements(),
+        6 => tatp::transactions::statements(true),
         _ => Vec::new(),
     };
     let mut speech = Vec::new();
@@ -233,7 +233,7 @@ fn oltp(server: &Server, dialect: Dialect, asked: u8, statements: &[statement::S
             transact(&mut connection, tpcc::transactions::Terminal::new(inputs, interaction, false, false, ledger))
                 .await;
         } else {
-            transact(&mut connection, tatp::transactions::Terminal::new(1, 0, 1000, false)).await;
+            transact(&mut connection, tatp::transactions::Terminal::new(1, 0, 1000, true, false)).await;
         }
         connection.close();
     };

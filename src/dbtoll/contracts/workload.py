@@ -78,10 +78,12 @@ class WorkloadContract:
     ) -> None:
         one, other = workload, kind(needed)
         if isinstance(one, TransactionWorkload):
+            usual = {factor: levels[0] for factor, levels in kind.factors.items()}
             assert (
-                one.driver_parameters("statement", 1)
-                == other.driver_parameters("statement", 1)
-                != one.driver_parameters("statement", 2)
+                one.driver_parameters(usual, 1)
+                == other.driver_parameters(usual, 1)
+                == other.driver_parameters({}, 1)
+                != one.driver_parameters(usual, 2)
             )
             assert workload.statements(sql, 1) == {}
             return

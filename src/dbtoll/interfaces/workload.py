@@ -102,8 +102,9 @@ class TransactionWorkload(Protocol):
     multi_statement: bool
     """Whether most transactions have more than one statement: then some servers begin them by themselves."""
 
-    def driver_parameters(self, interaction: str, seed: int) -> Json:
-        """Parameters of the agent's method ``oltp``, but for the server and its session."""
+    def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
+        """Parameters of the agent's method ``oltp``, but for the server and its session. ``levels``: of factors; the first of each
+        that is not in there."""
         ...
 
     def window_timing(self) -> tuple[int, int, float | None]:

@@ -234,11 +234,11 @@ class Transactions(interface.Workload):
 
     # --- interfaces.TransactionWorkload --------------------------------------------------------------------------------------
 
-    def driver_parameters(self, interaction: str, seed: int) -> Json:
-        """Parameters of the agent's method ``oltp``, but for the server."""
+    def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
+        """See interfaces.TransactionWorkload."""
         return {
             "workload": self.size(),
-            "interaction": interaction,
+            "interaction": levels.get("interaction", self.factors["interaction"][0]),
             "terminals": self.chosen["terminals"],
             "threads": self.chosen["threads"],
             "seed": seed,

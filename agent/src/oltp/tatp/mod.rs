@@ -26,6 +26,13 @@ use population::RANGE;
 struct Tatp {
     subscribers: i32,
     seed: u64,
+    /// Whether an insertion fails by itself where there is such a row already, or no such facility.
+    #[serde(default = "yes")]
+    has_keys: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 pub fn workload(params: Value) -> Result<Arc<dyn Workload>, Failure> {
@@ -40,7 +47,7 @@ impl Workload for Tatp {
     }
 
     fn statements(&self, _: Interaction, _: Dialect) -> Vec<Statement> {
-        transactions::statements()
+        transactions::statements(self.has_keys)
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -70,7 +77,13 @@ struct Terminals {
 impl ThreadWork for Terminals {
     fn live(&self, number: usize, terminal: Terminal) -> Pin<Box<dyn Future<Output = ()>>> {
         let Asked { seed, is_imitation, .. } = self.asked;
-        Box::pin(terminal.live(transactions::Terminal::new(seed, number, self.of.subscribers, is_imitation)))
+        Box::pin(terminal.live(transactions::Terminal::new(
+            seed,
+            number,
+            self.of.subscribers,
+            self.of.has_keys,
+            is_imitation,
+        )))
     }
 }
 

@@ -45,7 +45,21 @@ mod id {
 
 /// What is prepared on each connection.
 #[must_use]
-pub fn statements() -> Vec<Statement> {
+pub fn statements(has_keys: bool) -> Vec<Statement> {
+    let insertion = if has_keys {
+        Statement::new(
+            "insert into call_forwarding (s_id, sf_type, start_time, end_time, numberx) values ($1, $2, $3, $4, $5)",
+            &[Int, Int, Int, Int, Text],
+        )
+    } else {
+        Statement::new(
+            "insert into call_forwarding (s_id, sf_type, start_time, end_time, numberx) \
+             select sf.s_id, sf.sf_type, cast($1 as integer), cast($2 as integer), cast($3 as varchar(15)) \
+             from special_facility sf where sf.s_id = $4 and sf.sf_type = $5 and not exists (select 1 from call_forwarding cf \
+             where cf.s_id = sf.s_id and cf.sf_type = sf.sf_type and cf.start_time = $6)",
+            &[Int, Int, Text, Int, Int, Int],
+        )
+    };
     vec![
         Statement::new("begin", &[]),
         Statement::new("commit", &[]),
@@ -69,10 +83,7 @@ pub fn statements() -> Vec<Statement> {
         Statement::new("update subscriber set vlr_location = $1 where sub_nbr = $2", &[Int, Text]),
         Statement::new("select s_id from subscriber where sub_nbr = $1", &[Text]),
         Statement::new("select sf_type from special_facility where s_id = $1", &[Int]),
-        Statement::new(
-            "insert into call_forwarding (s_id, sf_type, start_time, end_time, numberx) values ($1, $2, $3, $4, $5)",
-            &[Int, Int, Int, Int, Text],
-        ),
+        insertion,
         Statement::new(
             "delete from call_forwarding where s_id = $1 and sf_type = $2 and start_time = $3",
             &[Int, Int, Int],
@@ -99,14 +110,15 @@ pub struct Job {
 pub struct Terminal {
     random: Random,
     subscribers: i32,
+    has_keys: bool,
     is_imitation: bool,
 }
 
 impl Terminal {
     #[must_use]
-    pub fn new(seed: u64, number: usize, subscribers: i32, is_imitation: bool) -> Self {
+    pub fn new(seed: u64, number: usize, subscribers: i32, has_keys: bool, is_imitation: bool) -> Self {
         let random = Random::new(&[seed, u64::from_le_bytes(*b"terminal"), number as u64]);
-        Self { random, subscribers, is_imitation }
+        Self { random, subscribers, has_keys, is_imitation }
     }
 
     /// Non-uniform, from 1 to the number of subscribers.
@@ -209,9 +221,19 @@ impl Terminal {
         c.answer().await?;
         let s = Value::Int(c.answer().await?.int_at(0, self.is_imitation)?);
         c.ask(id::FACILITIES, &[s]).await?;
-        let values = [s, Value::Int(job.sort), Value::Int(job.start), Value::Int(job.end), Value::Text(&job.number)];
-        match c.ask(id::INSERT_FORWARDING, &values).await.map(drop) {
-            Ok(()) => end(c, committing).await,
+        let (sort, start, end_) = (Value::Int(job.sort), Value::Int(job.start), Value::Int(job.end));
+        let to = Value::Text(&job.number);
+        let inserted = if self.has_keys {
+            c.ask(id::INSERT_FORWARDING, &[s, sort, start, end_, to]).await.map(|rows| rows.affected)
+        } else {
+            c.ask(id::INSERT_FORWARDING, &[start, end_, to, s, sort, start]).await.map(|rows| rows.affected)
+        };
+        match inserted {
+            Ok(0) if !self.is_imitation => {
+                c.roll_back().await?;
+                Ok(Ending::NotFound)
+            }
+            Ok(_) => end(c, committing).await,
             Err(Trouble::Server(error)) if is_in_the_way(&error) => {
                 c.roll_back().await?;
                 Ok(Ending::NotFound)
@@ -244,13 +266,15 @@ mod tests {
 
     #[test]
     fn every_statement_has_the_parameters_that_its_text_names() {
-        assert!(statements().iter().all(is_well_formed));
-        assert_eq!(statements().len(), id::DELETE_FORWARDING + 1);
+        for has_keys in [true, false] {
+            assert!(statements(has_keys).iter().all(is_well_formed));
+            assert_eq!(statements(has_keys).len(), id::DELETE_FORWARDING + 1);
+        }
     }
 
     #[test]
     fn the_mix_and_the_subscribers_are_as_described() {
-        let mut terminal = Terminal::new(1, 0, 100_000, false);
+        let mut terminal = Terminal::new(1, 0, 100_000, true, false);
         let mut kinds = [0u32; 7];
         for _ in 0..100_000 {
             let job = terminal.draw();

@@ -48,9 +48,7 @@ class TransactionDriver:
         """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels = phase.levels
         engine = running.engine
-        parameters = self.workload.driver_parameters(
-            levels["interaction"], self.experiment.seed * 1000 + block.parameter_set
-        )
+        parameters = self.workload.driver_parameters(levels, self.experiment.seed * 1000 + block.parameter_set)
         session = (
             engine.session(levels["isolation"], multi_statement=self.workload.multi_statement)
             if isinstance(engine, DurabilityEngine)

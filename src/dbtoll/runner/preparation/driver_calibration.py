@@ -38,7 +38,7 @@ def driver_alone(context: HostContext, experiment: Experiment, workload: Transac
         try:
             for interaction in experiment.factors["interaction"]:
                 driver_parameters = {
-                    **workload.driver_parameters(interaction, experiment.seed),
+                    **workload.driver_parameters({"interaction": interaction}, experiment.seed),
                     "session": [],
                     "imitation": True,
                 }

@@ -112,7 +112,7 @@ class DbtollDriver:
 
     def run(self, host: AgentMachine, job: Job) -> tuple[Count, int, int | None]:
         """No ramp-up: every transaction is in the window, as the CPU time is of all."""
-        driver_parameters = _workload(job).driver_parameters(self.interaction, 1)
+        driver_parameters = _workload(job).driver_parameters({"interaction": self.interaction}, 1)
         with open_local("client") as client:
             terminals = client.terminals(
                 job.address,

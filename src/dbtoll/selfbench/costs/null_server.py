@@ -114,7 +114,7 @@ def figures(seen: Sequence[Window]) -> dict[str, Any]:
 
 def connect(machine: AgentMachine, path: str, terminals: int) -> AgentTerminals:
     """TATP on one thread; what the server answers means nothing."""
-    driver_parameters = Workload({"subscribers": SUBSCRIBERS, "terminals": terminals}).driver_parameters("statement", 1)
+    driver_parameters = Workload({"subscribers": SUBSCRIBERS, "terminals": terminals}).driver_parameters({}, 1)
     address = Address(wire="postgres", user="selfbench", database="null", unix=path)
     return machine.terminals(address, {**driver_parameters, "imitation": True})
 

@@ -176,7 +176,7 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
             durable.make_durable(running.session(), case.durability)
             driver_parameters = {
-                **workload.driver_parameters("statement", seed=1),
+                **workload.driver_parameters({}, seed=1),
                 "terminals": TERMINALS.get(case.fault, FEW),
                 "session": durable.session(isolation, multi_statement=workload.multi_statement),
             }

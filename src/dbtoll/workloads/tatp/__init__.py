@@ -35,9 +35,10 @@ class Workload(Transactions):
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **TRANSACTION_FACTORS,
         "interaction": ("statement", "pipelined"),
-        "foreign_keys": ("yes",),
+        "foreign_keys": ("yes", "no"),
     }
-    """Without foreign keys insertions would not fail that are to fail."""
+    """By its description some insertions are to fail on the keys that are there. Without keys the insertion looks by itself whether
+    there is such a facility and no such row."""
     sizes = ("subscribers", 1000, 1_000_000_000)
     throughput_transaction = None
     multi_statement = False
@@ -50,6 +51,12 @@ class Workload(Transactions):
     def size(self) -> Json:
         """See Transactions."""
         return {"tatp": {"subscribers": self.chosen["subscribers"], "seed": self.chosen["data_seed"]}}
+
+    def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
+        """See interfaces.TransactionWorkload."""
+        driver_parameters = super().driver_parameters(levels, seed)
+        driver_parameters["workload"]["tatp"]["has_keys"] = levels.get("foreign_keys") != "no"
+        return driver_parameters
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""

@@ -47,9 +47,9 @@ class Workload(Transactions):
         """See Transactions."""
         return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["data_seed"]}}
 
-    def driver_parameters(self, interaction: str, seed: int) -> Json:
+    def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
         """See interfaces.TransactionWorkload."""
-        driver_parameters = super().driver_parameters(interaction, seed)
+        driver_parameters = super().driver_parameters(levels, seed)
         driver_parameters["workload"]["tpcc"]["has_pauses"] = self.chosen["think_time"] == "specified"
         return driver_parameters
 
