@@ -28,7 +28,7 @@ FACTOR_HELP: dict[str, str] = {
     "cache": "whether the data is in the caches; `cold` drops the host's, so it needs `exclusive`",
     "connection": "one for all statements of a start, a new one for each visit, or for each statement",
     "query_protocol": "of the wire: the statement as text, with its parameters apart, or prepared before",
-    "foreign_keys": "added and dropped before a phase, untimed; `tatp` has them by default, as they make some of its insertions fail",
+    "foreign_keys": "added and dropped before a phase, untimed; `tatp` has them by default: they make some insertions fail",
     "interaction": "a round trip for each statement, for several at once, or for a whole transaction",
     "isolation": "dbtoll asks the server whether its sessions have it",
     "durability": "where an acknowledged commit is; settings of the server that control the same are refused",
