@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from dbtoll import registry
 from dbtoll.engines.postgres import DIALECT, Engine
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images.cache import Cache
+from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Resources, VisitTiming
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.runner.preparation.inputs import references
 from dbtoll.workloads.sql import Workload as Sql
 from dbtoll.workloads.tpch import Workload as Tpch
 from dbtoll.workloads.tpch.reference import Question, Rows, answers
@@ -78,6 +81,40 @@ PUBLISHED: dict[str, tuple[int, list[str | None], list[str | None]]] = {
     "Q21": (100, ["Supplier#000002829", "20"], ["Supplier#000002483", "12"]),
     "Q22": (7, ["13", "888", "6737713.99"], ["31", "922", "6806670.18"]),
 }  # fmt: skip
+
+
+ENGINES = [each for each in registry.members("engines") if each.returns_rows and BULK_ROWS in each.offers]
+"""Those that can hold the rows."""
+
+
+@pytest.mark.parametrize("kind", ENGINES, ids=[each.name for each in ENGINES])
+def test_every_engine_agrees_with_another_one(
+    kind: Any, open_arm: OpenArm, local: AgentMachine, tmp_path: Path
+) -> None:
+    """All 22 queries, with their parameters for validation and with drawn ones, in the engine's own words and as exactly as it
+    can answer."""
+    engine, resources = kind({}), Resources(memory_bytes=1 << 30)
+    data = tmp_path / "data"
+    data.mkdir()
+    provision = Provision(Artifact("test-tpch", str(data)), DATA, writable=True)
+    machine = open_arm(provision, resources=resources, engine=engine)
+    workload = Tpch({"scale": 0.01})
+    engine.create(machine, DATA)
+    server = engine.start(machine, DATA, engine.load_settings(resources))
+    workload.load(machine, engine.sql, server, lambda line: None)
+    session = machine.serial(server.address, connection="persistent")
+    engine.finish_load(session)
+    session.close()
+    engine.stop(machine, server)
+    server = engine.start(machine, DATA, engine.settings(resources))
+    session = machine.serial(server.address, connection="persistent")
+    for seed in range(3):
+        asked = workload if seed else Tpch({"scale": 0.01, "parameters": "validation"})
+        statements = asked.statements(engine.sql, seed)
+        (answers,) = references(asked, engine.sql, local, [statements], Cache(tmp_path), lambda line: None)
+        assert outcomes(session, statements, "simple", dict(answers)) == dict.fromkeys(asked.queries, "ok"), seed
+    session.close()
+    engine.stop(machine, server)
 
 
 @pytest.fixture

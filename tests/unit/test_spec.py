@@ -31,6 +31,34 @@ def test_the_smallest_one_gets_a_baseline_and_its_copy() -> None:
     assert experiment.factors == {"cache": ("warm",), "connection": ("persistent",), "query_protocol": ("simple",)}
 
 
+WITHOUT = """
+[engine]
+name = "hyper"
+[workload]
+name = "tpcc"
+[[arm]]
+stack = "native"
+"""
+
+
+def test_levels_that_an_engine_lacks_are_kept_apart() -> None:
+    asked = WITHOUT + '[factors]\ninteraction = ["statement", "procedure"]\nisolation = ["repeatable_read"]\n'
+    experiment = spec.parse(asked, "x.toml")
+    assert experiment.factors["interaction"] == ("statement",)
+    assert experiment.factors["durability"] == ("server_buffer",)
+    assert experiment.unsupported["interaction"].keys() == {"procedure"}
+    assert experiment.unsupported["durability"].keys() == {"device"}
+    assert experiment.unsupported.keys() == {"interaction", "durability"}
+
+
+def test_to_ask_for_nothing_but_what_an_engine_lacks_is_an_error() -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(WITHOUT + '[factors]\ndurability = ["device"]\n', "x.toml")
+    assert "x.toml:9" in caught.value.message
+    assert "hyper has no durability device: " in caught.value.message
+    assert caught.value.hint == "choose from server_buffer"
+
+
 def test_units_become_integers_and_fractions() -> None:
     text = (
         SMALLEST

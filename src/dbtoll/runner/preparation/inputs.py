@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,7 +97,7 @@ def prepare(
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
     if engine.returns_rows and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
-        answers = _references(workload, engine.sql, host, statements, cache, watch)
+        answers = references(workload, engine.sql, host, statements, cache, watch.say)
     fresh = Copies(scratch() / folder.name, masters, context, journal) if masters else None
     inputs = Inputs(
         experiment=experiment,
@@ -161,18 +161,18 @@ def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
         yield
 
 
-def _references(
+def references(
     workload: Workload,
     sql: Dialect,
     host: Machine,
     statements: Sequence[Mapping[str, Statement]],
     cache: Cache,
-    watch: Watch,
+    say: Callable[[str], None],
 ) -> list[Mapping[str, AnswerReference]]:
     """By parameter set and query; asked in one go, so that the independent engine opens its data once. As exact as ``sql`` can
     answer: one unit of the last digit of a quotient."""
     asked = {f"{number} {query}": each for number, one in enumerate(statements) for query, each in one.items()}
-    found = workload.references(host, asked, cache, watch.say)
+    found = workload.references(host, asked, cache, say)
     if sql.quotient_places is not None:
         found = {name: replace(each, absolute_tolerance=10.0**-sql.quotient_places) for name, each in found.items()}
     return [
