@@ -1,4 +1,4 @@
-"""Builds the agent into the wheel, so that who installs the wheel needs no Rust. An editable install leaves it out."""
+"""Builds dbtoll's own programs into the wheel, so that who installs it needs no Rust. An editable install leaves them out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ARCHITECTURES = {"x86_64": ("x86-64", "amd64"), "aarch64": ("aarch64", "arm64")}
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """`cargo static` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent, and beside it its hash.
+    """`cargo static` in agent/, then the binary as dbtoll/_agent/<architecture>/dbtoll-agent, and beside it its hash; and the
+    server of embedded engines (embedded/), which is linked to the C library of the image.
 
     DBTOLL_WHEEL_ARCHITECTURES: for which, e.g. ``x86_64 aarch64``; by default for this machine's alone. Another one's is built
     with Debian's cross compiler and Rust's library for it.
@@ -29,28 +30,28 @@ class AgentBuildHook(BuildHookInterface[Any]):
             return
         wanted = sorted(set(os.environ.get("DBTOLL_WHEEL_ARCHITECTURES", platform.machine()).split()))
         for architecture in wanted:
-            binary = self._built(architecture)
+            binary = self._built(architecture, "agent", "static")
             # Its hash, in the form of sha256sum(1); not beside what the next build changes.
             told = binary.parents[1] / "dbtoll-agent.sha256"
             told.write_text(f"{hashlib.sha256(binary.read_bytes()).hexdigest()}  {binary.name}\n")
-            for file in (binary, told):
+            for file in (binary, told, self._built(architecture, "embedded", "build", "--release", "--locked")):
                 build_data["force_include"][str(file)] = f"dbtoll/_agent/{architecture}/{file.name}"
-        # Static: no libc of the host is needed.
+        # The agent is static, and the server of embedded engines runs in the image: no libc of the host is needed.
         every = wanted == sorted(ARCHITECTURES)
         build_data["pure_python"] = every
         build_data["tag"] = "py3-none-any" if every else f"py3-none-manylinux_2_17_{wanted[0]}"
 
-    def _built(self, architecture: str) -> Path:
-        agent = Path(self.root) / "agent"
+    def _built(self, architecture: str, crate: str, *build: str) -> Path:
+        folder = Path(self.root) / crate
         target = f"{architecture}-unknown-linux-gnu"
         cargo = shutil.which("cargo")
         if cargo is None:
-            raise RuntimeError("the wheel carries the agent, which needs cargo to be built: ./dbtoll setup brings it")
+            raise RuntimeError("the wheel carries programs that need cargo to be built: ./dbtoll setup brings it")
         environ = dict(os.environ)
         if architecture != platform.machine():
             environ[f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER"] = _cross_compiler(architecture, target)
-        subprocess.run([cargo, "static", "--target", target], cwd=agent, env=environ, check=True)
-        return Path(os.environ.get("CARGO_TARGET_DIR", agent / "target")) / target / "release" / "dbtoll-agent"
+        subprocess.run([cargo, *build, "--target", target], cwd=folder, env=environ, check=True)
+        return Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / target / "release" / f"dbtoll-{crate}"
 
 
 def _cross_compiler(architecture: str, target: str) -> str:

@@ -35,14 +35,16 @@ def parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     builds = {platform.machine(): ("any", hashlib.sha256(file.read_bytes()).hexdigest())}
-    return Wheel("parrot", "1.2", builds, {"parrot/bin/parrotd": "/opt/parrot", "parrot/lib/": "/opt/parrot/lib"})
+    return Wheel(
+        "parrot", "1.2", builds, {"parrot/bin/parrotd": "/opt/parrot/server", "parrot/lib/": "/opt/parrot/lib"}
+    )
 
 
 def test_the_files_that_are_named_come_and_stay(parrot: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = wheels.fetched(Cache(tmp_path / "cache"), parrot)
     found = {str(each.relative_to(entry.content)): each for each in entry.content.rglob("*") if each.is_file()}
     assert {name: file.read_bytes() for name, file in found.items()} == {
-        "opt/parrot/parrotd": b"a server", "opt/parrot/lib/a.so": b"a", "opt/parrot/lib/b.so": b"b",
+        "opt/parrot/server": b"a server", "opt/parrot/lib/a.so": b"a", "opt/parrot/lib/b.so": b"b",
     }  # fmt: skip
     assert all(file.stat().st_mode & 0o777 == 0o755 for file in found.values())
     assert (entry.facts["project"], entry.facts["version"]) == ("parrot", "1.2")
@@ -69,7 +71,7 @@ def test_a_wheel_that_is_nowhere_is_named(parrot: Wheel, tmp_path: Path) -> None
 
 def test_a_wheel_without_its_file_is_refused(parrot: Wheel, tmp_path: Path) -> None:
     assert "holds no parrot/gone" in refused(
-        tmp_path / "cache", replace(parrot, files={"parrot/gone": "/opt"}), ImageError
+        tmp_path / "cache", replace(parrot, files={"parrot/gone": "/opt/gone"}), ImageError
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dbtoll.errors import Unavailable, UsageError
-from dbtoll.images import wheels
+from dbtoll.images import programs, wheels
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
@@ -113,14 +113,22 @@ def debian_image(
     recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership} | scripts
     if software.wheels:
         recipe["wheels"] = [wheels.recipe(wheel) for wheel in software.wheels]
+    if software.programs:
+        recipe["programs"] = {
+            name: [programs.source_of(name).digest, place] for name, place in software.programs.items()
+        }
 
     def build(root: Path) -> Json:
         taken = [wheels.fetched(cache, wheel, progress) for wheel in software.wheels]
+        made = {name: programs.made(cache, name, progress) for name in software.programs}
         with_what = [*packages, *(wheel.project for wheel in software.wheels)]
         progress(f"making the system image: Debian {suite} with {', '.join(with_what)}")
         mmdebstrap(suite, mirror, _options(packages, software), root, progress)
         for entry in taken:
             shutil.copytree(entry.content, root, dirs_exist_ok=True)
+        for name, place in software.programs.items():
+            (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(made[name], root / place.lstrip("/") / name)
         facts: Json = {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
         return facts | ({"wheels": [entry.facts for entry in taken]} if taken else {})
 

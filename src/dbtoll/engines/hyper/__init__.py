@@ -62,10 +62,9 @@ WHEEL = Wheel(
         "x86_64": ("manylinux2014_x86_64", "35376f598c6fdfa52fe25769778f756e2daec1c124ff8f471b5e098cb9cf7863"),
     },
     files={
-        "tableauhyperapi/bin/hyper/hyperd": PLACE,
-        "tableauhyperapi-0.0.26963.dist-info/LICENSE": PLACE,
-        "tableauhyperapi-0.0.26963.dist-info/NOTICES.txt": PLACE,
-        "tableauhyperapi-0.0.26963.dist-info/HYPER_API_OSS_disclosure.txt": PLACE,
+        "tableauhyperapi/bin/hyper/hyperd": PROGRAM,
+        "tableauhyperapi-0.0.26963.dist-info/LICENSE": f"{PLACE}/LICENSE",
+        "tableauhyperapi-0.0.26963.dist-info/NOTICES.txt": f"{PLACE}/NOTICES.txt",
     },
 )
 
