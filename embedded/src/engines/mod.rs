@@ -1,0 +1,14 @@
+//! The engines that are known. Another one is a file, and a line in `ENGINES`.
+
+mod duckdb;
+
+use crate::engine::Kind;
+
+/// Every engine, by name.
+pub const ENGINES: &[Kind] = &[duckdb::KIND];
+
+/// The engine called `name`.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Kind> {
+    ENGINES.iter().find(|kind| kind.name == name)
+}
