@@ -23,6 +23,7 @@ fn load(path: &Path, flags: i32) -> Result<Library, String> {
 #[macro_export]
 macro_rules! functions {
     ($table:ident, $prefix:literal, $( $(#[$doc:meta])* fn $name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?; )*) => {
+        #[allow(non_snake_case, reason = "the library's own names")]
         struct $table {
             $( $(#[$doc])* $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )*
         }

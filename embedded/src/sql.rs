@@ -410,7 +410,7 @@ impl Verb {
         match (&*self.0, done) {
             ("INSERT", _) => format!("INSERT 0 {count}"),
             ("UPDATE" | "DELETE" | "MERGE" | "COPY", _) => format!("{} {count}", self.0),
-            (_, Done::Rows) => format!("SELECT {count}"),
+            ("" | "SELECT" | "WITH" | "VALUES" | "FROM" | "TABLE", _) => format!("SELECT {count}"),
             ("TRUNCATE", _) => "TRUNCATE TABLE".to_owned(),
             (verb, _) => verb.to_owned(),
         }
@@ -491,7 +491,9 @@ mod tests {
         assert_eq!(tag("drop table t", Done::Changed(7)), "DROP TABLE");
         assert_eq!(tag("set threads = 1", Done::Nothing), "SET");
         assert_eq!(tag("/* x */ checkpoint", Done::Nothing), "CHECKPOINT");
-        assert_eq!(tag("explain select 1", Done::Rows), "SELECT 5");
+        assert_eq!(tag("explain select 1", Done::Rows), "EXPLAIN");
+        assert_eq!(tag("(select 1)", Done::Rows), "SELECT 5");
+        assert_eq!(tag("truncate t", Done::Changed(3)), "TRUNCATE TABLE");
     }
 
     proptest! {

@@ -100,7 +100,6 @@ crate::functions! { Functions, "duckdb_",
     fn destroy_pending(*mut Handle);
     fn result_error(*mut RawResult) -> *const c_char;
     fn result_return_type(RawResult) -> u32;
-    fn result_statement_type(RawResult) -> u32;
     fn destroy_result(*mut RawResult);
     fn column_count(*mut RawResult) -> u64;
     fn column_name(*mut RawResult, u64) -> *const c_char;
@@ -168,9 +167,6 @@ mod type_id {
     pub const SQLNULL: u32 = 36;
 }
 
-/// `duckdb_statement_type`: SELECT.
-const SELECT: u32 = 1;
-
 /// Numbers of `duckdb_statement_type` that change rows.
 const CHANGES_ROWS: [u32; 6] = [
     2,  // INSERT
@@ -180,9 +176,6 @@ const CHANGES_ROWS: [u32; 6] = [
     11, // COPY
     30, // MERGE INTO
 ];
-
-/// The only column of statements that have nothing to say.
-const SUCCESS_COLUMN: &str = "Success";
 
 /// Numbers of `duckdb_result_type`.
 const CHANGED_ROWS: u32 = 1;
@@ -482,7 +475,7 @@ impl Plan {
         };
         match &*columns {
             [column] if changes_rows && column.name == "Count" => Vec::new(),
-            [column] if column.name == SUCCESS_COLUMN => Vec::new(),
+            [column] if column.name == "Success" => Vec::new(),
             _ => columns,
         }
     }
@@ -726,12 +719,6 @@ impl Rows {
                 })
                 .unzip()
         };
-        // SAFETY: the result is a whole one.
-        let is_select = unsafe { (functions.result_statement_type)(self.raw) } == SELECT;
-        if !is_select && matches!(&*columns, [column] if column.name == SUCCESS_COLUMN) {
-            while self.chunk().is_some() {}
-            return Ok(Done::Nothing);
-        }
         for (column, shape) in columns.iter().zip(&shapes) {
             if shape.is_strange() {
                 let text = format!("column {:?} has a type that is not written: cast it to varchar", column.name);

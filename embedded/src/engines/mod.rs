@@ -1,11 +1,12 @@
 //! The engines that are known. Another one is a file, and a line in `ENGINES`.
 
 mod duckdb;
+mod monetdb;
 
 use crate::engine::Kind;
 
 /// Every engine, by name.
-pub const ENGINES: &[Kind] = &[duckdb::KIND];
+pub const ENGINES: &[Kind] = &[duckdb::KIND, monetdb::KIND];
 
 /// The engine called `name`.
 #[must_use]

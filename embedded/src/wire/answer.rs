@@ -51,6 +51,19 @@ impl<'a> Answer<'a> {
         self.output.patch_length(start, 4);
     }
 
+    /// A value's text, or NULL where `write` returns false.
+    pub fn value_or_null(&mut self, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+        let bytes = self.output.bytes();
+        let start = bytes.len();
+        bytes.extend_from_slice(&[0; 4]);
+        if write(bytes) {
+            self.output.patch_length(start, 4);
+        } else {
+            bytes.truncate(start);
+            self.null();
+        }
+    }
+
     pub fn end_row(&mut self) -> io::Result<()> {
         self.output.patch_length(self.row_start, 0);
         self.rows += 1;
