@@ -71,6 +71,8 @@ class Engine(Protocol):
     """Whether its answers mean anything (the no-op engine's do not)."""
     keeps_data: ClassVar[bool] = True
     """Whether it has a data directory."""
+    checked_by: ClassVar[str | None] = None
+    """The engine whose answers hold for this one, where the usual reference is the same software as this."""
     contract: ClassVar[ContractStatements] = ContractStatements()
 
     @abstractmethod

@@ -21,7 +21,6 @@ from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Address
 from dbtoll.model.options import Option
-from dbtoll.model.reply import Statement
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
 from dbtoll.servers.server_process import Server
@@ -162,10 +161,10 @@ class EmbeddedEngine(interface.Engine):
 
     # --- inside a server ---
 
-    def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
-        """Of `plan`; a text without one has the fingerprint ``none``."""
+    def planned(self, session: Session, asked: str) -> tuple[str, str]:
+        """Fingerprint and `plan` of what that statement answers; one that is refused has the fingerprint ``none``."""
         try:
-            rows = session.query(f"explain {statement.text}")
+            rows = session.query(asked)
         except EngineError:
             return "none", "this statement has no plan"
         plan = self.plan(rows)

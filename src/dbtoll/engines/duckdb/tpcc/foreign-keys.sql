@@ -1,0 +1,1 @@
+-- DuckDB: ALTER TABLE adds no foreign keys.

@@ -1,0 +1,1 @@
+-- DuckDB: see unsupported in the engine.

@@ -1,0 +1,1 @@
+-- DuckDB: its documentation advises against keys and indexes where none are needed, and scans use none.

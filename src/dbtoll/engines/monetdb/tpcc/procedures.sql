@@ -1,0 +1,1 @@
+-- MonetDB: see unsupported in the engine.

@@ -1,0 +1,1 @@
+-- MonetDB makes no index that is asked for.
