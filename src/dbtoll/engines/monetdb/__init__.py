@@ -86,8 +86,8 @@ class Engine(EmbeddedEngine):
         return "\n".join(_LITERAL.sub("?", row[0] or "") for row in rows)
 
     def facts(self, session: Session) -> Json:
-        """Version, and its settings as they are now."""
-        rows = session.query("select name, value from sys.env() order by name")
+        """Version, and its settings as they are now, less what says only which process this is."""
+        rows = session.query("select name, value from sys.env() where name <> 'monet_pid' order by name")
         told = {str(name): value for name, value in rows}
         return {"version": told.get("monet_version"), "settings": told}
 
