@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import pytest
 
 from dbtoll import registry
 from dbtoll.contracts import EnvironmentContract
 from dbtoll.interfaces.environment import Environment
+from tests.support.sshd import Sshd, sshd
+
+
+@pytest.fixture(scope="session")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with sshd(tmp_path_factory.mktemp("sshd")) as there:
+        yield there
+        assert there.left() == []
 
 
 @pytest.mark.timeout(180)
@@ -15,3 +26,7 @@ class TestEnvironments(EnvironmentContract):
     def environment(self, request: pytest.FixtureRequest) -> Environment:
         made: Environment = registry.find("environments", request.param)()
         return made
+
+    @pytest.fixture
+    def elsewhere(self, loopback: Sshd) -> Mapping[str, Any]:
+        return loopback.options()
