@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,14 +10,7 @@ import pytest
 from dbtoll import registry
 from dbtoll.contracts import EnvironmentContract
 from dbtoll.interfaces.environment import Environment
-from tests.support.sshd import Sshd, sshd
-
-
-@pytest.fixture(scope="session")
-def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    with sshd(tmp_path_factory.mktemp("sshd")) as there:
-        yield there
-        assert there.left() == []
+from tests.support.sshd import Sshd
 
 
 @pytest.mark.timeout(180)

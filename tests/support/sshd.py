@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,52 @@ class Sshd:
 
     folder: Path
     port: int
-    process: subprocess.Popen[bytes]
+    program: str
+    process: subprocess.Popen[bytes] | None = None
 
     @property
     def config(self) -> Path:
         """What ssh is given with -F."""
         return self.folder / "config"
+
+    @property
+    def log(self) -> str:
+        """What it has written."""
+        return (self.folder / "log").read_text()
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        with (self.folder / "log").open("wb") as log:
+            words = [self.program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+            self.process = subprocess.Popen(words, stderr=log, stdin=subprocess.DEVNULL)
+        until = time.monotonic() + 20
+        while "Server listening" not in self.log:
+            assert self.process.poll() is None and time.monotonic() < until, self.log
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """It lets nobody in any more; who is in stays."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+    def sessions(self) -> list[int]:
+        """Its processes that each serve a connection."""
+        assert self.process is not None
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    def clients(self) -> list[int]:
+        """The ssh that is connected to it by one of its configurations, of whatever user."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if words[0] == b"ssh" and any(str(self.folder).encode() in word for word in words):
+                    found.append(int(entry.name))
+        return found
 
     def options(self, **more: Any) -> dict[str, Any]:
         """With which the environment is opened."""
@@ -47,7 +87,7 @@ class Sshd:
 
     def left(self) -> list[str]:
         """What was made there and is there still."""
-        return sorted(os.listdir(self.folder / "there")) if (self.folder / "there").exists() else []
+        return sorted(path.name for path in (self.folder / "there").glob("*"))
 
     def configure(self, name: str, *lines: str, **changed: str) -> Path:
         """Another configuration of the client; ``changed``: of what the first one says."""
@@ -78,8 +118,8 @@ def make_key(path: Path) -> str:
 
 
 @contextmanager
-def sshd(folder: Path, *more: str) -> Iterator[Sshd]:
-    """Until the end of the context. ``more``: lines of its configuration. Skips where there is none, or no root."""
+def sshd(folder: Path) -> Iterator[Sshd]:
+    """Until the end of the context. Skips where there is none, or no root."""
     if os.geteuid() != 0:
         pytest.skip("a server of ssh that lets root in needs root")
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
@@ -91,32 +131,21 @@ def sshd(folder: Path, *more: str) -> Iterator[Sshd]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {public}")
-    (folder / "sshd_config").write_text(
-        "\n".join(
-            [
-                *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host_key", "PidFile none"),
-                *(f"AuthorizedKeysFile {folder}/authorized_keys", "PermitRootLogin yes", "UsePAM no"),
-                *("PasswordAuthentication no", "KbdInteractiveAuthentication no", "StrictModes no", *more, ""),
-            ]
-        )
-    )
+    lines = [
+        *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host_key", "PidFile none"),
+        *(f"AuthorizedKeysFile {folder}/authorized_keys", "PermitRootLogin yes", "UsePAM no"),
+        *("PasswordAuthentication no", "KbdInteractiveAuthentication no", "StrictModes no", ""),
+    ]
+    (folder / "sshd_config").write_text("\n".join(lines))
     made = not PRIVILEGES.exists()
     PRIVILEGES.mkdir(mode=0o755, exist_ok=True)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, "-D", "-e", "-f", folder / "sshd_config"], stderr=log, stdin=subprocess.DEVNULL
-        )
-    running = Sshd(folder, port, process)
+    there = Sshd(folder, port, program)
     try:
-        running.authorize()
-        running.configure("config")
-        until = time.monotonic() + 20
-        while b"Server listening" not in (folder / "log").read_bytes():
-            assert process.poll() is None and time.monotonic() < until, (folder / "log").read_text()
-            time.sleep(0.02)
-        yield running
+        there.authorize()
+        there.configure("config")
+        there.start()
+        yield there
     finally:
-        process.terminate()
-        process.wait()
+        there.stop()
         if made:
             PRIVILEGES.rmdir()

@@ -128,6 +128,10 @@ class RunScopedEnvironment(Protocol):
     ) -> AbstractContextManager[None]: ...
 
 
+A_HOST = "a host"
+"""What a `RemoteEnvironment` lacks whose options name none: nothing that could be brought."""
+
+
 @runtime_checkable
 class RemoteEnvironment(Protocol):
     """Power of an environment whose arms stand on another host.

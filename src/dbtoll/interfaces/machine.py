@@ -224,10 +224,6 @@ class RemoteMachine(Protocol):
     journal: RemoteJournal
     told: Json
 
-    def is_there(self) -> bool:
-        """Whether the line to it still holds."""
-        ...
-
 
 @runtime_checkable
 class ReachableMachine(Protocol):

@@ -62,12 +62,12 @@ class HostContext:
     def at(self, arm: Arm) -> HostContext:
         """The same for that arm: another one where it stands on another host (`interfaces.environment.RemoteEnvironment`)."""
         there = self.remotes.of(arm) if self.remotes else None
-        if self.remotes is None or not isinstance(there, RemoteMachine):
+        if there is None:
             return self
         return replace(
             self,
-            host=there,
-            cpuset=self.remotes.processors_of(there),
+            host=there.machine,
+            cpuset=there.cpuset,
             journal=there.journal,
             copies=f"{there.directory}/copies",
             remotes=None,

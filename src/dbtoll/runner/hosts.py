@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from dbtoll.errors import DbtollError, Unavailable
@@ -18,6 +18,16 @@ from dbtoll.runner.arms import environment_of
 from dbtoll.runner.cleanup.removers import on_host
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A host, and the processors that an arm gets there. ``journal``: by which what is made there is noted."""
+
+    machine: AgentMachine
+    cpuset: tuple[int, ...]
+    directory: str
+    journal: RemoteJournal
+
+
 @dataclass(slots=True)
 class RemoteHosts:
     """Those of one run. Each is reached once for all arms whose outermost environment has the same options, and again where the
@@ -26,9 +36,9 @@ class RemoteHosts:
     host: Machine
     cpus: int
     journal: Journal
-    _reached: dict[str, AgentMachine] = field(default_factory=dict)
+    _reached: dict[str, Reached] = field(default_factory=dict)
 
-    def of(self, arm: Arm) -> AgentMachine | None:
+    def of(self, arm: Arm) -> Reached | None:
         """Where that arm stands; None if it is this host."""
         step = arm.stack[0]
         if repr(step) not in self._reached:
@@ -36,12 +46,17 @@ class RemoteHosts:
             if not isinstance(environment, RemoteEnvironment):
                 return None
             there = environment.reach(self.host, step.options, self.journal, keeps=True)
-            self._reached[repr(step)] = through_agent(there)
+            assert isinstance(there, RemoteMachine)
+            with ExitStack() as undo:
+                undo.callback(there.close)
+                cpuset = self._processors_of(there)
+                undo.pop_all()
+            self._reached[repr(step)] = Reached(through_agent(there), cpuset, there.directory, there.journal)
         return self._reached[repr(step)]
 
-    def processors_of(self, there: AgentMachine) -> tuple[int, ...]:
+    def _processors_of(self, there: Machine) -> tuple[int, ...]:
         """The last ones, as on this host. Unavailable where there are not enough."""
-        own = own_cpus(there)
+        own = own_cpus(through_agent(there))
         if len(own) < self.cpus:
             raise Unavailable(
                 f"each arm shall have {self.cpus} processors and {there.name} has {len(own)}", f"--cpus {len(own)}"
@@ -50,35 +65,27 @@ class RemoteHosts:
 
     def renew(self, arm: Arm) -> None:
         """Before a start: a host to which the line broke is reached again, and what was left there is removed."""
-        former = self._reached.get(repr(arm.stack[0]))
-        if former is None or is_there(former):
+        key = repr(arm.stack[0])
+        former = self._reached.get(key)
+        if former is None or former.machine.channel.failure is None:
             return
-        with suppress(DbtollError):  # it cannot be closed cleanly
-            self._reached.pop(repr(arm.stack[0])).close()
+        self._let_go(key)
         there = self.of(arm)
         assert there is not None
-        with on_host(there) as removers:
-            for entry in journal_of(former).left():
-                identity = {key: value for key, value in entry.what.items() if key != "kind"}
+        with on_host(there.machine) as removers:
+            for entry in former.journal.left():
+                identity = {name: value for name, value in entry.what.items() if name != "kind"}
                 removers[entry.what["kind"]](identity)
                 entry.done()
+
+    def _let_go(self, key: str) -> None:
+        with suppress(DbtollError):  # what could not be removed is in the journal
+            self._reached.pop(key).machine.close()
 
     def close(self) -> None:
         """All of them."""
         for key in list(self._reached):
-            with suppress(DbtollError):  # what could not be removed is in the journal
-                self._reached.pop(key).close()
-
-
-def is_there(machine: Machine) -> bool:
-    """Whether the line to a remote host holds."""
-    return isinstance(machine, RemoteMachine) and machine.is_there()
-
-
-def journal_of(machine: Machine) -> RemoteJournal:
-    """By which things on that host are noted."""
-    assert isinstance(machine, RemoteMachine)
-    return machine.journal
+            self._let_go(key)
 
 
 @contextmanager

@@ -47,7 +47,6 @@ class Environment(native.Environment):
     primary = "host"
     packages = ("openssh-client",)
     default_stacks = ()
-    trials = (interface.Trial(note="a host that is named: ssh:HOST"),)
     options: ClassVar[Mapping[str, Option]] = {
         "host": Option("text", None, "as ssh takes it: a name, USER@NAME, or an alias of its configuration"),
         "config": Option("path", None, "a configuration of ssh in place of the user's own (ssh -F)"),
@@ -79,7 +78,7 @@ class Environment(native.Environment):
             hint = f"apt-get install -y --no-install-recommends {' '.join(self.packages)}"
             return [MissingRequirement("ssh", "it reaches other hosts", hint)]
         if not options.get("host"):
-            return []
+            return [MissingRequirement(interface.A_HOST, "none is named", "name it as ssh takes it: ssh:HOST")]
         try:
             with self.reach(parent, options, journal or NullJournal()) as there:
                 return super().missing_requirements(there, {}, kernel, there.journal)

@@ -71,10 +71,6 @@ class RemoteHost(AgentMachine):
         self._closed = threading.Event()
         threading.Thread(target=self._speak, name=f"{target.host}: speaks", daemon=True).start()
 
-    def is_there(self) -> bool:
-        """See interfaces.RemoteMachine."""
-        return self.channel.failure is None and not self._closed.is_set()
-
     def drop_caches(self) -> None:
         """See interfaces.CacheDroppingMachine."""
         self.run(["sync"], timeout_s=600)

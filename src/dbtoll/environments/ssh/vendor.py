@@ -28,6 +28,9 @@ FACT_MAX: Final = 200
 METADATA: Final = ("169.254.169.254", 80)
 """Link-local, the same in every cloud that has it."""
 
+TYPE: Final = "[A-Za-z0-9._-]{1,64}"
+"""What may be the name of one."""
+
 ANSWER_S: Final = 2.0
 ANSWER_MAX_BYTES: Final = 1 << 14
 
@@ -92,9 +95,10 @@ def _instance(host: AgentMachine) -> Json | None:
             if token is None:
                 continue
             headers[header] = token
-        if told := _asked(host, "GET", service.path, headers):
-            # Google's has the number of the user's project before it.
-            return {"cloud": service.cloud, "type": posixpath.basename(told)}
+        # Google's has the number of the user's project before it.
+        told = posixpath.basename(_asked(host, "GET", service.path, headers) or "")
+        if re.fullmatch(TYPE, told):
+            return {"cloud": service.cloud, "type": told}
     return None
 
 

@@ -107,8 +107,10 @@ class Copies:
         return self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
 
     def make(self, arm: Arm) -> Artifact:
-        self.drop(arm)  # that of a start whose removal failed
         context, master = self.context.at(arm), self.master(arm)
+        if arm.name in self.made and self.made[arm.name][1] is not context.host:
+            del self.made[arm.name]  # the host was reached anew, and all that was left there is gone
+        self.drop(arm)  # that of a start whose removal failed
         if context.copies not in self.places:
             self.places[context.copies] = itertools.cycle(dataset.places(context.host, context.copies))
         target = f"{next(self.places[context.copies])}/{machine_name(context.run_id, arm.name, 0)}"
