@@ -17,22 +17,25 @@ from typing import Any
 import pytest
 
 from dbtoll.analysis.result import builder as results
-from dbtoll.contracts.machines import small_image
+from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments.ssh import Environment as Ssh
 from dbtoll.environments.ssh import line, vendor
 from dbtoll.environments.ssh.host import RemoteHost
 from dbtoll.environments.ssh.line import OLDEST_KERNEL, SILENCE_S
 from dbtoll.errors import ChannelError, DbtollError, Unavailable, UsageError
-from dbtoll.interfaces.machine import RemoteMachine
+from dbtoll.interfaces.machine import FreezableMachine, RemoteMachine
 from dbtoll.machines import programs
 from dbtoll.machines.agent.binary import find_agent
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.model.experiment import Arm
 from dbtoll.model.machine import Artifact
 from dbtoll.report import page
 from dbtoll.runner.cleanup import removers
-from dbtoll.runner.cleanup.journal import leftovers
+from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
+from dbtoll.runner.hosts import remote_hosts
+from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from tests.support.killed import journal_of, kill_a_run
 from tests.support.program import is_root
@@ -125,6 +128,38 @@ def test_a_line_that_is_cut_in_mid_visit(tmp_path: Path, loopback: Sshd, end: st
     assert loopback.left() == []
     assert loopback.clients() == []
     assert loopback.log.count("Accepted publickey") == 3
+
+
+def test_a_host_that_was_away_is_cleaned_when_it_is_back(
+    tmp_path: Path, local: AgentMachine, loopback: Sshd, image: Artifact
+) -> None:
+    """Its line breaks while an arm sleeps, and it cannot be reached for a while."""
+    arm = Arm("far", parse_stack(loopback.stack()))
+    with Journal(tmp_path) as journal, remote_hosts(local, 1, journal) as hosts:
+        there = hosts.of(arm)
+        assert there is not None and there is hosts.of(arm)
+        wanted = machine_spec("far", image, cpuset=there.cpuset, options=arm.stack[0].options)
+        opened = Ssh().open(there.machine, wanted, there.journal)
+        assert isinstance(opened, FreezableMachine)
+        opened.freeze()
+        sessions = loopback.sessions()
+        loopback.stop()
+        for pid in sessions:
+            os.kill(pid, signal.SIGKILL)
+        while there.machine.channel.failure is None:
+            time.sleep(0.02)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="nobody answers"):
+                hosts.renew(arm)
+        assert groups_left() != []
+        loopback.start()
+        hosts.renew(arm)
+        assert groups_left() == []
+        back = hosts.of(arm)
+        assert back is not None and back is not there
+        assert loopback.left() == [Path(back.directory).name]
+    assert leftovers(tmp_path) == []
+    assert loopback.left() == []
 
 
 def test_an_agent_that_hears_nothing_ends_and_leaves_nothing(
@@ -268,6 +303,10 @@ def uname(**changed: str) -> str:
 def test_a_name_that_nobody_has(local: AgentMachine, loopback: Sshd) -> None:
     config = loopback.configure("unknown", HostName="nowhere.invalid")
     lacks(local, loopback, "no host of that name", "see whether `ssh -F", config=str(config))
+
+
+def test_a_configuration_that_is_not_there(local: AgentMachine, loopback: Sshd) -> None:
+    lacks(local, loopback, "its configuration cannot be read", "option config", config="/nonexistent/config")
 
 
 def test_nobody_listens(local: AgentMachine, loopback: Sshd) -> None:

@@ -207,7 +207,7 @@ class RunningArm:
 
         BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an
         outside driver leaves them to the server, which can outweigh what the network costs; with no others, and on the
-        machines within a guest, it works beside the server as an inside one does.
+        machines within a guest or another host, it works beside the server as an inside one does.
         """
         return _reachable(self.machine).parent if placement == "outside" else self.machine
 

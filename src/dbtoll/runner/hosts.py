@@ -37,6 +37,8 @@ class RemoteHosts:
     cpus: int
     journal: Journal
     _reached: dict[str, Reached] = field(default_factory=dict)
+    _left: dict[str, list[RemoteJournal]] = field(default_factory=dict)
+    """Of hosts to which a line broke: what may still be there."""
 
     def of(self, arm: Arm) -> Reached | None:
         """Where that arm stands; None if it is this host."""
@@ -67,16 +69,19 @@ class RemoteHosts:
         """Before a start: a host to which the line broke is reached again, and what was left there is removed."""
         key = repr(arm.stack[0])
         former = self._reached.get(key)
-        if former is None or former.machine.channel.failure is None:
+        if former is not None and former.machine.channel.failure is not None:
+            self._left.setdefault(key, []).append(former.journal)
+            self._let_go(key)
+        if key not in self._left:
             return
-        self._let_go(key)
         there = self.of(arm)
         assert there is not None
         with on_host(there.machine) as removers:
-            for entry in former.journal.left():
+            for entry in [entry for journal in reversed(self._left[key]) for entry in journal.left()]:
                 identity = {name: value for name, value in entry.what.items() if name != "kind"}
                 removers[entry.what["kind"]](identity)
                 entry.done()
+        del self._left[key]
 
     def _let_go(self, key: str) -> None:
         with suppress(DbtollError):  # what could not be removed is in the journal

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dbtoll.environments import native
@@ -35,7 +36,8 @@ from dbtoll.model.options import Option
 NAMES = r"[A-Za-z0-9_.:@%\[\]][A-Za-z0-9_.:@%\[\]-]*"
 """What can name a host or an alias of one, with a user before it; never what ssh would take for an option."""
 
-DIRECTORIES = r"/[A-Za-z0-9_./@+-]*(?: [A-Za-z0-9_./@+-]+)*"
+DIRECTORIES = "/[A-Za-z0-9_./@+-]*"
+"""Without anything that a shell or rsync would take apart."""
 
 
 class Environment(native.Environment):
@@ -91,9 +93,10 @@ class Environment(native.Environment):
         """See interfaces.RemoteEnvironment."""
         parent = through_agent(machine)
         asked = {name: option.default for name, option in self.options.items()} | dict(options)
-        target = Target(_matched(asked, "host", NAMES), asked["config"], asked["sudo"])
+        config = asked["config"] and str(Path(asked["config"]).expanduser().absolute())
+        target = Target(_matched(asked, "host", NAMES), config, asked["sudo"])
         directory = _matched(asked, "directory", DIRECTORIES)
-        noted = RemoteJournal(journal, target.host, self.name, options)
+        noted = RemoteJournal(journal, target.host, self.name, {**options, "config": config})
         with ExitStack() as undo:
             control = f"{stage(parent, journal, undo)}/line" if keeps else None
             there = reach(parent, target, directory, noted, control)

@@ -96,9 +96,8 @@ class RemoteHost(AgentMachine):
         if free_bytes < need_bytes + SPARE_BYTES:
             raise self._no_room(artifact, f"{need_bytes >> 20} MiB are needed, {free_bytes >> 20} MiB are free")
         self.mkdir(folder, mode=0o700)
-        *ssh, host = self._target.words("ControlMaster=no", f"ControlPath={self._control or 'none'}")
-        ssh.remove("--")
-        if programs.find_program(self.parent, "rsync") and programs.find_program(self, "rsync"):
+        ssh, host = self._target.words("ControlMaster=no", f"ControlPath={self._control or 'none'}"), self._target.host
+        if ":" not in host and programs.find_program(self.parent, "rsync") and programs.find_program(self, "rsync"):
             there = ["--rsync-path", "sudo -n rsync"] if self._target.sudo else []
             what = f"{source}/" if artifact.kind == "directory" else source
             words = ["rsync", *RSYNC_AS_IT_IS, *there, "--rsh", shlex.join(ssh), "--", what, f"{host}:{folder}/"]

@@ -28,7 +28,10 @@ SILENCE_S: Final = 300
 
 ALIVE_S: Final = 15
 ALIVE_COUNT: Final = 4
-"""After a minute without an answer ssh gives the connection up (ssh_config(5), ServerAliveInterval)."""
+"""After a minute without an answer ssh gives the connection up (ssh_config(5), ServerAliveInterval).
+
+BIAS: sshd answers, beside an arm that is measured there, when nothing has come for that interval: some tens of microseconds.
+"""
 
 CONNECT_S: Final = 30
 
@@ -77,7 +80,8 @@ class Target:
     sudo: bool = False
 
     def words(self, *options: str) -> list[str]:
-        """The ssh of every connection. What its user says of keys, names, ports and known hosts holds; nothing weakens it."""
+        """The ssh of every connection; ``--``, the host and a command are to follow. What its user says of keys, names, ports and
+        known hosts holds; nothing weakens it."""
         own = [
             "BatchMode=yes",  # who would be asked is not there
             f"ConnectTimeout={CONNECT_S}",
@@ -88,7 +92,7 @@ class Target:
             *("ForwardAgent=no", "ForwardX11=no", "EscapeChar=none"),
         ]
         configured = ["-F", self.config] if self.config else []
-        return ["ssh", "-T", *configured, *(word for option in own for word in ("-o", option)), "--", self.host]
+        return ["ssh", "-T", *configured, *(word for option in own for word in ("-o", option))]
 
     def as_root(self, command: str) -> str:
         """``command`` as the login shell over there gets it."""
@@ -118,7 +122,8 @@ class Line:
         self._mark = f"dbtoll-{secrets.token_hex(8)}"
         self._rest = b""
         self._written_before = self._read_before = 0
-        self._write(self._mark)
+        with suppress(DbtollError):  # who hangs up at once says why
+            self._write(self._mark)
 
     def about(self) -> About:
         """What the host says of itself. Unavailable if there is no shell, with what ssh said."""
@@ -128,8 +133,7 @@ class Line:
         return About(words[1], words[2], words[3], int(words[4]))
 
     def become_agent(self, agent: bytes, place: str) -> None:
-        """Send the agent into ``place``, which is made. NothingLeft says what keeps it from
-        starting there."""
+        """Send the agent into ``place``, which is made. NothingLeft says what keeps it from starting there."""
         with suppress(DbtollError):  # who hangs up has said why
             self._write(f"{len(agent)} {hashlib.sha256(agent).hexdigest()} {place}")
             for begin in range(0, len(agent), PIECE_BYTES):
@@ -240,7 +244,7 @@ FULL: Final = ("No space left", "Disk quota exceeded")
 def connect(parent: AgentMachine, target: Target, *options: str) -> Line:
     """A shell over there, which waits. ``parent`` calls ssh, with its user's configuration; stamps are by its clock."""
     script = " ".join(line.strip() for line in _SCRIPT.replace("{silence}", str(SILENCE_S)).strip().splitlines())
-    words = [*target.words(*options), target.as_root(f"sh -c '{script}'")]
+    words = [*target.words(*options), "--", target.host, target.as_root(f"sh -c '{script}'")]
     return Line(target, agent_stream(parent, words, env=passed_on()))
 
 
@@ -283,6 +287,7 @@ _SAID: Final[Sequence[_Explained]] = (
     ("timed out", "it does not answer", "see whether it is up, and `{ssh}` works"),
     ("No route to host", "it cannot be reached", "see whether it is up, and `{ssh}` works"),
     ("Network is unreachable", "it cannot be reached", "see whether there is a network, and `{ssh}` works"),
+    ("Can't open user config file", "its configuration cannot be read", "see the option config"),
     ("Bad configuration option", "ssh does not understand its configuration", "see what `{ssh}` says"),
 )
 """What OpenSSH writes (ssh.c, sshconnect.c, readconf.c) -> what it means, what to do."""
