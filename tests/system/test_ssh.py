@@ -40,7 +40,7 @@ from dbtoll.store import schema
 from tests.support.killed import journal_of, kill_a_run
 from tests.support.program import is_root
 from tests.support.sshd import HOST, Sshd, make_key
-from tests.system.test_survival import Harm, assert_only_the_victim_failed, measured, memory_disk, nothing
+from tests.system.test_survival import Harm, assert_only_the_victim_failed, measured, memory_disk, needs, nothing
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -93,11 +93,17 @@ def test_a_run_on_another_host(tmp_path: Path, loopback: Sshd) -> None:
     assert loopback.left() == []
 
 
-def test_an_environment_that_is_nested_in_another_host(tmp_path: Path, loopback: Sshd) -> None:
-    of = measured(tmp_path, f"{loopback.stack()}//native", Harm("", nothing))
+@pytest.mark.parametrize("inner", ["native", "docker", "uml"])
+def test_an_environment_that_is_nested_in_another_host(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, loopback: Sshd, inner: str
+) -> None:
+    """A container's daemon, a guest and their disks are that host's."""
+    needs(inner)
+    stack = f"{inner}:data_root={tmp_path_factory.mktemp('d')}" if inner == "docker" else inner
+    of = measured(tmp_path, f"{loopback.stack()}//{stack}", Harm("", nothing))
     assert of.complete_rounds == (0, 1)
     starts = [start for start in of.records(schema.Start) if start.arm == "victim"]
-    assert {(start.facts or {})["environment"]["name"] for start in starts} == {"native"}
+    assert {(start.facts or {})["environment"]["name"] for start in starts} == {inner}
     assert loopback.left() == []
 
 
