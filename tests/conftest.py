@@ -24,6 +24,7 @@ from dbtoll.contracts.machines import OpenArm
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.machine import Artifact
 from tests.support.program import AGENTS_TESTS, ROOT
+from tests.support.sshd import Sshd, sshd
 
 _compiling: list[subprocess.Popen[bytes]] = []
 
@@ -122,6 +123,14 @@ def directories_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
 def system_image() -> Artifact:
     """Debian's, from the user's cache; built if it is not there."""
     return machines.system_image()
+
+
+@pytest.fixture
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """This host as another one, which a real sshd lets root into; nothing is left there at the end."""
+    with sshd(tmp_path_factory.mktemp("sshd")) as there:
+        yield there
+        assert there.left() == []
 
 
 @pytest.fixture

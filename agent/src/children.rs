@@ -11,7 +11,7 @@ use std::{fs, io, mem, ptr};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{clock, lock};
+use crate::{clock, elsewhere, lock};
 
 /// Resources that a process used, or how it ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,6 +111,7 @@ pub fn supervise() -> io::Result<()> {
                 // Ending takes time during which this thread must go on reaping.
                 let _ = std::thread::Builder::new().spawn(|| {
                     end_all();
+                    elsewhere::leave();
                     std::process::exit(0);
                 });
             }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use dbtoll_agent::address::Address;
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
 use dbtoll_agent::wire::{bare, null};
-use dbtoll_agent::{children, collect, device, guest, launch, probe, tpch, uml};
+use dbtoll_agent::{children, collect, device, elsewhere, guest, hypervisor, launch, probe, tpch, uml};
 
-const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH]] | null-server --unix PATH \
+const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH | --own FOLDER SILENCE_S]] | null-server --unix PATH \
     | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
-    | probe REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | uml PROGRAM [ARGUMENT...] | version";
+    | probe REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | uml PROGRAM [ARGUMENT...] | hypervisor | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         ["serve", "--unix", path] => serve_socket(path, false),
         ["serve", "--unix", path, "--keep"] | ["serve", "--keep", "--unix", path] => serve_socket(path, true),
         ["serve", "--device", path] => serve_device(path),
+        ["serve", "--own", folder, silence_s] => serve_elsewhere(folder, silence_s),
         ["serve-and-leave", "--device", path] => guest::leave_after(|| serve_device(path)),
         ["null-server", "--unix", path] => null_server(path),
         ["echo-server", kind, place] => {
@@ -57,6 +58,10 @@ fn main() -> ExitCode {
         ["exit"] => Ok(()),
         ["tpch", ref options @ ..] => tpch::command::run(options),
         ["uml", ref argv @ ..] => uml::execute(argv),
+        ["hypervisor"] => {
+            println!("{}", hypervisor::signature());
+            Ok(())
+        }
         ["version" | "--version"] => {
             let (build, protocol) = (env!("CARGO_PKG_VERSION"), dbtoll_agent::proto::VERSION);
             // What is shipped must say `static`.
@@ -76,10 +81,23 @@ fn main() -> ExitCode {
 }
 
 fn serve_standard_streams() -> Result<(), String> {
+    let (input, output) = standard_streams()?;
+    serve_once(input, output, None)
+}
+
+fn standard_streams() -> Result<(fs::File, OwnedFd), String> {
     let clone = |file: io::Result<OwnedFd>| file.map_err(|error| format!("standard streams: {error}"));
     let input = clone(io::stdin().as_fd().try_clone_to_owned())?;
     let output = clone(io::stdout().as_fd().try_clone_to_owned())?;
-    serve_once(fs::File::from(input), output, None)
+    Ok((fs::File::from(input), output))
+}
+
+/// On a host that the controller reaches over a network.
+fn serve_elsewhere(folder: &str, silence_s: &str) -> Result<(), String> {
+    let silence = Duration::from_secs(silence_s.parse().map_err(|_| USAGE.to_owned())?);
+    let (input, output) = standard_streams()?;
+    elsewhere::own(folder);
+    serve_once(elsewhere::Heard::new(input, silence), output, None)
 }
 
 fn null_server(path: &str) -> Result<(), String> {
@@ -123,6 +141,7 @@ fn serve_once(input: impl Read, output: OwnedFd, line_bytes: Option<u32>) -> Res
     supervise()?;
     let ended = serve(input, output, WINDOW_BYTES, line_bytes);
     children::end_all();
+    elsewhere::leave();
     report(ended)
 }
 

@@ -81,10 +81,17 @@ def code_sha256() -> str:
 def compare(before: Json, now: Json, folder: str) -> None:
     """RunFolderError if a run is continued on what is not the same machine, image, engine, data or agent."""
     pairs = {key: (_at(before, key), _at(now, key)) for key in MUST_AGREE}
+    pairs["remote_hosts"] = (_remote(before), _remote(now))
     unlike = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     if unlike:
         told = "; ".join(f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in unlike.items())
         raise RunFolderError(f"{folder}: cannot be continued here: {told}", "begin a new run without --resume")
+
+
+def _remote(facts: Json) -> Json:
+    """Of other hosts what has to agree of this one."""
+    names = [key.removeprefix("host.") for key in MUST_AGREE if key.startswith("host.")]
+    return {arm: {name: host.get(name) for name in names} for arm, host in facts.get("remote_hosts", {}).items()}
 
 
 def _short(value: Any) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from dbtoll import registry
 from dbtoll.contracts import EnvironmentContract
 from dbtoll.interfaces.environment import Environment
+from tests.support.sshd import Sshd
 
 
 @pytest.mark.timeout(180)
@@ -15,3 +19,7 @@ class TestEnvironments(EnvironmentContract):
     def environment(self, request: pytest.FixtureRequest) -> Environment:
         made: Environment = registry.find("environments", request.param)()
         return made
+
+    @pytest.fixture
+    def elsewhere(self, loopback: Sshd) -> Mapping[str, Any]:
+        return loopback.options()

@@ -44,16 +44,19 @@ def kill_a_run(folder: Path, environment: str, image: Artifact, options: dict[st
     time.sleep(0.2)
 
 
-def lines_of_a_life(folder: Path, environment: str) -> int:
+def lines_of_a_life(folder: Path, environment: str, options: Mapping[str, Any]) -> int:
     """How many lines the journal of an arm's whole life has: opened, asleep, awake, closed."""
-    kill_at_line(folder, environment, NEVER)
+    kill_at_line(folder, environment, options, NEVER)
     return (folder / FILE).read_bytes().count(b"\n")
 
 
-def kill_at_line(folder: Path, environment: str, line: int) -> None:
-    """Live such a life in another process, which kills its agent and itself right after that line of its journal."""
+def kill_at_line(folder: Path, environment: str, options: Mapping[str, Any], line: int) -> None:
+    """Live such a life in another process, which kills its agent and itself right after that line of its journal.
+
+    ``options``: beyond those with which nothing of this host's is used.
+    """
     folder.mkdir()
-    with _started(folder, environment, "small", _own_options(environment, folder), line) as run:
+    with _started(folder, environment, "small", {**_own_options(environment, folder), **options}, line) as run:
         code = run.wait(120)
     assert code == (0 if line == NEVER else -signal.SIGKILL), f"line {line}: exit code {code}"
 

@@ -29,7 +29,7 @@ from dbtoll.environments.docker import dockerd
 from dbtoll.errors import INTERRUPTED, AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import default_root
-from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.machines import programs
 from dbtoll.machines.agent import session
 from dbtoll.machines.agent.local import open_local
@@ -542,22 +542,27 @@ def test_nohup_keeps_it_from_hanging_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", registry.names("environments"))
 def test_killed_after_any_line_of_its_journal_nothing_stays(
-    name: str, tmp_path_factory: pytest.TempPathFactory, local: AgentMachine
+    name: str, tmp_path_factory: pytest.TempPathFactory, local: AgentMachine, request: pytest.FixtureRequest
 ) -> None:
     """Between the note and the deed, and between the deed and the note that it is undone: at each of them, once."""
     del local
     tmp_path = tmp_path_factory.mktemp("k")  # a short path: sockets lie below it
-    if getattr(registry.find("environments", name), "simulated", False):
+    kind = registry.find("environments", name)
+    if getattr(kind, "simulated", False):
         pytest.skip("it makes nothing")
-    needs(name)
+    if issubclass(kind, RemoteEnvironment):
+        options = request.getfixturevalue("loopback").options()
+    else:
+        options = {}
+        needs(name)
     unharmed = tmp_path / f"k{os.getpid()}-0"
-    lines = lines_of_a_life(unharmed, name)
+    lines = lines_of_a_life(unharmed, name, options)
     assert lines >= 2
     assert carried(Marks(unharmed)) == {}
     # A guest of QEMU boots ten times as long as one of User Mode Linux, and machines/guest/boot.py writes the journal of both.
     for line in range(1, lines + 1, 3 if name == "qemu" else 1):
         folder = tmp_path / f"k{os.getpid()}-{line}"
-        kill_at_line(folder, name, line)
+        kill_at_line(folder, name, options, line)
         cleaned = Cleaned()
         assert clean_one(journal_of(folder), cleaned), cleaned
         until = time.monotonic() + 5

@@ -115,3 +115,32 @@ def test_a_host_that_tells_little_is_described_by_that(
     paths = export.write(tmp_path, results.analyze_run(little), little)
     rows = duckdb.sql(f"SELECT DISTINCT machine, kernel FROM '{tmp_path}/tables/results.parquet'").fetchall()
     assert rows == [(machine, kernel)] and paths
+
+
+@pytest.mark.parametrize(
+    ("told", "lines"),
+    [
+        (None, []),
+        ({"far": 7}, []),
+        ({"far": {}}, ["far on another host: it told nothing"]),
+        ({"far": {"host": "lab1", "kernel": 6, "dmi": "x", "instance": []}}, ["far on lab1: it told nothing"]),
+        (
+            {
+                "far": {
+                    "host": "lab1",
+                    "cpu_model": "AMD EPYC",
+                    "cpus": 2,
+                    "kernel": "6.1.0",
+                    "dmi": {"sys_vendor": "Amazon EC2", "product_name": "m7a.large"},
+                    "hypervisor": "KVMKVMKVM",
+                    "instance": {"cloud": "AWS", "type": "m7a.large"},
+                }
+            },
+            [
+                "far on lab1: AMD EPYC, 2 processors, Linux 6.1.0, Amazon EC2 m7a.large, hypervisor KVMKVMKVM, m7a.large (AWS)"
+            ],
+        ),
+    ],
+)
+def test_other_hosts_are_told_by_arm(run: Run, told: Any, lines: list[str]) -> None:
+    assert list(provenance.remote_hosts(replace(run, facts={**run.facts, "remote_hosts": told}))) == lines

@@ -202,6 +202,13 @@ struct Remove {
     recursive: bool,
 }
 
+/// Of the agent itself, at its end (`elsewhere`): the tree goes as with `remove`, whatever a part of it says.
+pub fn remove_own(path: &str) -> Result<(), Failure> {
+    let path = absolute(path)?;
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    remove_tree(open_folder(rustix::fs::CWD, folder.as_os_str(), OFlags::empty())?, name, || false)
+}
+
 pub fn remove(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     let remove: Remove = parse(params)?;
     let path = absolute(&remove.path)?;
@@ -210,7 +217,7 @@ pub fn remove(params: Value, stream: StreamHandle) -> Result<Value, Failure> {
     };
     let folder = open_folder(rustix::fs::CWD, folder.as_os_str(), OFlags::empty())?;
     if remove.recursive {
-        remove_tree(folder, name, &stream)?;
+        remove_tree(folder, name, || stream.is_cancelled())?;
     } else {
         remove_one(&folder, name)?;
     }
@@ -237,7 +244,7 @@ fn remove_one(folder: impl AsFd, name: &OsStr) -> Result<(), Failure> {
 /// Depth first, each directory opened relative to the one above and without following links: nothing that is moved or
 /// replaced meanwhile can lead elsewhere. What is mounted in it ends it with an error. One descriptor is held, however deep the
 /// tree is.
-fn remove_tree(around: OwnedFd, name: &OsStr, stream: &StreamHandle) -> Result<(), Failure> {
+fn remove_tree(around: OwnedFd, name: &OsStr, is_cancelled: impl Fn() -> bool) -> Result<(), Failure> {
     struct Level {
         name: OsString,
         entries: Vec<(OsString, bool)>,
@@ -259,7 +266,7 @@ fn remove_tree(around: OwnedFd, name: &OsStr, stream: &StreamHandle) -> Result<(
     let (mut here, level) = enter(&around, name.to_owned())?;
     let mut levels = vec![level];
     while let Some(level) = levels.last_mut() {
-        if stream.is_cancelled() {
+        if is_cancelled() {
             return Err(Failure::cancelled());
         }
         match level.entries.pop() {

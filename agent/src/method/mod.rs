@@ -2,7 +2,7 @@
 
 mod connect;
 pub mod counters;
-mod files;
+pub(crate) mod files;
 mod ping;
 mod run;
 pub(crate) mod trace;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces import environment as interface
-from dbtoll.interfaces.environment import BootingEnvironment, Environment, RunScopedEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, Environment, RemoteEnvironment, RunScopedEnvironment
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.description import EnvironmentDescription
@@ -60,11 +60,19 @@ class EnvironmentContract:
             yield machine
 
     @pytest.fixture
-    def options(self, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    def options(
+        self, environment: Environment, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    ) -> dict[str, Any]:
         """So that nothing of this host's is used; one folder for all tests of an environment."""
         folder = tmp_path_factory.getbasetemp() / f"contract-{environment.name}"
         folder.mkdir(exist_ok=True)
-        return dict(environment.contract_options(folder))
+        there = request.getfixturevalue("elsewhere") if isinstance(environment, RemoteEnvironment) else {}
+        return {**environment.contract_options(folder), **there}
+
+    @pytest.fixture
+    def elsewhere(self) -> Mapping[str, Any]:
+        """Options that name another host, for a `RemoteEnvironment`: who tests one gives his."""
+        pytest.skip("no host is named: override the fixture `elsewhere`")
 
     @pytest.fixture
     def kernel(self, environment: Environment) -> Artifact | None:
@@ -239,13 +247,14 @@ class EnvironmentContract:
         self, open_one: Open, local: AgentMachine
     ) -> None:
         machine = open_one()
+        around = getattr(machine, "parent", local)
         assert isinstance(machine, FreezableMachine)
         found = machine.processes()
         if found is None:
             return
         assert found
         for pid in found:
-            assert local.get(f"/proc/{pid}/cgroup")
+            assert around.get(f"/proc/{pid}/cgroup")
 
     def test_resources_are_the_ones_of_the_place(self, open_one: Open, environment: Environment) -> None:
         asked = Resources(memory_bytes=128 << 20, shm_bytes=8 << 20, open_files=777)
@@ -277,8 +286,8 @@ class EnvironmentContract:
         assert machine.get("/dbtoll/data/given") == machine.get("/root/given") == b"content"
         machine.put("/dbtoll/data/made", b"inside")
         assert machine.get("/dbtoll/data/made") == b"inside"
-        is_guest = isinstance(environment, BootingEnvironment)
-        assert is_guest or (tmp_path / "writable/made").read_bytes() == b"inside"
+        is_copy = isinstance(environment, BootingEnvironment | RemoteEnvironment)
+        assert is_copy or (tmp_path / "writable/made").read_bytes() == b"inside"
         with pytest.raises(DbtollError):
             machine.put("/root/made", b"inside")
         assert not (tmp_path / "fixed/made").exists()

@@ -13,7 +13,7 @@ from dbtoll.doctor.deadline import Probed
 from dbtoll.images import debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
-from dbtoll.interfaces.environment import Environment, KeepingEnvironment
+from dbtoll.interfaces.environment import A_HOST, Environment, KeepingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import own_cpus
@@ -55,7 +55,10 @@ def environment(name: str, machine: AgentMachine) -> Probed:
     """
     told: list[Json] = []
     refused: list[str] = []
-    for trial in environment_of(Step(name)).trials:
+    member = environment_of(Step(name))
+    if isinstance(member, RemoteEnvironment) and {lack.what for lack in missing(machine, name, {})} == {A_HOST}:
+        return Probed("not probed", note=member.look().note)
+    for trial in member.trials:
         missing_requirements = missing(machine, name, trial.options)
         why = "; ".join(lack.why for lack in missing_requirements) or None
         told.append({"options": dict(trial.options), "refused": why})

@@ -37,7 +37,7 @@ class Environment(interface.Environment):
     description = EnvironmentDescription("Native", {"cpu_quota": "cpu_quota"})
     also_called = ("host", "bare-metal", "baremetal", "none")
     primary = "root"
-    default_stacks = ("native",)
+    default_stacks: ClassVar[tuple[str, ...]] = ("native",)
     options: ClassVar[Mapping[str, Option]] = {
         "root": Option(
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")

@@ -128,6 +128,23 @@ class RunScopedEnvironment(Protocol):
     ) -> AbstractContextManager[None]: ...
 
 
+A_HOST = "a host"
+"""What a `RemoteEnvironment` lacks whose options name none: nothing that could be brought."""
+
+
+@runtime_checkable
+class RemoteEnvironment(Protocol):
+    """Power of an environment whose arms stand on another host.
+
+    That is reached once for a run, and again after the line to it broke. `Environment.open` takes it in place of the machine from
+    which it was reached; without an image it opens that host itself.
+    """
+
+    def reach(self, machine: Machine, options: Mapping[str, Any], journal: Journal, *, keeps: bool = False) -> Machine:
+        """That host, a `RemoteMachine`. ``keeps``: things will be provided to it. Unavailable where it cannot be reached now."""
+        ...
+
+
 class KeptImage(Protocol):
     """A system image that an environment keeps from run to run. ``key``: of the image in the cache that it was made of."""
 

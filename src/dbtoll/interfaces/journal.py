@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -19,3 +20,17 @@ class Journal(Protocol):
     """
 
     def create(self, kind: str, **identity: Any) -> JournalEntry: ...
+
+
+class RemoteEntry(JournalEntry, Protocol):
+    """``what``: ``kind`` and identity of a thing on another host, as a journal there would have them."""
+
+    what: Mapping[str, Any]
+
+
+class RemoteJournal(Journal, Protocol):
+    """Notes what is made on another host, with what reaches that host."""
+
+    def left(self) -> Sequence[RemoteEntry]:
+        """What is not gone, newest first."""
+        ...

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
+from dbtoll.interfaces.journal import RemoteJournal
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact
@@ -208,6 +209,20 @@ class CacheDroppingMachine(Protocol):
     """
 
     def drop_caches(self) -> None: ...
+
+
+@runtime_checkable
+class RemoteMachine(Protocol):
+    """Power of a machine that is no part of its parent but another host, with processors, memory, disks and a kernel of its own.
+
+    What is provided is sent there once. ``directory``: dbtoll's own there, gone when this is closed. ``journal``: by which all
+    else is noted that is made there. ``told``: what kind of host it is, for the facts.
+    """
+
+    parent: Machine
+    directory: str
+    journal: RemoteJournal
+    told: Json
 
 
 @runtime_checkable

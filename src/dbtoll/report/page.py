@@ -182,12 +182,13 @@ def _baseline(result: Result, run: Run) -> str:
 
 
 def _context(run: Run, result: Result) -> Iterator[tuple[str, ...]]:
-    """Two lines above the answers: what was measured and on what, then when and for how long."""
+    """The lines above the answers: what was measured and on what, also on which other hosts; then when and for how long."""
     described, origin, experiment = run.descriptions, provenance.of(run), run.plan.experiment
     engine = " ".join(filter(None, (described.engine.title, origin.engine_version)))
     workload = " ".join(filter(None, (described.workload.title, described.workload.size)))
     machine = (origin.machine or "", f"Linux {origin.kernel}" if origin.kernel else "")
     yield tuple(filter(None, (engine, workload, *machine)))
+    yield from ((line,) for line in provenance.remote_hosts(run))
     rounds = max((arm.rounds for arm in result.arms), default=0)
     spent = f"{numbers.plural(rounds, 'round')} in {numbers.span(run.elapsed_s)}"
     budget = f"budget {numbers.span(experiment.precision.budget_s)}"

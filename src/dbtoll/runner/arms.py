@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dbtoll import registry
 from dbtoll.errors import Unavailable
@@ -19,6 +20,7 @@ from dbtoll.interfaces.machine import (
     FreezableMachine,
     Machine,
     ReachableMachine,
+    RemoteMachine,
     Server,
     Session,
     Terminals,
@@ -27,6 +29,9 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Experiment, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
+
+if TYPE_CHECKING:
+    from dbtoll.runner.hosts import RemoteHosts
 
 DATA = "/dbtoll/data"
 """Where every arm finds its data directory."""
@@ -41,6 +46,7 @@ class HostContext:
 
     ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
     that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.BootingEnvironment` gives.
+    ``copies``: where copies of the data lie on the host. ``remotes``: None where no arm can stand elsewhere.
     """
 
     host: Machine
@@ -50,6 +56,22 @@ class HostContext:
     run_id: str
     disks: Mapping[tuple[str, ...], Artifact] = field(default_factory=dict)
     kernels: Mapping[str, Artifact] = field(default_factory=dict)
+    copies: str = ""
+    remotes: RemoteHosts | None = None
+
+    def at(self, arm: Arm) -> HostContext:
+        """The same for that arm: another one where it stands on another host (`interfaces.environment.RemoteEnvironment`)."""
+        there = self.remotes.of(arm) if self.remotes else None
+        if there is None:
+            return self
+        return replace(
+            self,
+            host=there.machine,
+            cpuset=there.cpuset,
+            journal=there.journal,
+            copies=f"{there.directory}/copies",
+            remotes=None,
+        )
 
 
 def environment_of(step: Step) -> Environment:
@@ -76,6 +98,7 @@ def open_stack(
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
     nothing of the machine around, gets the image with what the others need, and hands on image and data.
     """
+    context = context.at(arm)
     machine = context.host
     cpuset = context.cpuset
     journal = context.journal
@@ -106,8 +129,10 @@ def open_stack(
             options=dict(step.options),
             kernel=kernel,
         )
-        machine = environment.open(machine, machine_spec, journal)
-        stack.callback(machine.close)
+        opened = environment.open(machine, machine_spec, journal)
+        if opened is not machine:  # else it is that host itself, which others share
+            stack.callback(opened.close)
+        machine = opened
         if isinstance(environment, BootingEnvironment):
             cpuset = tuple(range(len(cpuset)))
             journal = NullJournal()
@@ -182,7 +207,7 @@ class RunningArm:
 
         BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an
         outside driver leaves them to the server, which can outweigh what the network costs; with no others, and on the
-        machines within a guest, it works beside the server as an inside one does.
+        machines within a guest or another host, it works beside the server as an inside one does.
         """
         return _reachable(self.machine).parent if placement == "outside" else self.machine
 
@@ -215,11 +240,13 @@ class RunningArm:
         self.start_server()
 
     def drop_caches(self, host: Machine) -> None:
-        """Of every machine from the arm's to the host: what is read next comes from the device."""
-        for machine in stack_of(self.machine):
+        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device."""
+        around = stack_of(self.machine)
+        for machine in around:
             if isinstance(machine, CacheDroppingMachine):
                 machine.drop_caches()
-        drop_host_caches(host)
+        if not any(isinstance(machine, RemoteMachine) for machine in around):
+            drop_host_caches(host)
 
     def wake(self) -> None:
         """The outermost machine first."""

@@ -178,6 +178,8 @@ class RoundRun:
         running: RunningArm | None = None
         try:
             with self.spending(arm.name), understood(arm.name):
+                if self.context.remotes is not None:
+                    self.context.remotes.renew(arm)
                 data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
                 machine = open_stack(self.context, experiment, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
@@ -391,7 +393,7 @@ class RoundRun:
         return None if None in told else all(told)
 
     def count(self, phase: Phase, when: str) -> None:
-        """Counters of every arm and of the host around a phase, outside timed passes."""
+        """Counters of every arm and of the host on which it stands around a phase, outside timed passes."""
         for name in self.healthy():
             running = self.arms[name]
 
@@ -400,7 +402,7 @@ class RoundRun:
                 prepared = running.prepared_work
                 background = work and {name: count - prepared[name] for name, count in work.items()}
                 inside = running.counters()
-                host = self.context.host.counters()
+                host = self.context.at(running.arm).host.counters()
                 self.write(
                     schema.Counters(
                         round=self.plan.index,
@@ -410,7 +412,7 @@ class RoundRun:
                         machine=host.get("machine"),
                         processes=inside.get("processes"),
                         background=background,
-                        unattributed_cpu_ns=self.unattributed_cpu_ns(host),
+                        unattributed_cpu_ns=self.unattributed_cpu_ns(running, host),
                         driver_cpu_ns=commits.agent_cpu_ns(
                             running.driver_machine(phase.levels.get("placement", "inside"))
                         ),
@@ -420,11 +422,12 @@ class RoundRun:
 
             self.awake(running, read)
 
-    def unattributed_cpu_ns(self, host: Json) -> int | None:
-        """CPU time so far that the host spent neither in an arm nor in the rig (this process and the host's agent)."""
-        busy = busy_ns(host)
-        arms = [_cpu_ns(running) for running in self.arms.values()]
-        parts = [*arms, commits.agent_cpu_ns(self.context.host), time.process_time_ns()]
+    def unattributed_cpu_ns(self, running: RunningArm, counters: Json) -> int | None:
+        """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, and this process)."""
+        busy, host = busy_ns(counters), self.context.at(running.arm).host
+        arms = [_cpu_ns(other) for other in self.arms.values() if self.context.at(other.arm).host is host]
+        own_ns = time.process_time_ns() if host is self.context.host else 0
+        parts = [*arms, commits.agent_cpu_ns(host), own_ns]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 
     def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:

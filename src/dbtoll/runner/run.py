@@ -25,6 +25,7 @@ from dbtoll.runner.budget import Budget, RoundLength, proposed_minutes
 from dbtoll.runner.cleanup.journal import of_run, resume_command, resuming
 from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.cleanup.sweep import host_of, swept
+from dbtoll.runner.hosts import remote_hosts
 from dbtoll.runner.preparation import baseline_answers, inputs, requirements
 from dbtoll.runner.rounds import Cut, RoundRun, Watch
 from dbtoll.store import folders, schema
@@ -252,10 +253,11 @@ def ready(
         stop.handling_signals(),
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
+        remote_hosts(host, experiment.resources.cpus, journal) as remotes,
     ):
         if not tried:
             requirements.require_all(host, experiment, journal)
-        prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch)
+        prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch, remotes)
         with inputs.run_scoped_resources(prepared):
             yield baseline_answers.baseline_answers(prepared, folder, watch)
 

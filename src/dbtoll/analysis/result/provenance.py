@@ -99,5 +99,28 @@ def _machine(host: Json) -> str | None:
     return ", ".join(part for part in parts if part) or None
 
 
+def remote_hosts(run: Run) -> Iterator[str]:
+    """What the other hosts are on which arms stood: ``far on lab1: AMD EPYC 9354, 2 processors, Linux 6.1, m7a.large (AWS)``."""
+    told = run.facts.get("remote_hosts")
+    for arm, host in told.items() if isinstance(told, dict) else ():
+        if isinstance(host, dict):
+            yield f"{arm} on {_text(host.get('host')) or 'another host'}: {', '.join(_parts(host)) or 'it told nothing'}"
+
+
+def _parts(host: Json) -> Iterator[str]:
+    kernel, hypervisor = _text(host.get("kernel")), _text(host.get("hypervisor"))
+    dmi, instance = host.get("dmi"), host.get("instance")
+    if machine := _machine(host):
+        yield machine
+    if kernel:
+        yield f"Linux {kernel}"
+    if isinstance(dmi, dict):
+        yield from filter(None, [" ".join(filter(None, (_text(dmi.get(n)) for n in ("sys_vendor", "product_name"))))])
+    if hypervisor:
+        yield f"hypervisor {hypervisor}"
+    if isinstance(instance, dict):
+        yield f"{_text(instance.get('type'))} ({_text(instance.get('cloud'))})"
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None

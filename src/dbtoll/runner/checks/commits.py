@@ -94,6 +94,7 @@ def commit_reaches_device(
 def _trials(
     context: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
+    context = context.at(running.arm)
     machine, host = running.machine, context.host
     if (at_first := processes_of(machine, host)) is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
@@ -109,7 +110,7 @@ def _trials(
         except _UntraceableError as why:
             return _by_counters(host, commit, str(why))
 
-    beneath = host.run(["readlink", "-f", "--", data.path]).output.decode().rstrip("\n")
+    beneath = host.run(["readlink", "-f", "--", host.provide(data)]).output.decode().rstrip("\n")
     instance = f"dbtoll-{machine_name(context.run_id, running.arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
     if not isinstance(engine, CommittingEngine):
@@ -142,12 +143,11 @@ def _commit_file(machine: Machine) -> None:
 
 
 def processes_of(machine: Machine, host: Machine) -> set[int] | None:
-    """All processes of an arm, as the host numbers them: of the machine that stands directly on it, which holds all of the arm.
-    None where that cannot be told."""
-    around, *inside = stack_of(machine)
-    if around is not host or not inside or not isinstance(inside[0], FreezableMachine):
-        return None
-    return inside[0].processes()
+    """All processes of an arm, as the host on which it stands numbers them: of the machine directly on it, which holds all of the
+    arm. None where that cannot be told."""
+    around = stack_of(machine)
+    inside = around[around.index(host) + 1 :] if host in around else []
+    return inside[0].processes() if inside and isinstance(inside[0], FreezableMachine) else None
 
 
 # --- by tracing ------------------------------------------------------------------------------------------------------------

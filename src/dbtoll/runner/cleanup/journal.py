@@ -186,6 +186,8 @@ NAMED_BY = ("name", "interface", "instance", "data_root", "path", "paths", "pid"
 
 def described(line: Mapping[str, Any]) -> str:
     """An entry in words: ``cgroup /sys/fs/cgroup/dbtoll/a``."""
+    if isinstance(what := line.get("what"), dict) and "kind" in what:
+        return f"{described(what)} on {line.get('host')}"
     value = next((line[key] for key in NAMED_BY if key in line), "")
     several = value if isinstance(value, list) else [value]
     return " ".join(filter(None, (str(line["kind"]), ", ".join(map(str, several)))))

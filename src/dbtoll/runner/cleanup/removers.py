@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,15 @@ from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
+from dbtoll.interfaces.environment import RemoteEnvironment
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines import chroot, network_interfaces, sysctl, tmpfs
+from dbtoll.machines import chroot, network_interfaces, remote_journal, sysctl, tmpfs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.cgroups.layout import TOP
+from dbtoll.machines.control_group import through_agent
+from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.json import Json
 from dbtoll.runner.checks import commits
 from dbtoll.runner.cleanup import journal
@@ -33,8 +36,15 @@ END_DEADLINE_S = 10.0
 @contextmanager
 def removers() -> Iterator[Mapping[str, Remover]]:
     """The removers, acting on the local host while the context lasts. Each takes only what its own kind can have made."""
+    with open_local() as host, on_host(host) as by_kind:
+        yield by_kind
+
+
+@contextmanager
+def on_host(host: AgentMachine) -> Iterator[Mapping[str, Remover]]:
+    """The same, acting on that one."""
     own = str(scratch())
-    with open_local() as host:
+    with ExitStack() as reached:
         own_kinds: dict[str, Remover] = {
             "agent": lambda identity: end_agent(host, identity),
             "cgroup": lambda identity: removal.remove(host, identity),
@@ -44,8 +54,48 @@ def removers() -> Iterator[Mapping[str, Remover]]:
             tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
             sysctl.KIND: lambda identity: sysctl.restore(host, identity),
             commits.TRACING: lambda identity: commits.end_tracing(host, identity),
+            remote_journal.KIND: _OtherHosts(host, reached).remove,
         }
         yield with_environments(host, own_kinds)
+
+
+class _OtherHosts:
+    """What other hosts have. Each is reached at most once, also where it cannot be; ``reached`` lets go of them."""
+
+    def __init__(self, host: AgentMachine, reached: ExitStack) -> None:
+        self._host, self._stack = host, reached
+        self._removers: dict[str, Mapping[str, Remover] | DbtollError] = {}
+
+    def remove(self, identity: Mapping[str, Any]) -> str | None:
+        """What `remote_journal.RemoteJournal` has noted, as that host's own journal would have it removed."""
+        environment, options, what = (identity.get(name) for name in ("environment", "options", "what"))
+        if not (isinstance(environment, str) and isinstance(options, dict) and isinstance(what, dict)):
+            raise DbtollError("it does not say what is on which host; nothing was done")
+        removers = self._on(environment, options)
+        kind = what.get("kind")
+        if not isinstance(kind, str) or kind not in removers:
+            raise DbtollError(f"this dbtoll does not know how to remove a {kind}")
+        return removers[kind]({key: value for key, value in what.items() if key != "kind"})
+
+    def _on(self, environment: str, options: Json) -> Mapping[str, Remover]:
+        key = repr((environment, sorted(options.items())))
+        if key not in self._removers:
+            try:
+                self._removers[key] = self._reached(environment, options)
+            except DbtollError as error:
+                self._removers[key] = error
+        found = self._removers[key]
+        if isinstance(found, DbtollError):
+            raise DbtollError(found.message, found.hint)
+        return found
+
+    def _reached(self, environment: str, options: Json) -> Mapping[str, Remover]:
+        member = registry.find("environments", environment)()
+        if not isinstance(member, RemoteEnvironment):
+            raise DbtollError(f"the environment {environment} reaches no other host; nothing was done")
+        there = through_agent(member.reach(self._host, options, NullJournal()))
+        self._stack.enter_context(there)
+        return self._stack.enter_context(on_host(there))
 
 
 def with_environments(host: Machine, own_kinds: Mapping[str, Remover]) -> dict[str, Remover]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
@@ -13,7 +12,7 @@ from dbtoll.images import dataset, debian, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment
-from dbtoll.interfaces.journal import Journal, JournalEntry
+from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, Experiment
@@ -95,26 +94,35 @@ def masters_of(
 
 
 class Copies:
-    """Fresh copies of the masters, one for each start; written to the journal, removed after the round."""
+    """Fresh copies of the masters, one for each start, on the host where the arm stands; written to the journal, removed after the
+    round."""
 
-    def __init__(self, folder: Path, masters: Mapping[str, Artifact], context: HostContext, journal: Journal) -> None:
-        self.masters, self.context, self.journal = masters, context, journal
-        self.made: dict[str, tuple[JournalEntry, str]] = {}
-        self.places = itertools.cycle(dataset.places(context.host, str(folder)))
+    def __init__(self, masters: Mapping[str, Artifact], context: HostContext) -> None:
+        self.masters, self.context = masters, context
+        self.made: dict[str, tuple[JournalEntry, Machine, str]] = {}
+        self.places: dict[str, Iterator[str]] = {}
+
+    def master(self, arm: Arm) -> Artifact:
+        """The one that its arm's copies are made of."""
+        return self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
 
     def make(self, arm: Arm) -> Artifact:
+        context, master = self.context.at(arm), self.master(arm)
+        if arm.name in self.made and self.made[arm.name][1] is not context.host:
+            del self.made[arm.name]  # the host was reached anew, and all that was left there is gone
         self.drop(arm)  # that of a start whose removal failed
-        target = f"{next(self.places)}/{machine_name(self.context.run_id, arm.name, 0)}"
-        master = self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
-        self.made[arm.name] = self.journal.create("directory", path=target), target
+        if context.copies not in self.places:
+            self.places[context.copies] = itertools.cycle(dataset.places(context.host, context.copies))
+        target = f"{next(self.places[context.copies])}/{machine_name(context.run_id, arm.name, 0)}"
+        self.made[arm.name] = context.journal.create("directory", path=target), context.host, target
         # What a run that is gone on with has left there; a copy would mix with it.
-        dataset.remove_copy(self.context.host, target)
-        dataset.fresh_copy(self.context.host, master, target)
+        dataset.remove_copy(context.host, target)
+        dataset.fresh_copy(context.host, master, target)
         return Artifact(f"{master.key}-copy", target, master.kind)
 
     def drop(self, arm: Arm) -> None:
         if arm.name in self.made:
-            entry, target = self.made[arm.name]
-            dataset.remove_copy(self.context.host, target)
+            entry, host, target = self.made[arm.name]
+            dataset.remove_copy(host, target)
             entry.done()
             del self.made[arm.name]

@@ -15,7 +15,7 @@ from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
 from dbtoll.interfaces.journal import Journal
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import Machine, RemoteMachine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.description import Descriptions
 from dbtoll.model.dialect import Dialect
@@ -24,7 +24,8 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import HostContext, environment_of, machine_name
+from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name
+from dbtoll.runner.hosts import RemoteHosts
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import simulated
@@ -47,7 +48,13 @@ class Prepared:
 
 
 def prepare(
-    experiment: Experiment, host: Machine, cpuset: tuple[int, ...], folder: Path, journal: Journal, watch: Watch
+    experiment: Experiment,
+    host: Machine,
+    cpuset: tuple[int, ...],
+    folder: Path,
+    journal: Journal,
+    watch: Watch,
+    remotes: RemoteHosts,
 ) -> Prepared:
     """Image, dataset, references. Each is in the cache or is made now, and what is made is said."""
     engine: Engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
@@ -66,7 +73,9 @@ def prepare(
             )
         image, image_facts = system_image(cache, experiment, engine, watch.say)
         run_facts["image"] = {"key": image.key, **image_facts}
-    context = HostContext(host, image, cpuset, journal, folder.name)
+    context = HostContext(
+        host, image, cpuset, journal, folder.name, copies=str(scratch() / folder.name), remotes=remotes
+    )
     if image is not None:
         context = replace(context, **for_guests(cache, experiment, image, run_facts, watch))
     masters: dict[str, Artifact] = {}
@@ -98,7 +107,9 @@ def prepare(
     if engine.returns_rows and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
         answers = references(workload, engine.sql, host, statements, cache, watch.say)
-    fresh = Copies(scratch() / folder.name, masters, context, journal) if masters else None
+    fresh = Copies(masters, context) if masters else None
+    if others := _sent(experiment, context, fresh, watch):
+        run_facts["remote_hosts"] = others
     inputs = Inputs(
         experiment=experiment,
         engine=engine,
@@ -112,6 +123,23 @@ def prepare(
         probing=probing,
     )
     return Prepared(context, inputs, workload.queries, without_secrets(run_facts))
+
+
+def _sent(experiment: Experiment, context: HostContext, fresh: Copies | None, watch: Watch) -> Json:
+    """What is dear to send is sent once, before any start waits for it. By arm: what its host is, where that is another one."""
+    found: Json = {}
+    for arm in experiment.arms:
+        there = context.at(arm).host
+        if there is context.host:
+            continue
+        watch.say(f"image and data for {arm.name} are sent to {there.name}, unless they are there")
+        if context.image is not None and not any(boots(step) for step in arm.stack):
+            there.provide(context.image)
+        if fresh is not None:
+            there.provide(fresh.master(arm))
+        told = there.told if isinstance(there, RemoteMachine) else {}
+        found[arm.name] = {**facts.host(there), **told}
+    return found
 
 
 def descriptions(experiment: Experiment, engine: Engine, workload: Workload) -> Json:
