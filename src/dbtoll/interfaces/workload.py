@@ -79,6 +79,10 @@ class Workload(Protocol):
         """
         return {}
 
+    def answer_columns(self, query: str) -> tuple[str, ...] | None:
+        """How each column of an answer is compared (`AnswerReference.columns`); None where no other engine can give it."""
+        return None
+
 
 @runtime_checkable
 class ResumableWorkload(Protocol):

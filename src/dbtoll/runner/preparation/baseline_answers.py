@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from dbtoll.durable import write_durably
-from dbtoll.errors import EngineError
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.runner.arms import DATA, open_stack
+from dbtoll.runner.preparation.answering import answered
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import Watch, understood
 from dbtoll.store import schema
@@ -58,39 +56,11 @@ def _kept_answers(kept: Path, missing: Sequence[Mapping[str, Statement]]) -> lis
 
 
 def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]]:
-    """One start of the baseline that answers every statement once, rows kept."""
     inputs = prepared.inputs
     experiment = inputs.experiment
     arm = experiment.arm(experiment.baseline)
-    answers: list[dict[str, AnswerReference]] = []
-    with ExitStack() as stack:
-        data = inputs.fresh_data(arm) if inputs.fresh_data else None
-        stack.callback(inputs.drop_data, arm)
-        machine = open_stack(prepared.context, experiment, arm, data, stack)
-        server = inputs.engine.start(machine, DATA, inputs.settings)
-        stack.callback(inputs.engine.stop, machine, server)
-        session = machine.serial(server.address, connection="persistent")
-        stack.callback(session.close)
-        for statements in missing:
-            answers.append({})
-            for query, statement in statements.items():
-                reply = session.visit(
-                    [statement],
-                    query_protocol=experiment.factors["query_protocol"][0],
-                    timing=experiment.visit_timing,
-                    answers={},
-                    lead_in=False,
-                    repeat=False,
-                    keep_rows=True,
-                )
-                if not reply.executions:
-                    raise EngineError(f"{query}: the baseline answers nothing", "see whether its server works")
-                execution = reply.executions[0]
-                if execution.outcome != "ok" or execution.result is None:
-                    said = (execution.error or {}).get("message", execution.outcome)
-                    raise EngineError(f"{query} fails in the baseline: {said}", "fix the statement, then run again")
-                answers[-1][query] = _reference(execution.result)
-    return answers
+    found = answered(prepared.context, experiment, inputs.engine, arm, inputs.fresh_data, inputs.drop_data, missing)
+    return [{query: _reference(rows) for query, rows in some.items()} for some in found]
 
 
 def _reference(rows: Sequence[Sequence[str | None]]) -> AnswerReference:

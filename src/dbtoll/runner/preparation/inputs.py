@@ -26,6 +26,7 @@ from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name
 from dbtoll.runner.hosts import RemoteHosts
+from dbtoll.runner.preparation.answering import of_another_engine
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import simulated
@@ -82,7 +83,12 @@ def prepare(
     if engine.keeps_data and image is not None:  # a simulated arm has no files
         masters, run_facts["dataset"] = masters_of(cache, experiment, context, engine, workload, watch)
     settings = engine.settings(experiment.resources)
-    run_facts |= {"engine": experiment.engine.name, "settings": dict(settings), "cpuset": list(cpuset)}
+    run_facts |= {
+        "engine": experiment.engine.name,
+        "checked_by": engine.checked_by,
+        "settings": dict(settings),
+        "cpuset": list(cpuset),
+    }
     run_facts |= {"descriptions": descriptions(experiment, engine, workload), "packages": packages(experiment)}
     if isinstance(workload, TransactionWorkload):
         _require_free(engine, settings)
@@ -106,7 +112,11 @@ def prepare(
     answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
     if engine.returns_rows and not isinstance(workload, TransactionWorkload):
         watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
-        answers = references(workload, engine.sql, host, statements, cache, watch.say)
+        answers = (
+            references(workload, engine.sql, host, statements, cache, watch.say)
+            if engine.checked_by is None or image is None
+            else of_another_engine(engine.checked_by, context, experiment, workload, plan, cache, watch)
+        )
     fresh = Copies(masters, context) if masters else None
     if others := _sent(experiment, context, fresh, watch):
         run_facts["remote_hosts"] = others
