@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(text(|out| push_timestamp(out, 0, "")), "1970-01-01 00:00:00");
         assert_eq!(text(|out| push_timestamp(out, -1, "+00")), "1969-12-31 23:59:59.999999+00");
         assert_eq!(text(|out| push_time(out, 3_600_500_000)), "01:00:00.5");
-        assert_eq!(text(|out| push_date(out, -719_529)), "0001-12-31 BC");
+        assert_eq!(text(|out| push_date(out, -719_529)), "0002-12-31 BC");
         assert_eq!(text(|out| push_interval(out, 14, -3, 0)), "1 year 2 mons -3 days");
         assert_eq!(text(|out| push_interval(out, 0, 0, -1_500_000)), "-00:00:01.5");
         assert_eq!(text(|out| push_interval(out, 0, 0, 0)), "00:00:00");

@@ -554,8 +554,11 @@ impl Lane {
                 type_id::INT64 => self.get::<i64>(row).map(|value| self.push_integer(out, value.into())),
                 type_id::INT128 => self.get::<i128>(row).map(|value| self.push_integer(out, value)),
                 type_id::SIZE => self.get::<usize>(row).map(|value| push_int(out, value)),
-                type_id::FLOAT => self.get::<f32>(row).map(|value| push_f32(out, value)),
-                type_id::DOUBLE => self.get::<f64>(row).map(|value| push_f64(out, value)),
+                // NULL is a NaN, which MonetDB's own `is_null` does not see: it compares.
+                type_id::FLOAT => self.get(row).filter(|value: &f32| !value.is_nan()).map(|value| push_f32(out, value)),
+                type_id::DOUBLE => {
+                    self.get(row).filter(|value: &f64| !value.is_nan()).map(|value| push_f64(out, value))
+                }
                 type_id::BLOB => self.get::<RawBlob>(row).map(|blob| {
                     // An empty one may have no data.
                     let bytes = if blob.size == 0 { &[] } else { std::slice::from_raw_parts(blob.data, blob.size) };
