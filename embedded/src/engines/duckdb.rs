@@ -372,9 +372,10 @@ impl Connection for Client {
         let quote = CopyIn::quoted(&copy.quote.to_string());
         // Everything is said, so that nothing is guessed from the first rows, which a pipe cannot give twice.
         self.link.run(&format!(
-            "copy {} from '{path}' (format csv, auto_detect false, delimiter {}, quote {quote}, escape {quote}, header {}, \
+            "copy {} {} from '{path}' (format csv, auto_detect false, delimiter {}, quote {quote}, escape {quote}, header {}, \
              nullstr {}, allow_quoted_nulls false)",
-            copy.target,
+            copy.table,
+            copy.columns,
             CopyIn::quoted(&copy.delimiter.to_string()),
             copy.has_header,
             CopyIn::quoted(&copy.null),
