@@ -153,7 +153,9 @@ pub fn serve(engine: &Arc<dyn Engine>, socket: &Socket, signals: &OwnedFd) -> io
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        condemned.iter().for_each(|seat| seat.interrupt());
+        for seat in &condemned {
+            seat.interrupt();
+        }
         for event in &events {
             let data = event.data;
             match data.u64() {

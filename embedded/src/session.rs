@@ -561,8 +561,8 @@ pub fn attend(engine: &dyn Engine, seat: &Seat, cancel: impl Fn(i32, i32)) -> io
                 output.flush()?;
             }
             Ok(CANCEL_REQUEST) => {
-                if let (Ok(number), Ok(secret)) = (body.u32(), body.u32()) {
-                    cancel(number.cast_signed(), secret.cast_signed());
+                if let (Ok(number), Ok(secret)) = (body.i32(), body.i32()) {
+                    cancel(number, secret);
                 }
                 return Ok(());
             }

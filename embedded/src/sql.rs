@@ -5,6 +5,7 @@ use crate::engine::{Done, EngineError};
 
 /// How an engine's SQL is cut into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts")]
 pub struct Dialect {
     /// A backslash in an ordinary string takes the character behind it with it.
     pub has_escapes: bool,
@@ -361,6 +362,9 @@ fn unquoted(text: &str) -> Option<String> {
     Some(text.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'"))
 }
 
+/// What may stand between `create` and the kind of thing that is created.
+const NO_KIND: [&str; 7] = ["or", "replace", "unique", "temp", "temporary", "local", "global"];
+
 /// The words that say what a statement was, for CommandComplete: `INSERT 0 3`, `CREATE TABLE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verb(String);
@@ -385,11 +389,7 @@ impl Verb {
                 "" => verb = word,
                 "WITH" if token.is_any(&["select", "insert", "update", "delete", "merge", "values"]) => verb = word,
                 "WITH" => continue,
-                "CREATE" | "DROP" | "ALTER" => {
-                    if !token.is_any(&["or", "replace", "unique", "temp", "temporary", "local", "global"]) {
-                        verb = format!("{verb} {word}");
-                    }
-                }
+                "CREATE" | "DROP" | "ALTER" if !token.is_any(&NO_KIND) => verb = format!("{verb} {word}"),
                 _ => {}
             }
             if !matches!(&*verb, "WITH" | "CREATE" | "DROP" | "ALTER") {

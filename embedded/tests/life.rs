@@ -148,19 +148,19 @@ fn a_long_statement_is_cancelled_where_the_engine_can() {
     let mut raw = server.raw();
     make_big(&mut raw, 10_000);
     raw.run("begin; insert into big values (-5)");
-    raw.ask(setup.long_query());
+    raw.ask(Setup::LONG_QUERY);
     let (key, mut wrong) = (raw.key, raw.key);
     wrong[7] ^= 1;
-    raw.cancel(&server, wrong);
+    server.cancel(wrong);
     raw.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     assert_eq!(raw.stream.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     raw.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    raw.cancel(&server, key);
+    server.cancel(key);
     let answer = raw.answer();
     assert_eq!((&*answer.errors, answer.status), (&["57014".to_owned()][..], 'E'));
     raw.run("rollback");
     // Nothing is cancelled where nothing is executed.
-    raw.cancel(&server, key);
+    server.cancel(key);
     assert_eq!(raw.run("select count(*) from big where x < 0").values(), ["0"]);
     assert!(server.stop().success());
 }
@@ -174,7 +174,7 @@ fn a_statement_whose_client_vanished_is_stopped_and_undone() {
     make_big(&mut raw, 10_000);
     let mut lost = server.raw();
     lost.run("begin; update big set x = -7 where x = 7");
-    lost.ask(setup.long_query());
+    lost.ask(Setup::LONG_QUERY);
     std::thread::sleep(Duration::from_millis(300));
     drop(lost);
     // Its transaction held the row: another one can change it as soon as it is rolled back.
@@ -194,7 +194,7 @@ fn sigterm_ends_a_running_query_and_keeps_what_was_committed() {
         raw.run("create table t (a integer); insert into t values (1)");
         let mut open = server.raw();
         open.run("begin; insert into t values (2)");
-        raw.ask(setup.long_query());
+        raw.ask(Setup::LONG_QUERY);
         std::thread::sleep(Duration::from_millis(200));
         assert!(server.stop().success(), "{}", setup.engine);
         assert!(!folder.socket().exists());
@@ -235,9 +235,9 @@ fn monetdbs_statements_run_to_their_end() {
     let server = Server::start(&setup, &folder, &[]);
     let mut raw = server.raw();
     make_big(&mut raw, 100);
-    raw.ask(setup.long_query());
+    raw.ask(Setup::LONG_QUERY);
     let key = raw.key;
-    raw.cancel(&server, key);
+    server.cancel(key);
     let answer = raw.answer();
     assert_eq!((answer.values(), answer.errors.len()), (vec!["0".to_owned()], 0));
     assert!(server.stop().success());

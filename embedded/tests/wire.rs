@@ -297,12 +297,12 @@ fn copy_takes_a_hundred_thousand_rows() {
         raw.run("create table t (a integer, b decimal(12,2), c varchar(40), d date)");
         raw.ask("copy t (a, b, c, d) from stdin (format csv, delimiter '|', null '')");
         assert_eq!(raw.answer().tags, "G");
-        let mut rows = String::new();
+        let mut rows = Vec::new();
         for number in 0..100_000 {
-            rows.push_str(&format!("{number}|{number}.25|\"text \"\"{number}\"\" | \\\"|2026-01-01\n"));
+            writeln!(rows, "{number}|{number}.25|\"text \"\"{number}\"\" | \\\"|2026-01-01").unwrap();
         }
         // Cut anywhere, also within a row.
-        for piece in rows.as_bytes().chunks(30_011) {
+        for piece in rows.chunks(30_011) {
             raw.add(b'd', piece).send();
         }
         raw.add(b'c', b"").send();
@@ -461,7 +461,7 @@ fn versions_are_told() {
     for_each(|setup, _, mut raw| {
         let version = &raw.parameters.iter().find(|(name, _)| name == "server_version").unwrap().1.clone();
         assert!(version.starts_with(setup.either("15.0 (DuckDB v", "15.0 (MonetDB 11.")), "{version}");
-        assert_eq!(raw.run("show server_version").values(), [version.clone()]);
+        assert_eq!(raw.run("show server_version").values(), std::slice::from_ref(version));
         let output = common::run(setup, &["--version"]);
         let told = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && told.lines().count() == 1 && version.contains(told.trim()), "{told}");

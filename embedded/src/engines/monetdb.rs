@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::engine::{
-    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Options, Statement, Value, oid,
+    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Opened, Options, Statement,
+    Value, oid,
 };
 use crate::lock;
 use crate::sql::{self, CopyIn, Dialect, Verb};
@@ -159,7 +160,7 @@ fn c_string(text: &str) -> Result<CString, EngineError> {
     CString::new(text).map_err(|_| EngineError::new("22021", "a text has a NUL in it"))
 }
 
-fn open(options: &Options, database: &str) -> Result<Box<dyn Engine>, String> {
+fn open(options: &Options, database: &str) -> Opened {
     let (functions, version) = load(options)?;
     let mut settings = RawOptions {
         memory_limit: 0,
@@ -695,7 +696,7 @@ impl Decimal {
         let Value::Text(text) = value else { return None };
         let is_exact = matches!(kind.oid, oid::INT2 | oid::INT4 | oid::INT8 | oid::NUMERIC);
         let (unscaled, scale) = parse_decimal(text).filter(|_| is_exact)?;
-        let held = u8::try_from(kind.modifier.max(4) - 4 & 0xffff).unwrap_or_default();
+        let held = u8::try_from((kind.modifier.max(4) - 4) & 0xffff).unwrap_or_default();
         if scale <= before.map_or(held, |before| before.scale) {
             return None;
         }

@@ -42,7 +42,7 @@ pub fn duckdb() -> Option<Setup> {
 }
 
 pub fn monetdb() -> Option<Setup> {
-    let Some(folder) = std::env::var_os("DBTOLL_MONETDB") else {
+    let Some(folder) = std::env::var_os("DBTOLL_MONETDB").map(PathBuf::from) else {
         println!("MonetDB is left out: DBTOLL_MONETDB names no folder");
         return None;
     };
@@ -69,10 +69,8 @@ impl Setup {
         if self.is_duckdb() { duckdb } else { monetdb }
     }
 
-    /// A select whose first answer takes this engine long.
-    pub fn long_query(&self) -> &'static str {
-        "select count(*) from big a, big b, big c where a.x + b.x + c.x = -1"
-    }
+    /// It takes long where `big` is big.
+    pub const LONG_QUERY: &'static str = "select count(*) from big a, big b, big c where a.x + b.x + c.x = -1";
 }
 
 /// A folder that is removed.
@@ -153,6 +151,14 @@ impl Server {
 
     pub fn bare(&self) -> UnixStream {
         UnixStream::connect(&self.socket).unwrap()
+    }
+
+    /// Asks it, on another connection, to stop what the session with that key does.
+    pub fn cancel(&self, key: [u8; 8]) {
+        let mut stream = self.bare();
+        stream.write_all(&[&b"\0\0\0\x10\x04\xd2\x16\x2e"[..], &key].concat()).unwrap();
+        // The server closes when it has done what it can.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
 
     pub fn signal(&self, number: i32) {
@@ -278,7 +284,7 @@ impl Raw {
     pub fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> &mut Self {
         let mut body = format!("{name}\0{sql}\0").into_bytes();
         body.extend(u16::try_from(types.len()).unwrap().to_be_bytes());
-        types.iter().for_each(|kind| body.extend(kind.to_be_bytes()));
+        body.extend(types.iter().flat_map(|kind| kind.to_be_bytes()));
         self.add(b'P', &body)
     }
 
@@ -287,7 +293,7 @@ impl Raw {
         let mut body = format!("\0{name}\0").into_bytes();
         let count = u16::try_from(values.len()).unwrap().to_be_bytes();
         body.extend(count);
-        values.iter().for_each(|value| body.extend(u16::from(matches!(value, Bound::Int(_))).to_be_bytes()));
+        body.extend(values.iter().flat_map(|value| u16::from(matches!(value, Bound::Int(_))).to_be_bytes()));
         body.extend(count);
         for value in values {
             let bytes = match value {
@@ -360,14 +366,6 @@ impl Raw {
             }
         }
     }
-
-    /// Asks the server, on another connection, to stop what this session does.
-    pub fn cancel(&self, server: &Server, key: [u8; 8]) {
-        let mut stream = server.bare();
-        stream.write_all(&[&b"\0\0\0\x10\x04\xd2\x16\x2e"[..], &key].concat()).unwrap();
-        // The server closes when it has done what it can.
-        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    }
 }
 
 pub enum Bound<'a> {
@@ -382,7 +380,7 @@ fn columns(body: &[u8]) -> Vec<(String, u32)> {
     while !rest.is_empty() {
         let name = text(rest);
         let fixed = &rest[name.len() + 1..];
-        columns.push((name, int(&fixed[6..]).cast_unsigned()));
+        columns.push((name, u32::from_be_bytes(fixed[6..10].try_into().unwrap())));
         rest = &fixed[18..];
     }
     columns
