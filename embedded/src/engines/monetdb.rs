@@ -4,6 +4,8 @@
 //!
 //! - No function stops a statement: cancelled and abandoned statements run to their end.
 //! - A result is there as a whole before the first row is sent, and each of its columns is copied by `monetdbe_result_fetch`.
+//! - `sys.sessions()` and `sys.queue()` crash the library, and the server with it.
+//! - 64 sessions are all, one of them the server's own.
 //! - Times have milliseconds. Intervals are numbers: of months, or of milliseconds.
 //! - `EXPLAIN` is executed without any output; `PLAN` writes to the standard output, where it is collected.
 
@@ -897,7 +899,8 @@ fn error_of(message: &str) -> EngineError {
     let sqlstate = match state {
         _ if has("malloc") || has("allocate") || has("out of memory") => "53200",
         _ if has("onflict") || has("transaction is aborted, will ROLLBACK") => "40001",
-        _ if has("timeout") || has("Query aborted") => "57014",
+        _ if has("aborted due to") || has("Query aborted") => "57014",
+        _ if has("Failed to initialize client") => "53300",
         "42S02" => "42P01",
         "42S01" => "42P07",
         "42S22" => "42703",
