@@ -121,6 +121,9 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
 }
 
+/// An open database, or why there is none.
+pub type Opened = Result<Box<dyn Engine>, String>;
+
 /// A kind of engine: a line in `engines::ENGINES`.
 pub struct Kind {
     /// What `--engine` calls it.
@@ -128,7 +131,7 @@ pub struct Kind {
     /// The version that its library tells.
     pub version: fn(&Options) -> Result<String, String>,
     /// Opens the database at a path, and makes it if there is none.
-    pub open: fn(&Options, &str) -> Result<Box<dyn Engine>, String>,
+    pub open: fn(&Options, &str) -> Opened,
 }
 
 /// An open database.

@@ -1,6 +1,6 @@
 //! `dbtoll-embedded`: see the library's documentation.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn run() -> Result<(), String> {
     }
 }
 
-fn serve(kind: &Kind, options: &Options, database: &str, socket: &PathBuf) -> Result<(), String> {
+fn serve(kind: &Kind, options: &Options, database: &str, socket: &Path) -> Result<(), String> {
     // Before the engine's threads begin, which inherit it.
     let signals = server::termination_signals().map_err(|error| format!("no signals: {error}"))?;
     // Some engines write to the standard output, which is not theirs.

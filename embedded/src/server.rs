@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How long a session that has to go may take to send what it has to send.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What the main thread of a program has: the engines' parsers recurse.
+const STACK_BYTES: usize = 8 * 1024 * 1024;
+
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 
@@ -153,7 +156,9 @@ pub fn serve(engine: &Arc<dyn Engine>, socket: &Socket, signals: &OwnedFd) -> io
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        condemned.iter().for_each(|seat| seat.interrupt());
+        for seat in &condemned {
+            seat.interrupt();
+        }
         for event in &events {
             let data = event.data;
             match data.u64() {
@@ -217,7 +222,7 @@ fn accept(
         EventFlags::empty(),
     )?;
     let (engine, all) = (Arc::clone(engine), Arc::clone(seats));
-    let spawned = thread::Builder::new().name(format!("client {number}")).spawn(move || {
+    let spawned = thread::Builder::new().name(format!("client {number}")).stack_size(STACK_BYTES).spawn(move || {
         // Also after a panic the seat is given back.
         let _leaving = Leaving { seats: &all, number };
         let cancel = |number: i32, secret: i32| {

@@ -55,7 +55,7 @@ pub struct Session<'a> {
     output: Output,
     status: Status,
     // Statements go before the connection that they belong to.
-    portals: HashMap<String, Portal>,
+    portals: HashMap<String, Rc<Portal>>,
     statements: HashMap<String, Rc<Prepared>>,
     connection: Box<dyn Connection>,
     /// An error in the extended protocol: everything up to the next Sync is skipped.
@@ -291,8 +291,8 @@ impl<'a> Session<'a> {
         self.statements.get(name).cloned().ok_or_else(missing)
     }
 
-    fn portal(&self, name: &str) -> Result<&Portal, EngineError> {
-        self.portals.get(name).ok_or_else(|| EngineError::new("34000", format!("there is no portal {name:?}")))
+    fn portal(&self, name: &str) -> Result<Rc<Portal>, EngineError> {
+        self.portals.get(name).cloned().ok_or_else(|| EngineError::new("34000", format!("there is no portal {name:?}")))
     }
 
     fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Failure> {
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
         self.check_status(&prepared.action)?;
         let values = bind.values(&prepared.types)?;
         let portal = Portal { prepared, values, wants_binary: bind.wants_binary };
-        self.portals.insert(bind.portal.to_owned(), portal);
+        self.portals.insert(bind.portal.to_owned(), Rc::new(portal));
         self.output.message(b'2', |_| {});
         Ok(())
     }
@@ -338,8 +338,7 @@ impl<'a> Session<'a> {
 
     fn execute(&mut self, name: &str) -> Result<(), Failure> {
         let portal = self.portal(name)?;
-        let (prepared, values, wants_binary) =
-            (Rc::clone(&portal.prepared), portal.values.clone(), portal.wants_binary);
+        let prepared = &portal.prepared;
         self.check_status(&prepared.action)?;
         let Some(statement) = &prepared.statement else {
             if prepared.sql.is_empty() {
@@ -349,11 +348,12 @@ impl<'a> Session<'a> {
             return self.act(&prepared.action, &prepared.sql, false);
         };
         let mut statement = statement.borrow_mut();
-        if wants_binary && statement.columns().iter().any(|column| !matches!(column.kind.oid, oid::TEXT | oid::VARCHAR))
+        if portal.wants_binary
+            && statement.columns().iter().any(|column| !matches!(column.kind.oid, oid::TEXT | oid::VARCHAR))
         {
             return Err(EngineError::new("0A000", "results are sent as text only").into());
         }
-        self.run(&prepared.verb, false, |_, answer| statement.execute(&values, answer))
+        self.run(&prepared.verb, false, |_, answer| statement.execute(&portal.values, answer))
     }
 
     /// Executes a statement in the engine and completes its answer.
@@ -561,8 +561,8 @@ pub fn attend(engine: &dyn Engine, seat: &Seat, cancel: impl Fn(i32, i32)) -> io
                 output.flush()?;
             }
             Ok(CANCEL_REQUEST) => {
-                if let (Ok(number), Ok(secret)) = (body.u32(), body.u32()) {
-                    cancel(number.cast_signed(), secret.cast_signed());
+                if let (Ok(number), Ok(secret)) = (body.i32(), body.i32()) {
+                    cancel(number, secret);
                 }
                 return Ok(());
             }

@@ -5,6 +5,7 @@ use crate::engine::{Done, EngineError};
 
 /// How an engine's SQL is cut into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts")]
 pub struct Dialect {
     /// A backslash in an ordinary string takes the character behind it with it.
     pub has_escapes: bool,
@@ -219,8 +220,10 @@ pub fn with_question_marks(sql: &str, dialect: Dialect) -> (String, Vec<usize>) 
 /// `COPY … FROM STDIN`, with what is to be known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyIn {
-    /// The table's name and its columns in the client's own words: `s.t (a, b)`.
-    pub target: String,
+    /// The table's name in the client's own words: `s."t"`.
+    pub table: String,
+    /// The columns in the rows' order, in parentheses, in the client's own words; empty: all of them.
+    pub columns: String,
     pub delimiter: char,
     pub quote: char,
     /// What stands for NULL, without quotes around it.
@@ -300,8 +303,11 @@ impl CopyIn {
         let words: Vec<Token<'_>> = tokens(sql, dialect).collect();
         let from = words.windows(2).position(|pair| pair[0].is("from") && pair[1].is("stdin"));
         let (Some(from), Some(first)) = (from.filter(|from| *from > 1), words.get(1)) else { return Ok(None) };
+        let columns =
+            words[..from].iter().position(|token| token.is("(")).filter(|columns| *columns > 1).unwrap_or(from);
         let mut copy = Self {
-            target: sql[first.start..words[from - 1].end()].to_owned(),
+            table: sql[first.start..words[columns - 1].end()].to_owned(),
+            columns: sql[words[columns - 1].end()..words[from - 1].end()].trim().to_owned(),
             delimiter: ',',
             quote: '"',
             null: String::new(),
@@ -356,6 +362,9 @@ fn unquoted(text: &str) -> Option<String> {
     Some(text.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'"))
 }
 
+/// What may stand between `create` and the kind of thing that is created.
+const NO_KIND: [&str; 7] = ["or", "replace", "unique", "temp", "temporary", "local", "global"];
+
 /// The words that say what a statement was, for CommandComplete: `INSERT 0 3`, `CREATE TABLE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verb(String);
@@ -380,11 +389,7 @@ impl Verb {
                 "" => verb = word,
                 "WITH" if token.is_any(&["select", "insert", "update", "delete", "merge", "values"]) => verb = word,
                 "WITH" => continue,
-                "CREATE" | "DROP" | "ALTER" => {
-                    if !token.is_any(&["or", "replace", "unique", "temp", "temporary", "local", "global"]) {
-                        verb = format!("{verb} {word}");
-                    }
-                }
+                "CREATE" | "DROP" | "ALTER" if !token.is_any(&NO_KIND) => verb = format!("{verb} {word}"),
                 _ => {}
             }
             if !matches!(&*verb, "WITH" | "CREATE" | "DROP" | "ALTER") {
@@ -467,11 +472,11 @@ mod tests {
     fn copy_is_read_with_its_options() {
         let sql = "COPY s.\"t\" (a, b) FROM STDIN (FORMAT csv, DELIMITER '|', HEADER false, NULL '')";
         let Action::CopyIn(copy) = Action::of(sql, DUCK).unwrap() else { panic!("no COPY") };
-        assert_eq!((&*copy.target, copy.delimiter, copy.quote, copy.has_header), ("s.\"t\" (a, b)", '|', '"', false));
+        assert_eq!((&*copy.table, &*copy.columns, copy.delimiter, copy.quote), ("s.\"t\"", "(a, b)", '|', '"'));
         let Action::CopyIn(copy) = Action::of("copy t from stdin with csv header null 'N'", DUCK).unwrap() else {
             panic!("no COPY")
         };
-        assert_eq!((&*copy.target, copy.delimiter, copy.has_header, &*copy.null), ("t", ',', true, "N"));
+        assert_eq!((&*copy.table, &*copy.columns, copy.has_header, &*copy.null), ("t", "", true, "N"));
         for refused in
             ["copy t from stdin", "copy t from stdin (format binary)", "copy t from stdin (format csv, force_null)"]
         {

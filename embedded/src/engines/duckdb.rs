@@ -6,7 +6,8 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use crate::engine::{
-    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Options, Statement, Value, oid,
+    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Opened, Options, Statement,
+    Value, oid,
 };
 use crate::lock;
 use crate::sql::{CopyIn, Dialect};
@@ -206,7 +207,7 @@ fn c_string(text: &str) -> Result<CString, EngineError> {
     CString::new(text).map_err(|_| EngineError::new("22021", "a text has a NUL in it"))
 }
 
-fn open(options: &Options, database: &str) -> Result<Box<dyn Engine>, String> {
+fn open(options: &Options, database: &str) -> Opened {
     let functions = load(options)?;
     let plain = |error: EngineError| error.message;
     let path = c_string(database).map_err(plain)?;
@@ -372,9 +373,10 @@ impl Connection for Client {
         let quote = CopyIn::quoted(&copy.quote.to_string());
         // Everything is said, so that nothing is guessed from the first rows, which a pipe cannot give twice.
         self.link.run(&format!(
-            "copy {} from '{path}' (format csv, auto_detect false, delimiter {}, quote {quote}, escape {quote}, header {}, \
+            "copy {} {} from '{path}' (format csv, auto_detect false, delimiter {}, quote {quote}, escape {quote}, header {}, \
              nullstr {}, allow_quoted_nulls false)",
-            copy.target,
+            copy.table,
+            copy.columns,
             CopyIn::quoted(&copy.delimiter.to_string()),
             copy.has_header,
             CopyIn::quoted(&copy.null),
@@ -650,6 +652,11 @@ impl Drop for Rows {
     }
 }
 
+/// A count of things in memory.
+fn size(count: u64) -> usize {
+    usize::try_from(count).expect("what is in memory can be counted")
+}
+
 /// Some of a result's rows.
 struct Chunk {
     functions: &'static Functions,
@@ -665,8 +672,8 @@ impl Drop for Chunk {
 
 impl Chunk {
     fn rows(&self) -> usize {
-        // SAFETY: the chunk lives as long as `self`. It has at most a few thousand rows.
-        unsafe { (self.functions.data_chunk_get_size)(self.handle) as usize }
+        // SAFETY: the chunk lives as long as `self`.
+        size(unsafe { (self.functions.data_chunk_get_size)(self.handle) })
     }
 }
 
@@ -835,7 +842,7 @@ impl Shape {
                 type_id::LIST => Self::List(Box::new(Self::of(functions, (functions.list_type_child_type)(handle)))),
                 type_id::ARRAY => Self::Array(
                     Box::new(Self::of(functions, (functions.array_type_child_type)(handle))),
-                    (functions.array_type_array_size)(handle) as usize,
+                    size((functions.array_type_array_size)(handle)),
                 ),
                 type_id::STRUCT => Self::Struct(
                     (0..(functions.struct_type_child_count)(handle))
@@ -1007,8 +1014,8 @@ impl<'a> Lane<'a> {
                 }
                 Shape::List(_) => {
                     let entry: ListEntry = self.get(row);
-                    let start = entry.offset as usize;
-                    self.write_items(start..start + entry.length as usize, out);
+                    let start = size(entry.offset);
+                    self.write_items(start..start + size(entry.length), out);
                 }
                 Shape::Array(_, size) => self.write_items(row * size..(row + 1) * size, out),
                 Shape::Struct(fields) => {
@@ -1031,9 +1038,9 @@ impl<'a> Lane<'a> {
                             out.extend_from_slice(b", ");
                         }
                         let pair = &self.children[0].children;
-                        pair[0].write_or_null(item as usize, out);
+                        pair[0].write_or_null(size(item), out);
                         out.push(b'=');
-                        pair[1].write_or_null(item as usize, out);
+                        pair[1].write_or_null(size(item), out);
                     }
                     out.push(b'}');
                 }
@@ -1104,10 +1111,9 @@ impl<'a> Lane<'a> {
                     push_interval(out, months, days, micros);
                 }
                 type_id::UUID => {
-                    let HugeInt { lower, upper } = self.get(row);
                     // The highest bit is turned, so that signed integers sort as the texts do.
-                    let upper = upper.cast_unsigned() ^ 1 << 63;
-                    push_uuid(out, u128::from(upper) << 64 | u128::from(lower));
+                    let bits = self.get::<HugeInt>(row).value() ^ i128::MIN;
+                    push_uuid(out, u128::from_ne_bytes(bits.to_ne_bytes()));
                 }
                 type_id::BLOB => push_blob(out, self.bytes(row)),
                 _ => push_text(out, self.bytes(row), is_inside),

@@ -4,6 +4,8 @@
 //!
 //! - No function stops a statement: cancelled and abandoned statements run to their end.
 //! - A result is there as a whole before the first row is sent, and each of its columns is copied by `monetdbe_result_fetch`.
+//! - `sys.sessions()` and `sys.queue()` crash the library, and the server with it.
+//! - 64 sessions are all, one of them the server's own.
 //! - Times have milliseconds. Intervals are numbers: of months, or of milliseconds.
 //! - `EXPLAIN` is executed without any output; `PLAN` writes to the standard output, where it is collected.
 
@@ -17,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::engine::{
-    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Options, Statement, Value, oid,
+    Column, ColumnKind, Connection, Done, Engine, EngineError, Failure, Interrupt, Kind, Opened, Options, Statement,
+    Value, oid,
 };
 use crate::lock;
 use crate::sql::{self, CopyIn, Dialect, Verb};
@@ -159,7 +162,7 @@ fn c_string(text: &str) -> Result<CString, EngineError> {
     CString::new(text).map_err(|_| EngineError::new("22021", "a text has a NUL in it"))
 }
 
-fn open(options: &Options, database: &str) -> Result<Box<dyn Engine>, String> {
+fn open(options: &Options, database: &str) -> Opened {
     let (functions, version) = load(options)?;
     let mut settings = RawOptions {
         memory_limit: 0,
@@ -625,6 +628,7 @@ impl Connection for Client {
             is_direct: !PREPARABLE.contains(&verb.as_str()),
             verb,
             sql: text,
+            casts: vec![None; numbers.len()],
             numbers,
             plan: None,
             types: Vec::new(),
@@ -662,10 +666,12 @@ impl Connection for Client {
 
     fn copy_in(&mut self, copy: &CopyIn, path: &str) -> Result<u64, EngineError> {
         let outcome = self.session.run(&format!(
-            "copy {} into {} from {} using delimiters {}, E'\\n', {} no escape null as {}",
+            "copy {} into {} from {} {} using delimiters {}, E'\\n', {} no escape null as {}",
             if copy.has_header { "offset 2" } else { "" },
-            copy.target,
+            copy.table,
             literal(path),
+            // Behind the file it says what the file has. Behind the table it would change nothing, not even the order.
+            copy.columns,
             literal(&copy.delimiter.to_string()),
             literal(&copy.quote.to_string()),
             literal(&copy.null),
@@ -677,6 +683,29 @@ impl Connection for Client {
 /// `text` as a string of MonetDB's SQL, which knows escapes with a backslash.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// A type `decimal(digits, scale)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Decimal {
+    digits: u8,
+    scale: u8,
+}
+
+impl Decimal {
+    /// One that holds `value`, and what `before` held; None if `kind` or `before` holds it.
+    fn needed(value: &Value, kind: ColumnKind, before: Option<Self>) -> Option<Self> {
+        let Value::Text(text) = value else { return None };
+        let is_exact = matches!(kind.oid, oid::INT2 | oid::INT4 | oid::INT8 | oid::NUMERIC);
+        let (unscaled, scale) = parse_decimal(text).filter(|_| is_exact)?;
+        let held = u8::try_from((kind.modifier.max(4) - 4) & 0xffff).unwrap_or_default();
+        if scale <= before.map_or(held, |before| before.scale) {
+            return None;
+        }
+        // So many are stored in 8 bytes, which leaves room for products.
+        let digits = if unscaled.unsigned_abs() < 10u128.pow(18) { 18 } else { 38 };
+        Some(Self { digits: digits.max(before.map_or(0, |before| before.digits)), scale })
+    }
 }
 
 /// A plan in MonetDB.
@@ -699,6 +728,8 @@ struct Prepared {
     sql: String,
     /// The number of the client's parameter for each question mark.
     numbers: Vec<usize>,
+    /// For each question mark the decimal that it is cast to; None as long as MonetDB's own choice of a type will do.
+    casts: Vec<Option<Decimal>>,
     plan: Option<Plan>,
     types: Vec<u32>,
     columns: Vec<Column>,
@@ -706,10 +737,7 @@ struct Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        // A refusal would end the client's transaction: what MonetDB may have forgotten is left to it.
-        if let Some(plan) = self.plan.take().filter(|plan| plan.epoch == self.session.epoch()) {
-            let _ = self.session.run(&format!("deallocate {}", plan.id));
-        }
+        self.forget_plan();
     }
 }
 
@@ -717,7 +745,7 @@ impl Prepared {
     fn make_plan(&self) -> Result<Plan, EngineError> {
         // Before it: what happens to the catalogue from here on makes this plan an old one.
         let epoch = self.session.epoch();
-        drop(self.session.run(&format!("prepare {}", self.sql))?);
+        drop(self.session.run(&format!("prepare {}", self.with_casts()))?);
         // Taken behind it: the number is that of the newest statement of this session, and none of its errors lies between.
         let arguments = self.session.run(
             "select statementid, \"inout\", type, type_digits, type_scale, \"column\" from sys.prepared_statements_args() \
@@ -743,6 +771,44 @@ impl Prepared {
                 id.ok_or_else(|| EngineError::new("XX000", "MonetDB does not show the statement that it prepared"))?;
         }
         Ok(plan)
+    }
+
+    /// The statement, its parameters cast as is needed.
+    fn with_casts(&self) -> String {
+        let mut text = String::with_capacity(self.sql.len());
+        let mut copied = 0;
+        let marks = sql::tokens(&self.sql, DIALECT).filter(|token| token.text == "?");
+        for (mark, cast) in marks.zip(&self.casts) {
+            if let Some(Decimal { digits, scale }) = cast {
+                let _ = write!(text, "{}cast(? as decimal({digits}, {scale}))", &self.sql[copied..mark.start]);
+                copied = mark.start + 1;
+            }
+        }
+        text.push_str(&self.sql[copied..]);
+        text
+    }
+
+    /// MonetDB takes the parameter of `d + ?` for a decimal without digits behind the point, or for an integer, and would
+    /// round what is bound to it. Where a value has more digits, the parameter gets a cast, and keeps it.
+    fn cast_where_needed(&mut self, values: &[Value]) {
+        let Some(plan) = &self.plan else { return };
+        let mut is_same = true;
+        for ((number, kind), cast) in self.numbers.iter().zip(&plan.parameters).zip(&mut self.casts) {
+            if let Some(needed) = Decimal::needed(values.get(*number).unwrap_or(&Value::Null), *kind, *cast) {
+                *cast = Some(needed);
+                is_same = false;
+            }
+        }
+        if !is_same {
+            self.forget_plan();
+        }
+    }
+
+    fn forget_plan(&mut self) {
+        // A refusal would end the client's transaction: what MonetDB may have forgotten is left to it.
+        if let Some(plan) = self.plan.take().filter(|plan| plan.epoch == self.session.epoch()) {
+            let _ = self.session.run(&format!("deallocate {}", plan.id));
+        }
     }
 
     fn describe(&mut self, plan: &Plan, declared: &[u32]) -> Result<(), EngineError> {
@@ -776,6 +842,7 @@ impl Statement for Prepared {
         if self.is_direct {
             return session.execute(&self.sql, &self.verb, answer);
         }
+        self.cast_where_needed(values);
         if self.plan.as_ref().is_none_or(|plan| plan.epoch != session.epoch()) {
             self.plan = None;
             self.plan = Some(self.make_plan()?);
@@ -832,7 +899,8 @@ fn error_of(message: &str) -> EngineError {
     let sqlstate = match state {
         _ if has("malloc") || has("allocate") || has("out of memory") => "53200",
         _ if has("onflict") || has("transaction is aborted, will ROLLBACK") => "40001",
-        _ if has("timeout") || has("Query aborted") => "57014",
+        _ if has("aborted due to") || has("Query aborted") => "57014",
+        _ if has("Failed to initialize client") => "53300",
         "42S02" => "42P01",
         "42S01" => "42P07",
         "42S22" => "42703",
@@ -872,6 +940,21 @@ mod tests {
         ] {
             assert_eq!(error_of(message).sqlstate, sqlstate, "{message}");
         }
+    }
+
+    #[test]
+    fn a_decimal_is_cast_only_where_digits_would_be_lost() {
+        let text = |text: &str| Value::Text(text.into());
+        let needed = |value, kind, before| Decimal::needed(&text(value), kind, before);
+        assert_eq!(needed("2.10", ColumnKind::numeric(12, 2), None), None);
+        assert_eq!(needed("2", ColumnKind::of(oid::NUMERIC), None), None);
+        assert_eq!(needed("2.10", ColumnKind::numeric(18, 0), None), Some(Decimal { digits: 18, scale: 2 }));
+        assert_eq!(needed("2.1", ColumnKind::of(oid::INT8), None), Some(Decimal { digits: 18, scale: 1 }));
+        let before = Some(Decimal { digits: 38, scale: 2 });
+        assert_eq!(needed("-2.10", ColumnKind::numeric(38, 2), before), None);
+        assert_eq!(needed("2.105", ColumnKind::numeric(38, 2), before), Some(Decimal { digits: 38, scale: 3 }));
+        assert_eq!(needed("2.5", ColumnKind::of(oid::FLOAT8), None), None);
+        assert_eq!(needed("2.5", ColumnKind::of(oid::TEXT), None), None);
     }
 
     #[test]

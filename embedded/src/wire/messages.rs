@@ -33,6 +33,10 @@ impl<'a> Body<'a> {
         Ok(u16::from_be_bytes(self.bytes(2)?.try_into().unwrap_or_default()))
     }
 
+    pub fn i32(&mut self) -> Read<i32> {
+        Ok(i32::from_be_bytes(self.bytes(4)?.try_into().unwrap_or_default()))
+    }
+
     pub fn u32(&mut self) -> Read<u32> {
         Ok(u32::from_be_bytes(self.bytes(4)?.try_into().unwrap_or_default()))
     }

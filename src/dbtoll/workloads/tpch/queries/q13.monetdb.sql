@@ -1,0 +1,14 @@
+-- TPC-H 2.4.13 Customer Distribution
+-- parameters: WORD1 WORD2
+-- answer: exact exact
+-- MonetDB: varchar needs a length.
+select c_count, count(*) as custdist
+from (
+  select c_custkey, count(o_orderkey)
+  from customer left outer join orders
+    on c_custkey = o_custkey
+    and o_comment not like '%' || cast($1 as varchar(79)) || '%' || cast($2 as varchar(79)) || '%'
+  group by c_custkey
+) as c_orders (c_custkey, c_count)
+group by c_count
+order by custdist desc, c_count desc
