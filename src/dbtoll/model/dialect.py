@@ -18,6 +18,7 @@ class Dialect:
     rounded there; answers are compared to that. None: they have as many as a double.
     ``foreign_keys``: a query for table, name, and 1 where an index of that name was made for it; ``drop_foreign_key`` and
     ``drop_index`` with ``{table}`` and ``{name}``.
+    ``connections``: how many load rows and build indexes at the same time.
     ``scripts``: a package with the folders of workloads: scripts of this dialect that the engine brings along, under the same
     names; they win over the workload's own.
     """
@@ -31,4 +32,5 @@ class Dialect:
     foreign_keys: str = ""
     drop_foreign_key: str = "ALTER TABLE {table} DROP CONSTRAINT {name}"
     drop_index: str = "DROP INDEX {name}"
+    connections: int = 2
     scripts: str | None = None

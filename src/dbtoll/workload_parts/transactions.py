@@ -23,9 +23,6 @@ from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.workload_parts import scripts, sql_text
 from dbtoll.workload_parts.loading import by_tenths, run_in_order, run_side_by_side
 
-CONNECTIONS = 2
-"""How many connections load and index at the same time."""
-
 LOADED = "dbtoll_loaded"
 """Table with the names of the parts that are there while a load goes on."""
 
@@ -167,7 +164,7 @@ class Transactions(interface.Workload):
             for stem in early:
                 self._build(machine, address, sql, stem, done, progress)
             progress("rows")
-            parameters = {**address.parameters(), "workload": self.size(), "connections": CONNECTIONS}
+            parameters = {**address.parameters(), "workload": self.size(), "connections": sql.connections}
             loaded = machine.call(
                 "oltp_load", parameters, timeout_s=self.load_deadline_s(), progress=by_tenths(progress)
             )
@@ -209,7 +206,7 @@ class Transactions(interface.Workload):
         if sql.atomic_scripts:
             both = [replace(part, sql=f"{part.sql};\n{note.format(name)}") for name, part in left.items()]
             return run_side_by_side(
-                machine, address, both, connections=CONNECTIONS if stem in {"keys", "indexes"} else 1
+                machine, address, both, connections=sql.connections if stem in {"keys", "indexes"} else 1
             )
         after = [(part, replace(part, sql=note.format(name))) for name, part in left.items()]
         return run_in_order(machine, address, [each for pair in after for each in pair])

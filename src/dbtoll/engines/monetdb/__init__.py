@@ -44,7 +44,8 @@ class Engine(EmbeddedEngine):
     name = "monetdb"
     also_called = ("monet", "monetdbe")
     description = EngineDescription("MonetDB")
-    sql = Dialect("monetdb", atomic_scripts=False, scripts=__name__)
+    # Of two transactions that insert into one table (that of what is loaded) it refuses one.
+    sql = Dialect("monetdb", atomic_scripts=False, connections=1, scripts=__name__)
     software = Software(programs=PROGRAMS, wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "11.41"))
     library = f"{PLACE}/libmonetdbe-afeb6526.so.2.0.2"
     preload: ClassVar[Sequence[str]] = tuple(f"{PLACE}/{name}" for name in LIBRARIES)

@@ -10,6 +10,7 @@ from dbtoll import facts, registry
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import AGENT, Json
 from dbtoll.model.machine import Address
@@ -19,7 +20,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
 from dbtoll.workload_parts.loading import run_side_by_side
 from dbtoll.workload_parts.sql_text import Part
-from dbtoll.workloads.tpch import CONNECTIONS, Workload
+from dbtoll.workloads.tpch import Workload
 
 SUMMARY = "loading: ratio_to_floor, the time to generate, load, index and analyze TPC-H over COPY FROM of ready files"
 OPTIONS = {
@@ -70,7 +71,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 class Floor(Workload):
     """TPC-H whose rows lie ready in files that the server itself reads."""
 
-    def make_rows(self, machine: Machine, address: Address, progress: Callable[[str], None]) -> Json:
+    def make_rows(self, machine: Machine, sql: Dialect, address: Address, progress: Callable[[str], None]) -> Json:
         # As the loader does: each table in one transaction with its truncation, so that FREEZE may skip what it can.
         copies = [
             Part(
@@ -80,7 +81,7 @@ class Floor(Workload):
             )
             for table in TABLES
         ]
-        wall_ns = run_side_by_side(machine, address, copies, connections=CONNECTIONS)
+        wall_ns = run_side_by_side(machine, address, copies, connections=sql.connections)
         return {"rows": {}, "generate_ns": 0, "wall_ns": wall_ns}
 
 

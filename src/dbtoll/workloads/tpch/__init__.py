@@ -36,9 +36,6 @@ DATA = "dbgen-3"
 REFERENCE = Dialect("duckdb-reference")
 """That of the engine which answers independently: its files are nobody else's."""
 
-CONNECTIONS = 2
-"""How many connections load and index at the same time."""
-
 SCALE_MIN, SCALE_MAX = 0.01, 10_000
 """Below, supplier keys repeat themselves within a part; above, part keys leave four bytes."""
 
@@ -109,10 +106,10 @@ class Workload(interface.Workload):
         progress("schema")
         run_in_order(machine, address, parts("schema", *(["primary-keys"] if sql.keys_before_rows else [])))
         progress("rows")
-        loaded = self.make_rows(machine, address, progress)
+        loaded = self.make_rows(machine, sql, address, progress)
         progress("indexes")
         indexes = [*self._own_indexes, *parts(*PROFILES[self._indexes])]
-        index_ns = run_side_by_side(machine, address, indexes, connections=CONNECTIONS)
+        index_ns = run_side_by_side(machine, address, indexes, connections=sql.connections)
         progress("constraints")
         constraint_ns = run_in_order(machine, address, parts("constraints"))
         return {
@@ -123,14 +120,14 @@ class Workload(interface.Workload):
             "constraint_ns": constraint_ns,
         }
 
-    def make_rows(self, machine: Machine, address: Address, progress: Callable[[str], None]) -> Json:
+    def make_rows(self, machine: Machine, sql: Dialect, address: Address, progress: Callable[[str], None]) -> Json:
         """Fill the empty tables: the END of the agent's ``tpch_load``."""
         return machine.call(
             "tpch_load",
             {
                 **address.parameters(),
                 "scale": self.scale,
-                "connections": CONNECTIONS,
+                "connections": sql.connections,
             },
             timeout_s=600 + 600 * self.scale,
             progress=by_tenths(progress),
