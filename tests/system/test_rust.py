@@ -1,10 +1,11 @@
-"""The agent's own tests, so that one command runs everything.
+"""The tests of the programs in Rust, so that one command runs everything.
 
 They are compiled beside the tests before them, which wait more than they compute (``tests/conftest.py``).
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -12,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.engines.duckdb import Engine as DuckDb
+from dbtoll.engines.monetdb import Engine as MonetDb
+from dbtoll.images.cache import Cache
+from dbtoll.images.debian import debian_image
+from dbtoll.runner.preparation.software import image_software
 from tests.support.program import AGENTS_TESTS, ROOT
 
 
@@ -22,6 +28,28 @@ def test_the_agents_own_tests_pass() -> None:
     done = subprocess.run(AGENTS_TESTS, cwd=ROOT / "agent", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "test result: ok" in done.stdout
+
+
+@pytest.mark.timeout(1500)
+def test_the_tests_of_the_server_of_embedded_engines_pass() -> None:
+    """With the libraries that the images hold."""
+    if shutil.which("cargo") is None:
+        pytest.skip("no cargo here: ./dbtoll setup brings one")
+    duckdb, monetdb = (
+        debian_image(Cache(), software=image_software(engine({}))).content for engine in (DuckDb, MonetDb)
+    )
+    (python,) = duckdb.glob("usr/lib/*/libpython3.*.so.1.0")
+    libraries = {
+        "DBTOLL_DUCKDB": str(duckdb / DuckDb.library.lstrip("/")),
+        "DBTOLL_DUCKDB_PRELOAD": str(python),
+        "DBTOLL_MONETDB": str((monetdb / MonetDb.library.lstrip("/")).parent),
+    }
+    words = ["cargo", "test", "--locked", "--quiet", "--", "--nocapture"]
+    environment = {**os.environ, **libraries}
+    done = subprocess.run(words, cwd=ROOT / "embedded", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    assert "test result: ok" in done.stdout
+    assert "left out" not in done.stdout
 
 
 @pytest.mark.timeout(600)
