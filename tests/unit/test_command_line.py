@@ -101,7 +101,9 @@ def test_values_are_those_that_there_are(dbtoll: Run) -> None:
     profiles = registry.find("engines", "postgres").options["profile"].choices
     assert f"of postgres: {', '.join(profiles)}" in said
     assert f"of tpch: {', '.join(registry.find('workloads', 'tpch').options['indexes'].choices)}" in said
-    assert "bookworm (MariaDB 10.11, PostgreSQL 15), trixie (MariaDB 11.8, PostgreSQL 17)" in said
+    bookworm = "bookworm (DuckDB 2.0, HyPer 9.1, MariaDB 10.11, MonetDB 11.41, PostgreSQL 15)"
+    trixie = "trixie (DuckDB 2.0, HyPer 9.1, MariaDB 11.8, MonetDB 11.41, PostgreSQL 17)"
+    assert f"{bookworm}, {trixie}" in said
     assert all(f"{name} ({', '.join(levels)})" in said for name, levels in FACTORS.items())
     assert "<<" not in said
 

@@ -85,7 +85,8 @@ def test_a_broken_one_is_said_with_its_package_and_stops_nothing(
     assert caught.value.message == said
     assert caught.value.hint == f"repair that package or remove it: pip uninstall {package}"
     for _ in range(2):
-        assert [each.name for each in registry.members("engines")] == ["mariadb", "no_server", "noop", "postgres"]
+        own = ["duckdb", "hyper", "mariadb", "monetdb", "no_server", "noop", "postgres"]
+        assert [each.name for each in registry.members("engines")] == own
     assert capsys.readouterr().err == f"dbtoll: {said}\n  hint: {caught.value.hint}\n"
     with pytest.raises(UsageError, match="named 'postgers'"):
         registry.find("engines", "postgers")

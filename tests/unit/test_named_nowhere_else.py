@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, str]] = {
     "environments/qemu/__init__.py": ("native", "aio=native of qemu(1)"),
     "engines/no_server.py": ("postgres", "the wire that its address is said to speak"),
     "engines/noop.py": ("postgres", "the wire and the dialect that it takes"),
+    "workloads/tpch/reference.py": ("duckdb", "a key of a recipe: the library that gives the reference answers"),
     "selfbench/explanations/ledger.py": ("native simulated", "a world with planted costs is what it is about"),
     "selfbench/costs/growth.py": ("native docker uml qemu simulated", "what the arms of a simulated world are called"),
     "selfbench/statistics/precision.py": ("native", PLANNED),

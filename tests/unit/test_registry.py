@@ -37,7 +37,7 @@ def test_what_was_meant_is_asked_for(family: str, name: str, meant: str) -> None
 def test_what_resembles_nothing_names_all_there_is() -> None:
     with pytest.raises(UsageError) as caught:
         registry.find("engines", "oracle")
-    assert caught.value.hint == "choose one of: mariadb, no_server, noop, postgres"
+    assert caught.value.hint == "choose one of: duckdb, hyper, mariadb, monetdb, no_server, noop, postgres"
 
 
 def test_nothing_is_called_as_something_else_is() -> None:

