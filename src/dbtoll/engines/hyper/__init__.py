@@ -41,8 +41,8 @@ LISTEN = f"tab.domain://{RUN}/domain/.s.PGSQL.7483"
 USER = "nobody"
 """Of the image."""
 
-ROLE = "dbtoll"
-"""Of the database; it owns all."""
+ROLE = "tableau_internal_user"
+"""Of the database; it owns all. So the Hyper API calls it, which opens no file of another one's."""
 
 FILE = "dbtoll.hyper"
 

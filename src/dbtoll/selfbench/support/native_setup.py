@@ -11,6 +11,7 @@ from dbtoll import registry, spec
 from dbtoll.defaults import BASELINE
 from dbtoll.images import system
 from dbtoll.images.cache import Cache
+from dbtoll.interfaces.engine import Engine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Experiment, Resources
@@ -22,10 +23,13 @@ from dbtoll.selfbench.support.certificate import Say
 
 
 @contextmanager
-def native_arm(resources: Resources, say: Say, *extra: Provision) -> Iterator[tuple[AgentMachine, AgentMachine, Path]]:
-    """(host, arm, the arm's data directory on the host): an arm with all processors, its data on the cache's disk."""
+def native_arm(
+    resources: Resources, say: Say, *extra: Provision, engine: Engine | None = None
+) -> Iterator[tuple[AgentMachine, AgentMachine, Path]]:
+    """(host, arm, the arm's data directory on the host): an arm with all processors, its data on the cache's disk, on an image
+    with that engine."""
     cache = Cache()
-    image, _ = system.obtain_image(cache, progress=say, software=image_software())
+    image, _ = system.obtain_image(cache, progress=say, software=image_software(engine))
     with workspace("selfbench") as (folder, journal), open_local() as host:
         data = folder / "data"
         data.mkdir()
