@@ -17,7 +17,7 @@ from dbtoll.analysis.effects.comparisons import Effect, compare, mean, round_eff
 from dbtoll.analysis.reproduction.tables import Difference
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result import series
-from dbtoll.analysis.result.schema import Comparison, Result, from_json, json_schema, to_json
+from dbtoll.analysis.result.schema import Comparison, Result, WarningKind, from_json, json_schema, to_json
 from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.papers import minhas2008
@@ -524,6 +524,16 @@ def test_a_run_without_a_complete_round(tmp_path: Path) -> None:
     )
     assert "there is no complete round: nothing can be said" in [each.text for each in result.warnings]
     jsonschema.validate(result.to_json(), json.loads(json_schema()))
+
+
+def test_what_an_engine_lacks_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = replace(experiment(), unsupported={"interaction": {"procedure": "it has no stored procedures"}})
+    plan = PlanFile(experiment=asked, queries=QUERIES, blocks=1)
+    with RunWriter.create(folder, spec=b"", plan=plan, facts=FACTS) as writer:
+        writer.append(RunEnd(reason="no arm left", elapsed_s=1.0))
+    (said,) = [each.text for each in results.analyze(folder).warnings if each.kind is WarningKind.UNSUPPORTED]
+    assert said == "unsupported by PostgreSQL: interaction procedure (it has no stored procedures)"
 
 
 def test_a_large_run_is_analysed_in_seconds(tmp_path: Path) -> None:
