@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -149,6 +150,36 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
         if target != root:
             with target.open("rb") as tar:
                 unpack_layer(tar, root, Bounds(), set_owner=False)
+
+
+# The package by its name alone, without what it depends on, and unpacked without running anything of it.
+_TAKE_PACKAGE = """
+set -e
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+mkdir "$1/package"
+cd "$1/package"
+apt-get --quiet=2 download {package}
+dpkg-deb --show --showformat '${{Package}} ${{Version}}' ./*.deb > name
+dpkg-deb --extract ./*.deb "$1"
+"""
+
+
+def take_package(
+    suite: str, mirror: str | None, package: str, root: Path, progress: Callable[[str], None] = lambda line: None
+) -> Json:
+    """Unpacks one package of Debian's ``suite`` into the new directory ``root``; nothing is installed.
+
+    ``package``: its name, or what a shell makes its name of. Facts: ``package``, ``version``, and ``sha256`` of the file that
+    apt fetched and compared with the signed list. Raises what `mmdebstrap` raises.
+    """
+    root.mkdir()
+    mmdebstrap(
+        suite, mirror, ["--variant=extract", f"--extract-hook={_TAKE_PACKAGE.format(package=package)}"], root, progress
+    )
+    name, version = (root / "package" / "name").read_text(encoding="ascii").split()
+    (fetched,) = (root / "package").glob("*.deb")
+    with fetched.open("rb") as file:
+        return {"package": name, "version": version, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def host_apt_configuration() -> str:

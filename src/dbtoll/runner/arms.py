@@ -41,6 +41,7 @@ class HostContext:
 
     ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
     that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.BootingEnvironment` gives.
+    ``programs``: by the step of a stack that has `interfaces.ProgramEnvironment`.
     """
 
     host: Machine
@@ -50,6 +51,11 @@ class HostContext:
     run_id: str
     disks: Mapping[tuple[str, ...], Artifact] = field(default_factory=dict)
     kernels: Mapping[str, Artifact] = field(default_factory=dict)
+    programs: Mapping[str, Artifact] = field(default_factory=dict)
+
+    def program_of(self, step: Step) -> Artifact | None:
+        """For the outermost step of a stack."""
+        return self.programs.get(repr(step))
 
 
 def environment_of(step: Step) -> Environment:
@@ -105,6 +111,7 @@ def open_stack(
             cpuset=cpuset,
             options=dict(step.options),
             kernel=kernel,
+            program=None if depth else context.program_of(step),
         )
         machine = environment.open(machine, machine_spec, journal)
         stack.callback(machine.close)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from dbtoll import identities
 from dbtoll.channel.client import Channel
-from dbtoll.environments.docker import dockerd
+from dbtoll.environments.docker import dockerd, runtimes
 from dbtoll.environments.docker.api import Api, AttachedStream, answers
 from dbtoll.environments.docker.container import (
     LABEL,
@@ -27,7 +27,8 @@ from dbtoll.environments.docker.container import (
     set_up_container,
 )
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
-from dbtoll.errors import DbtollError, Unavailable, UsageError
+from dbtoll.environments.docker.runtimes import Runtime
+from dbtoll.errors import DbtollError, ProgramFailed, Unavailable, UsageError
 from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal, JournalEntry
@@ -41,7 +42,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
+from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, PackagedProgram
 from dbtoll.model.options import Option
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
@@ -51,12 +52,7 @@ SYSTEM_SOCKET = "/var/run/docker.sock"
 SOCKETS = (SYSTEM_SOCKET, "/run/podman/podman.sock")
 """Where a daemon may answer."""
 PING_TIMEOUT_S = 5
-
-BUILT_IN_RUNTIMES = ("runc", "io.containerd.runc.v2")
-"""What every daemon knows by itself."""
-
-GVISOR_NETWORK: Mapping[str, list[str]] = {"none": ["--network=none"], "host": ["--network=host"], "bridge": []}
-"""gVisor brings a network of its own, which it refuses to start where it takes the namespace for the host's."""
+LOG = "the daemon's log says more"
 
 
 class DockerMachine(ControlGroupMachine):
@@ -93,11 +89,16 @@ class Environment(interface.Environment):
     default_stacks = ("docker", "docker:runsc")
     keeps_at = (dockerd.DATA_ROOT,)
     options: ClassVar[Mapping[str, Option]] = {
-        "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
+        "runtime": Option("text", None, "OCI runtime by name, such as runc, runsc or kata; else the daemon's default"),
+        "platform": Option(
+            "text", None, "how runsc (gVisor) gets hold of system calls; else its own choice", runtimes.PLATFORMS
+        ),
         "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),
-        "runtime_args": Option("list", (), "arguments it is registered with, such as --platform=systrap"),
+        "runtime_args": Option("list", (), "arguments it is registered with, such as --overlay2=none"),
         "socket": Option(
-            "text", None, f"the API's socket; else {SYSTEM_SOCKET} if it answers, else dbtoll starts its own daemon"
+            "text",
+            None,
+            f"the API's socket; else {SYSTEM_SOCKET} if it answers and has the runtime, else dbtoll starts its own daemon",
         ),
         "data_root": Option(
             "text", None, f"where dbtoll's own daemon keeps its images; else {dockerd.DATA_ROOT}, or memory in a guest"
@@ -131,6 +132,14 @@ class Environment(interface.Environment):
             raise UsageError("a container with network=none cannot be reached from outside", "network=bridge or =host")
         return {"network": "bridge", **options}
 
+    def program(self, machine: Machine, options: Mapping[str, Any]) -> PackagedProgram | None:
+        """The runtime's, where dbtoll's own daemon is to run it (interfaces.ProgramEnvironment)."""
+        parent, asked = through_agent(machine), self._complete(options)
+        if asked["socket"] is not None:
+            return None
+        wanted = runtimes.to_fetch(parent, asked)
+        return None if wanted is None or _uses_system(parent, asked) else wanted
+
     def missing_requirements(
         self,
         machine: Machine,
@@ -141,17 +150,18 @@ class Environment(interface.Environment):
         """Starts a container from an empty image, freezes it, thaws it and removes both."""
         parent = through_agent(machine)
         mark = f"doctor-{parent.hello()['pid']}"
-        machine_spec = MachineSpec(
-            name=f"dbtoll-{mark}",
-            run_id=mark,
-            arm="docker",
-            image=Artifact(mark, f"{STAGES}/{mark}-image"),
-            provisions=(),
-            resources=Resources(memory_bytes=256 << 20),
-            cpuset=own_cpus(parent),
-            options=self._complete(options),
-        )
         try:
+            machine_spec = MachineSpec(
+                name=f"dbtoll-{mark}",
+                run_id=mark,
+                arm="docker",
+                image=Artifact(mark, f"{STAGES}/{mark}-image"),
+                provisions=(),
+                resources=Resources(memory_bytes=256 << 20),
+                cpuset=own_cpus(parent),
+                options=self._complete(options),
+                program=kernel() if kernel else None,
+            )
             self._try(parent, machine_spec, journal or NullJournal())
         except DbtollError as error:
             return [MissingRequirement("a Docker daemon that starts a container", error.message, error.hint)]
@@ -166,9 +176,9 @@ class Environment(interface.Environment):
         layout = find_layout(parent)
         with plain_errors(machine_spec.name), ExitStack() as on_close:
             engine = on_close.enter_context(_engine(parent, machine_spec, journal, options))
-            _register_runtime(parent, engine, options)
+            runtime = _runtime(parent, engine, machine_spec, options)
             import_image(parent, engine.api, machine_spec.image)
-            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, options)
+            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, {**options, "runtime": runtime.name})
             made = on_close.enter_context(created_container(wish, journal, layout))
             client = engine.api.client
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)
@@ -176,8 +186,11 @@ class Environment(interface.Environment):
             client.start(made)
             found = client.inspect_container(made)
             pid = found["State"]["Pid"]
+            if not pid:
+                raise ProgramFailed(f"{machine_spec.name}: the container ended at once: {stream.last_words()}", LOG)
             freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
-            told, channel = _told(wish), Channel(stream, machine_spec.name)
+            told = _told(wish) | {"runtime_package": runtime.package}
+            channel = Channel(stream, machine_spec.name)
             arm = DockerMachine(machine_spec, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
             arm.network = _network_of(found, options)
@@ -194,7 +207,7 @@ class Environment(interface.Environment):
         with ExitStack() as stack:
             with plain_errors(machine_spec.name):
                 engine = stack.enter_context(_engine(parent, machine_spec, journal, options))
-                _register_runtime(parent, engine, options)
+                _runtime(parent, engine, machine_spec, options)
                 if machine_spec.image is not None:
                     import_image(parent, engine.api, machine_spec.image)
                 if engine.own is not None:
@@ -222,6 +235,8 @@ class Environment(interface.Environment):
             parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
             engine = undo.enter_context(_engine(parent, machine_spec, journal, machine_spec.options))
+            if engine.own is not None:
+                runtimes.try_gvisor(parent, machine_spec, journal)
             undo.callback(_forget_image, engine.api, tag_of(image))
             with self.open(parent, machine_spec, journal) as arm:
                 arm.freeze()
@@ -229,12 +244,30 @@ class Environment(interface.Environment):
                 arm.get("/proc/self/status")
 
     def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: option.default for name, option in self.options.items()} | dict(options)
+        complete = {name: option.default for name, option in self.options.items()} | dict(options)
+        runtimes.demand_consistent(complete)
+        return complete
 
 
-_by_system: WeakSet[AgentMachine] = WeakSet()
-"""Machines whose own daemon is used, from the first arm to the last: another one would be another arm under the same name.
-Likewise dbtoll's own goes on to be used should the system's be started in mid-run."""
+_by_system: WeakKeyDictionary[AgentMachine, dict[str, bool]] = WeakKeyDictionary()
+"""Whether a machine's own daemon is used, by the runtime that is asked for: from the first arm to the last, also should that
+daemon be started or stopped in mid-run. Another daemon would be another arm under the same name."""
+
+
+def _uses_system(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
+    """Whether the machine's own daemon is used: it answers, and has the runtime as it is asked for."""
+    chosen = _by_system.setdefault(parent, {})
+    asked = repr([options[name] for name in ("runtime", "runtime_path", "runtime_args", "platform", "data_root")])
+    if asked not in chosen:
+        chosen[asked] = not dockerd.leased(parent, _data_root(parent, options)) and _system_has(parent, options)
+    return chosen[asked]
+
+
+def _system_has(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
+    if not answers(parent, SYSTEM_SOCKET):
+        return False
+    with Api(parent, SYSTEM_SOCKET) as api:
+        return runtimes.has_runtime(api.client.info(), options)
 
 
 @contextmanager
@@ -246,8 +279,7 @@ def _engine(
         data_root = _data_root(parent, options)
         if options["socket"] is not None:
             socket = options["socket"]
-        elif parent in _by_system or (not dockerd.leased(parent, data_root) and answers(parent, SYSTEM_SOCKET)):
-            _by_system.add(parent)
+        elif _uses_system(parent, options):
             socket = SYSTEM_SOCKET
         else:
             own = dockerd.lease(parent, journal, machine_spec.run_id, data_root, machine_spec.cpuset)
@@ -265,31 +297,16 @@ def _data_root(parent: AgentMachine, options: Mapping[str, Any]) -> str:
     return dockerd.DATA_ROOT if writable.exit_code == 0 else f"{RUN}/docker"
 
 
-def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str, Any]) -> None:
-    """Make the runtime known to our own daemon; another's must know it already."""
-    name, path, arguments = options["runtime"], options["runtime_path"], list(options["runtime_args"])
-    if name is None:
-        if path is not None or arguments:
-            raise Unavailable("runtime_path and runtime_args need a name to register by", "set the option runtime too")
-        return
-    is_plain = path is None and not arguments
-    if engine.own is None:
-        if is_plain and name in engine.info["Runtimes"]:
-            return
-        raise Unavailable(
-            f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {name} as asked for",
-            "register it there (`runtimes` in its daemon.json), or stop that daemon: then dbtoll starts its own",
-        )
-    if is_plain and name in BUILT_IN_RUNTIMES:
-        return
-    found = programs.find_program(parent, path or name)
-    if found is None:
-        raise Unavailable(
-            f"{parent.name}: there is no runtime {path or name}", f"apt-get install -y {name}, or set runtime_path"
-        )
-    if not arguments and posixpath.basename(found).startswith("runsc"):
-        arguments = GVISOR_NETWORK[options["network"]]
-    engine.own.daemon.register(name, found, arguments)
+def _runtime(parent: AgentMachine, engine: Engine, machine_spec: MachineSpec, options: Mapping[str, Any]) -> Runtime:
+    """Our own daemon is told of it; another's must know it already."""
+    if engine.own is not None:
+        return runtimes.register(parent, engine.own, machine_spec.program, options)
+    if runtimes.has_runtime(engine.info, options):
+        return Runtime(options["runtime"])
+    raise Unavailable(
+        f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {options['runtime']} as asked for",
+        "register it there (`runtimes` in its daemon.json), or leave the option socket out: then dbtoll starts its own",
+    )
 
 
 def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
