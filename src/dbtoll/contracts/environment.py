@@ -19,8 +19,14 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
+from dbtoll.images.program import debian_program
 from dbtoll.interfaces import environment as interface
-from dbtoll.interfaces.environment import BootingEnvironment, Environment, RunScopedEnvironment
+from dbtoll.interfaces.environment import (
+    BootingEnvironment,
+    Environment,
+    ProgramEnvironment,
+    RunScopedEnvironment,
+)
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.description import EnvironmentDescription
@@ -77,6 +83,15 @@ class EnvironmentContract:
             pytest.skip(f"{error.message}; {error.hint}")
 
     @pytest.fixture
+    def program(self, environment: Environment, local: AgentMachine, options: dict[str, Any]) -> Artifact | None:
+        """What the environment asks for, from the user's cache."""
+        wanted = environment.program(local, options) if isinstance(environment, ProgramEnvironment) else None
+        try:
+            return debian_program(Cache(), wanted)[0] if wanted else None
+        except Unavailable as error:
+            pytest.skip(f"{error.message}; {error.hint}")
+
+    @pytest.fixture
     def open_one(
         self,
         environment: Environment,
@@ -84,12 +99,13 @@ class EnvironmentContract:
         image: Artifact,
         options: dict[str, Any],
         kernel: Artifact | None,
+        program: Artifact | None,
         tmp_path: Path,
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[Open]:
         """``open_one(arm="a", …)`` opens the environment; afterwards the journal must be empty and no group may be left."""
         if environment.name not in _known_lacks:
-            _known_lacks[environment.name] = environment.missing_requirements(local, options, lambda: kernel)
+            _known_lacks[environment.name] = environment.missing_requirements(local, options, lambda: kernel or program)
         if lacking := _known_lacks[environment.name]:
             pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
         is_guest = isinstance(environment, BootingEnvironment)
@@ -111,7 +127,7 @@ class EnvironmentContract:
             def open_it(arm: str = "a", **asked: Any) -> Machine:
                 asked["options"] = options | asked.get("options", {})
                 asked["provisions"] = [replace(p, artifact=shaped(p.artifact)) for p in asked.get("provisions", ())]
-                wanted = replace(machine_spec(arm, shaped(image), **asked), kernel=kernel)
+                wanted = replace(machine_spec(arm, shaped(image), **asked), kernel=kernel, program=program)
                 machine = environment.open(local, wanted, journal)
                 opened.callback(machine.close)
                 return machine
@@ -166,9 +182,14 @@ class EnvironmentContract:
     # --- what it lacks ---------------------------------------------------------------------------------------------------
 
     def test_what_it_lacks_comes_with_a_hint(
-        self, environment: Environment, local: AgentMachine, options: dict[str, Any], kernel: Artifact | None
+        self,
+        environment: Environment,
+        local: AgentMachine,
+        options: dict[str, Any],
+        kernel: Artifact | None,
+        program: Artifact | None,
     ) -> None:
-        for lack in environment.missing_requirements(local, options, lambda: kernel):
+        for lack in environment.missing_requirements(local, options, lambda: kernel or program):
             assert lack.what
             assert lack.why
             assert lack.hint
