@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
@@ -45,6 +46,10 @@ _known_lacks: dict[str, list[MissingRequirement]] = {}
 """By name; probed once: it starts a container, or boots a guest."""
 
 
+_folders: dict[str, TemporaryDirectory[str]] = {}
+"""By name, removed with the interpreter. Not pytest's own: paths of sockets and of podman's state have limits."""
+
+
 class EnvironmentContract:
     """``member``: the environment's class. What a machine lacks for it skips the tests that open it, and says so."""
 
@@ -66,11 +71,11 @@ class EnvironmentContract:
             yield machine
 
     @pytest.fixture
-    def options(self, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    def options(self, environment: Environment) -> dict[str, Any]:
         """So that nothing of this host's is used; one folder for all tests of an environment."""
-        folder = tmp_path_factory.getbasetemp() / f"contract-{environment.name}"
-        folder.mkdir(exist_ok=True)
-        return dict(environment.contract_options(folder))
+        if environment.name not in _folders:
+            _folders[environment.name] = TemporaryDirectory(prefix="dbtoll-")
+        return dict(environment.contract_options(Path(_folders[environment.name].name)))
 
     @pytest.fixture
     def kernel(self, environment: Environment) -> Artifact | None:

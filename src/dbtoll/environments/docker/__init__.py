@@ -1,4 +1,4 @@
-"""``docker``: the system image as a created_container, through the Engine API of Docker, or of ``podman system service``.
+"""``docker``: the system image as a container, through the Engine API of Docker, or of who else offers it.
 
 The container's first process is the agent, attached by its standard streams: no port, no network, no ``docker exec``.
 """
@@ -9,6 +9,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from dbtoll.environments.docker.container import (
     LABEL,
     ContainerSpec,
     Engine,
+    OwnDaemon,
     created_container,
     plain_errors,
     remove_container,
@@ -49,7 +51,7 @@ NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
-SOCKETS = (SYSTEM_SOCKET, "/run/podman/podman.sock")
+SOCKETS = (SYSTEM_SOCKET,)
 """Where a daemon may answer."""
 PING_TIMEOUT_S = 5
 LOG = "the daemon's log says more"
@@ -58,7 +60,7 @@ LOG = "the daemon's log says more"
 class DockerMachine(ControlGroupMachine):
     """A container; its logs include those of dbtoll's own daemon."""
 
-    lease: dockerd.Lease | None = None
+    lease: OwnDaemon | None = None
 
     def freeze(self) -> None:
         """The container first, then our own daemon, which relays for it."""
@@ -74,7 +76,7 @@ class DockerMachine(ControlGroupMachine):
 
     def logs(self) -> Mapping[str, bytes]:
         """Of the programs in here, and of the daemon."""
-        return {**super().logs(), **({} if self.lease is None else {"dockerd.log": self.lease.daemon.output()})}
+        return {**super().logs(), **({} if self.lease is None else {self.lease.log: self.lease.output()})}
 
 
 class Environment(interface.Environment):
@@ -82,11 +84,11 @@ class Environment(interface.Environment):
 
     name = "docker"
     description = EnvironmentDescription("Docker", {"cpu_quota": "cpu_quota"})
-    also_called = ("podman", "containerd", "container", "oci", "gvisor", "runsc", "runc", "crun", "kata")
+    also_called: ClassVar[tuple[str, ...]] = ("containerd", "container", "oci", "gvisor", "runsc", "runc", "kata")
     primary = "runtime"
-    packages = ("docker.io", "iptables")
+    packages: ClassVar[tuple[str, ...]] = ("docker.io", "iptables")
     start_bound_s = 1.0
-    default_stacks = ("docker", "docker:runsc")
+    default_stacks: ClassVar[tuple[str, ...]] = ("docker", "docker:runsc")
     keeps_at = (dockerd.DATA_ROOT,)
     options: ClassVar[Mapping[str, Option]] = {
         "runtime": Option("text", None, "OCI runtime by name, such as runc, runsc or kata; else the daemon's default"),
@@ -138,7 +140,7 @@ class Environment(interface.Environment):
         if asked["socket"] is not None:
             return None
         wanted = runtimes.to_fetch(parent, asked)
-        return None if wanted is None or _uses_system(parent, asked) else wanted
+        return None if wanted is None or uses_system(parent, asked) else wanted
 
     def missing_requirements(
         self,
@@ -154,7 +156,7 @@ class Environment(interface.Environment):
             machine_spec = MachineSpec(
                 name=f"dbtoll-{mark}",
                 run_id=mark,
-                arm="docker",
+                arm=self.name,
                 image=Artifact(mark, f"{STAGES}/{mark}-image"),
                 provisions=(),
                 resources=Resources(memory_bytes=256 << 20),
@@ -164,7 +166,7 @@ class Environment(interface.Environment):
             )
             self._try(parent, machine_spec, journal or NullJournal())
         except DbtollError as error:
-            return [MissingRequirement("a Docker daemon that starts a container", error.message, error.hint)]
+            return [MissingRequirement(f"{self.description.title} that starts a container", error.message, error.hint)]
         return []
 
     def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> DockerMachine:
@@ -175,8 +177,8 @@ class Environment(interface.Environment):
         options = self._complete(machine_spec.options)
         layout = find_layout(parent)
         with plain_errors(machine_spec.name), ExitStack() as on_close:
-            engine = on_close.enter_context(_engine(parent, machine_spec, journal, options))
-            runtime = _runtime(parent, engine, machine_spec, options)
+            engine = on_close.enter_context(self.engine(parent, machine_spec, journal, options))
+            runtime = self.runtime(parent, engine, machine_spec, options)
             import_image(parent, engine.api, machine_spec.image)
             wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, {**options, "runtime": runtime.name})
             made = on_close.enter_context(created_container(wish, journal, layout))
@@ -189,7 +191,7 @@ class Environment(interface.Environment):
             if not pid:
                 raise ProgramFailed(f"{machine_spec.name}: the container ended at once: {stream.last_words()}", LOG)
             freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
-            told = _told(wish) | {"runtime_package": runtime.package}
+            told = {"name": self.name, **_told(wish), "runtime_package": runtime.package}
             channel = Channel(stream, machine_spec.name)
             arm = DockerMachine(machine_spec, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
@@ -206,8 +208,8 @@ class Environment(interface.Environment):
         options = self._complete(machine_spec.options)
         with ExitStack() as stack:
             with plain_errors(machine_spec.name):
-                engine = stack.enter_context(_engine(parent, machine_spec, journal, options))
-                _runtime(parent, engine, machine_spec, options)
+                engine = stack.enter_context(self.engine(parent, machine_spec, journal, options))
+                self.runtime(parent, engine, machine_spec, options)
                 if machine_spec.image is not None:
                     import_image(parent, engine.api, machine_spec.image)
                 if engine.own is not None:
@@ -220,12 +222,44 @@ class Environment(interface.Environment):
 
     def stores(self) -> Sequence[Callable[[Any, Journal], AbstractContextManager[Sequence[Imported]]]]:
         """The images of the system's daemon and of dbtoll's own (interfaces.KeepingEnvironment)."""
-        return (images_of_system, images_of_own)
+        return (partial(images_at, SYSTEM_SOCKET), images_of_own)
 
     @classmethod
     def contract_options(cls, folder: Path) -> Mapping[str, Any]:
         """With a daemon of their own."""
         return {"data_root": str(folder)}
+
+    @contextmanager
+    def engine(
+        self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
+    ) -> Iterator[Engine]:
+        """The daemon that the options and the machine lead to."""
+        with ExitStack() as stack:
+            own = None
+            if options["socket"] is not None:
+                socket = options["socket"]
+            elif uses_system(parent, options):
+                socket = SYSTEM_SOCKET
+            else:
+                root = data_root(parent, options, dockerd.DATA_ROOT)
+                own = dockerd.lease(parent, journal, machine_spec.run_id, root, machine_spec.cpuset)
+                stack.callback(own.release)
+                socket = own.socket
+            api = stack.enter_context(Api(parent, socket))
+            yield Engine(api, own, api.client.info())
+
+    def runtime(
+        self, parent: AgentMachine, engine: Engine, machine_spec: MachineSpec, options: Mapping[str, Any]
+    ) -> Runtime:
+        """What a container asks the daemon for. Our own is told of it; another's must know it already."""
+        if isinstance(engine.own, dockerd.Lease):
+            return runtimes.register(parent, engine.own, machine_spec.program, options)
+        if runtimes.has_runtime(engine.info, options):
+            return Runtime(options["runtime"])
+        raise Unavailable(
+            f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {options['runtime']} as asked for",
+            "register it there (`runtimes` in its daemon.json), or leave the option socket out: then dbtoll starts its own",
+        )
 
     def _try(self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal) -> None:
         image = machine_spec.image
@@ -234,8 +268,8 @@ class Environment(interface.Environment):
             undo.callback(_removed, parent, image.path, journal.create("stage", path=image.path))
             parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
-            engine = undo.enter_context(_engine(parent, machine_spec, journal, machine_spec.options))
-            if engine.own is not None:
+            engine = undo.enter_context(self.engine(parent, machine_spec, journal, machine_spec.options))
+            if isinstance(engine.own, dockerd.Lease):
                 runtimes.try_gvisor(parent, machine_spec, journal)
             undo.callback(_forget_image, engine.api, tag_of(image))
             with self.open(parent, machine_spec, journal) as arm:
@@ -254,12 +288,13 @@ _by_system: WeakKeyDictionary[AgentMachine, dict[str, bool]] = WeakKeyDictionary
 daemon be started or stopped in mid-run. Another daemon would be another arm under the same name."""
 
 
-def _uses_system(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
+def uses_system(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
     """Whether the machine's own daemon is used: it answers, and has the runtime as it is asked for."""
     chosen = _by_system.setdefault(parent, {})
     asked = repr([options[name] for name in ("runtime", "runtime_path", "runtime_args", "platform", "data_root")])
     if asked not in chosen:
-        chosen[asked] = not dockerd.leased(parent, _data_root(parent, options)) and _system_has(parent, options)
+        is_leased = dockerd.leased(parent, data_root(parent, options, dockerd.DATA_ROOT))
+        chosen[asked] = not is_leased and _system_has(parent, options)
     return chosen[asked]
 
 
@@ -270,43 +305,12 @@ def _system_has(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
         return runtimes.has_runtime(api.client.info(), options)
 
 
-@contextmanager
-def _engine(
-    parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
-) -> Iterator[Engine]:
-    with ExitStack() as stack:
-        own = None
-        data_root = _data_root(parent, options)
-        if options["socket"] is not None:
-            socket = options["socket"]
-        elif _uses_system(parent, options):
-            socket = SYSTEM_SOCKET
-        else:
-            own = dockerd.lease(parent, journal, machine_spec.run_id, data_root, machine_spec.cpuset)
-            stack.callback(own.release)
-            socket = own.socket
-        api = stack.enter_context(Api(parent, socket))
-        yield Engine(api, own, api.client.info())
-
-
-def _data_root(parent: AgentMachine, options: Mapping[str, Any]) -> str:
+def data_root(parent: AgentMachine, options: Mapping[str, Any], default: str) -> str:
     """Where images outlive the run; in memory on a machine whose root nobody writes to, such as a guest's."""
     if options["data_root"] is not None:
         return str(options["data_root"])
-    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(dockerd.DATA_ROOT))], check=False)
-    return dockerd.DATA_ROOT if writable.exit_code == 0 else f"{RUN}/docker"
-
-
-def _runtime(parent: AgentMachine, engine: Engine, machine_spec: MachineSpec, options: Mapping[str, Any]) -> Runtime:
-    """Our own daemon is told of it; another's must know it already."""
-    if engine.own is not None:
-        return runtimes.register(parent, engine.own, machine_spec.program, options)
-    if runtimes.has_runtime(engine.info, options):
-        return Runtime(options["runtime"])
-    raise Unavailable(
-        f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {options['runtime']} as asked for",
-        "register it there (`runtimes` in its daemon.json), or leave the option socket out: then dbtoll starts its own",
-    )
+    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(default))], check=False)
+    return default if writable.exit_code == 0 else f"{RUN}/{posixpath.basename(default)}"
 
 
 def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
@@ -326,7 +330,6 @@ def _told(wish: ContainerSpec) -> Json:
     program = programs.find_program(parent, path) if path else None
     said = parent.run([program, "--version"], check=False).output.decode(errors="replace") if program else ""
     return {
-        "name": "docker",
         "daemon": "dbtoll's own" if wish.engine.own else wish.engine.api.path,
         "daemon_version": version["Version"],
         "components": {part["Name"]: part["Version"] for part in version.get("Components", [])},
@@ -361,12 +364,12 @@ def _forget_image(api: Api, tag: str) -> None:
 
 
 @contextmanager
-def images_of_system(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
-    """Those that the machine's own daemon holds, if it runs. ``journal``: nothing is made that would have to be noted."""
-    if not answers(machine, SYSTEM_SOCKET):
+def images_at(socket: str, machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
+    """Those that a daemon of the machine's own holds, if it runs. ``journal``: nothing is made that would have to be noted."""
+    if not answers(machine, socket):
         yield []
         return
-    with plain_errors(SYSTEM_SOCKET), Api(machine, SYSTEM_SOCKET) as api:
+    with plain_errors(socket), Api(machine, socket) as api:
         yield imported(api)
 
 
