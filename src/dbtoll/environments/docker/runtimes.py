@@ -172,7 +172,8 @@ def _installed(parent: AgentMachine, wanted: str) -> str:
 def _arguments(found: str, options: Mapping[str, Any]) -> list[str]:
     arguments = list(options["runtime_args"])
     if _is_gvisor(options, found):
-        arguments = arguments or list(GVISOR_NETWORK[options["network"]])
+        is_told = any(word.startswith("--network") for word in arguments)
+        arguments += [] if is_told else GVISOR_NETWORK[options["network"]]
         arguments += [] if options["platform"] is None else [f"--platform={options['platform']}"]
     return arguments
 
