@@ -5,9 +5,9 @@ Each is measured for one round with PostgreSQL, through the runner and the analy
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +86,6 @@ def test_a_program_comes_out_of_its_package_and_says_which(runsc: Artifact) -> N
     assert len(told["sha256"]) == 64
     said = subprocess.run([f"{runsc.path}/runsc", "--version"], capture_output=True, text=True, check=True)
     assert "20240729" in said.stdout
-    assert shutil.which("runsc") is None or not Path("/usr/bin/runsc").samefile(f"{runsc.path}/runsc")
 
 
 def test_no_mirror_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def mirror(tmp_path: Path) -> Iterator[Path]:
     made = folder / "said_1.0_all.deb"
     subprocess.run(["dpkg-deb", "--build", "--root-owner-group", package, made], check=True, capture_output=True)
     size = made.stat().st_size
-    sha256 = subprocess.run(["sha256sum", made], check=True, capture_output=True, text=True).stdout.split()[0]
+    sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
     (folder / "Packages").write_text(
         f"Package: said\nVersion: 1.0\nArchitecture: all\nFilename: ./said_1.0_all.deb\nSize: {size}\nSHA256: {sha256}\n\n"
     )
@@ -132,7 +131,7 @@ def test_a_package_that_is_not_what_the_list_says_is_refused(mirror: Path, tmp_p
         taken(mirror, tmp_path / "cache", "other")
     package = mirror / "said_1.0_all.deb"
     package.write_bytes(package.read_bytes()[:-1] + b"!")
-    with pytest.raises(ProgramFailed, match=r"[Hh]ash"):
+    with pytest.raises(ProgramFailed, match=r"was not fetched: .*Hash Sum mismatch"):
         taken(mirror, tmp_path / "another")
     assert [path.suffix for path in (tmp_path / "another/program").iterdir()] == [".lock"]
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dbtoll.errors import Unavailable, UsageError
+from dbtoll.errors import ProgramFailed, Unavailable, UsageError
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
@@ -152,13 +152,14 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
                 unpack_layer(tar, root, Bounds(), set_owner=False)
 
 
-# The package by its name alone, without what it depends on, and unpacked without running anything of it.
+# The package by its name alone, without what it depends on, and unpacked without running anything of it. What apt says of one
+# that it cannot fetch, or that is not what the signed list says, is kept: else it would be lost among mmdebstrap's own words.
 _TAKE_PACKAGE = """
 set -e
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 mkdir "$1/package"
 cd "$1/package"
-apt-get --quiet=2 download {package}
+apt-get --quiet=2 download {package} 2> errors || exit 0
 dpkg-deb --show --showformat '${{Package}} ${{Version}}' ./*.deb > name
 dpkg-deb --extract ./*.deb "$1"
 """
@@ -176,6 +177,12 @@ def take_package(
     mmdebstrap(
         suite, mirror, ["--variant=extract", f"--extract-hook={_TAKE_PACKAGE.format(package=package)}"], root, progress
     )
+    if not (root / "package" / "name").exists():
+        errors = (root / "package" / "errors").read_text(encoding="utf-8", errors="replace").splitlines()
+        said = next((line for line in errors if line.startswith("E: ")), "E: apt-get download failed")
+        raise ProgramFailed(
+            f"a package of Debian {suite} was not fetched: {said[3:]}", "try again, or give another mirror"
+        )
     name, version = (root / "package" / "name").read_text(encoding="ascii").split()
     (fetched,) = (root / "package").glob("*.deb")
     with fetched.open("rb") as file:
