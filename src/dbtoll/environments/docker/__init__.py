@@ -28,7 +28,7 @@ from dbtoll.environments.docker.container import (
     remove_container,
     set_up_container,
 )
-from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
+from dbtoll.environments.docker.images import Imported, has_image, import_image, imported, tag_of
 from dbtoll.environments.docker.runtimes import Runtime
 from dbtoll.errors import DbtollError, ProgramFailed, Unavailable, UsageError
 from dbtoll.interfaces import environment as interface
@@ -352,12 +352,8 @@ def _removed(parent: AgentMachine, path: str, entry: JournalEntry) -> None:
 
 
 def _forget_image(api: Api, tag: str) -> None:
-    import docker
-
-    try:
+    if has_image(api.client, tag):  # podman says of a removal that it failed, not that there is none
         api.client.remove_image(tag, force=True)
-    except docker.errors.ImageNotFound:
-        return
 
 
 # --- daemons that hold images from run to run -----------------------------------------------------------------------
