@@ -25,8 +25,10 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
+from dbtoll.model.experiment import Step
 from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.runner.cleanup.journal import FILE, Journal
+from dbtoll.runner.preparation.requirements import program_for
 
 NEVER = 1_000_000
 
@@ -107,7 +109,10 @@ class Mortal(Journal):
 def main(folder: str, environment: str, image: str, options: str, line: str) -> None:
     opener = registry.find("environments", environment)()
     with Mortal(Path(folder), int(line)) as journal, open_local() as host:
-        arm = opener.open(host, _place(Path(folder), environment, image, json.loads(options)), journal)
+        machine_spec = _place(Path(folder), environment, image, json.loads(options))
+        fetched = program_for(Cache(), host, Step(environment, machine_spec.options))
+        machine_spec = replace(machine_spec, program=fetched[0] if fetched else None)
+        arm = opener.open(host, machine_spec, journal)
         if not isinstance(opener, BootingEnvironment):
             arm.run(["sh", "-c", "(sleep 1000 >/dev/null 2>&1 </dev/null &)"])
         arm.freeze()

@@ -17,6 +17,7 @@ from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
+from dbtoll.environments.podman import Environment as Podman
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -99,6 +100,9 @@ def open_one(local: AgentMachine, image: Artifact, socket: str, client: sdk.APIC
 def test_the_probe_finds_nothing_missing(local: AgentMachine, socket: str, client: sdk.APIClient) -> None:
     del client
     assert Docker().missing_requirements(local, {"socket": socket}) == []
+    assert Podman().missing_requirements(local, {"socket": socket}) == []
+    (lack,) = Podman().missing_requirements(local, {"socket": socket, "runtime": "another"})
+    assert "not by another" in lack.why
 
 
 def test_an_arm_has_what_it_was_given_and_sleeps(open_one: Open, socket: str) -> None:

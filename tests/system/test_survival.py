@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pytest
@@ -540,13 +541,20 @@ def test_nohup_keeps_it_from_hanging_up(tmp_path: Path) -> None:
 # --- SIGKILL ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Sockets, and podman's state, lie below it."""
+    with TemporaryDirectory(prefix="k") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("name", registry.names("environments"))
 def test_killed_after_any_line_of_its_journal_nothing_stays(
-    name: str, tmp_path_factory: pytest.TempPathFactory, local: AgentMachine, request: pytest.FixtureRequest
+    name: str, short_path: Path, local: AgentMachine, request: pytest.FixtureRequest
 ) -> None:
     """Between the note and the deed, and between the deed and the note that it is undone: at each of them, once."""
     del local
-    tmp_path = tmp_path_factory.mktemp("k")  # a short path: sockets lie below it
+    tmp_path = short_path
     kind = registry.find("environments", name)
     if getattr(kind, "simulated", False):
         pytest.skip("it makes nothing")

@@ -107,7 +107,7 @@ def test_what_somebody_else_calls_a_command_is_told_without_set_up_too(checkout:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("compare", "podman"), "docker"),
+        (("compare", "gvisor"), "docker"),
         (("compare", "docker:runsc", "kvm//docker", "--yes"), "qemu"),
         (("probe", "linux.uml", "--yes"), "uml"),
         (("compare", "docker", "--engine", "mysql"), "mariadb"),

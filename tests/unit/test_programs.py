@@ -62,7 +62,7 @@ ONLY_IF_THERE = {
     "newuidmap": "images without root; its hint is advice",
     "cargo": "the launcher's own section installs it, by its version",
     "rustup": "a test of the oldest compiler is skipped without it",
-    "podman": "its tests are skipped without it",
+    "bwrap": "where it is not installed it comes out of its package",
     "qemu-aarch64": "without it the wheel's other agent is looked at and not run",
     "qemu-aarch64-static": "as qemu-aarch64",
     "runc": "its tests are skipped without it; docker.io brings it",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
@@ -19,8 +20,15 @@ from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
+from dbtoll.images.program import debian_program
 from dbtoll.interfaces import environment as interface
-from dbtoll.interfaces.environment import BootingEnvironment, Environment, RemoteEnvironment, RunScopedEnvironment
+from dbtoll.interfaces.environment import (
+    BootingEnvironment,
+    Environment,
+    ProgramEnvironment,
+    RemoteEnvironment,
+    RunScopedEnvironment,
+)
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.description import EnvironmentDescription
@@ -37,6 +45,10 @@ Open = Callable[..., Machine]
 
 _known_lacks: dict[str, list[MissingRequirement]] = {}
 """By name; probed once: it starts a container, or boots a guest."""
+
+
+_folders: dict[str, TemporaryDirectory[str]] = {}
+"""By name, removed with the interpreter. Not pytest's own: paths of sockets and of podman's state have limits."""
 
 
 class EnvironmentContract:
@@ -60,12 +72,11 @@ class EnvironmentContract:
             yield machine
 
     @pytest.fixture
-    def options(
-        self, environment: Environment, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-    ) -> dict[str, Any]:
+    def options(self, environment: Environment, request: pytest.FixtureRequest) -> dict[str, Any]:
         """So that nothing of this host's is used; one folder for all tests of an environment."""
-        folder = tmp_path_factory.getbasetemp() / f"contract-{environment.name}"
-        folder.mkdir(exist_ok=True)
+        if environment.name not in _folders:
+            _folders[environment.name] = TemporaryDirectory(prefix="dbtoll-")
+        folder = Path(_folders[environment.name].name)
         there = request.getfixturevalue("elsewhere") if isinstance(environment, RemoteEnvironment) else {}
         return {**environment.contract_options(folder), **there}
 
@@ -85,6 +96,15 @@ class EnvironmentContract:
             pytest.skip(f"{error.message}; {error.hint}")
 
     @pytest.fixture
+    def program(self, environment: Environment, local: AgentMachine, options: dict[str, Any]) -> Artifact | None:
+        """What the environment asks for, from the user's cache."""
+        wanted = environment.program(local, options) if isinstance(environment, ProgramEnvironment) else None
+        try:
+            return debian_program(Cache(), wanted)[0] if wanted else None
+        except Unavailable as error:
+            pytest.skip(f"{error.message}; {error.hint}")
+
+    @pytest.fixture
     def open_one(
         self,
         environment: Environment,
@@ -92,12 +112,13 @@ class EnvironmentContract:
         image: Artifact,
         options: dict[str, Any],
         kernel: Artifact | None,
+        program: Artifact | None,
         tmp_path: Path,
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[Open]:
         """``open_one(arm="a", …)`` opens the environment; afterwards the journal must be empty and no group may be left."""
         if environment.name not in _known_lacks:
-            _known_lacks[environment.name] = environment.missing_requirements(local, options, lambda: kernel)
+            _known_lacks[environment.name] = environment.missing_requirements(local, options, lambda: kernel or program)
         if lacking := _known_lacks[environment.name]:
             pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
         is_guest = isinstance(environment, BootingEnvironment)
@@ -119,7 +140,7 @@ class EnvironmentContract:
             def open_it(arm: str = "a", **asked: Any) -> Machine:
                 asked["options"] = options | asked.get("options", {})
                 asked["provisions"] = [replace(p, artifact=shaped(p.artifact)) for p in asked.get("provisions", ())]
-                wanted = replace(machine_spec(arm, shaped(image), **asked), kernel=kernel)
+                wanted = replace(machine_spec(arm, shaped(image), **asked), kernel=kernel, program=program)
                 machine = environment.open(local, wanted, journal)
                 opened.callback(machine.close)
                 return machine
@@ -174,9 +195,14 @@ class EnvironmentContract:
     # --- what it lacks ---------------------------------------------------------------------------------------------------
 
     def test_what_it_lacks_comes_with_a_hint(
-        self, environment: Environment, local: AgentMachine, options: dict[str, Any], kernel: Artifact | None
+        self,
+        environment: Environment,
+        local: AgentMachine,
+        options: dict[str, Any],
+        kernel: Artifact | None,
+        program: Artifact | None,
     ) -> None:
-        for lack in environment.missing_requirements(local, options, lambda: kernel):
+        for lack in environment.missing_requirements(local, options, lambda: kernel or program):
             assert lack.what
             assert lack.why
             assert lack.hint

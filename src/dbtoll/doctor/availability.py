@@ -24,6 +24,7 @@ from dbtoll.runner.arms import DATA, environment_of
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.runner.preparation import requirements
 from dbtoll.runner.preparation.software import image_software
+from dbtoll.spec.stack import parse_stack
 
 GIB = 1 << 30
 NOTE_MAX = 240
@@ -63,11 +64,24 @@ def environment(name: str, machine: AgentMachine) -> Probed:
         why = "; ".join(lack.why for lack in missing_requirements) or None
         told.append({"options": dict(trial.options), "refused": why})
         if not missing_requirements:
-            note = textwrap.shorten("; ".join([trial.note, *refused]), NOTE_MAX, placeholder=" …")
+            words = filter(None, [trial.note, *refused, *_variants(name, machine)])
+            note = textwrap.shorten("; ".join(words), NOTE_MAX, placeholder=" …")
             return Probed("ready", note=note, told={"trials": told})
         refused.append(f"not {trial.note or 'with its defaults'}: {why}")
     # What the last one lacks may have kept the others from working, too.
     return Probed("lacks", tuple(missing_requirements), told={"trials": told})
+
+
+def _variants(name: str, machine: AgentMachine) -> Iterator[str]:
+    """What can be said of its further default stacks (``docker:runsc``): whether they work, and by whose program."""
+    for stack in environment_of(Step(name)).default_stacks[1:]:
+        step = parse_stack(stack)[0]
+        if lacks := missing(machine, name, step.options):
+            yield f"not {stack}: {lacks[0].why}"
+        elif fetched := requirements.program_for(Cache(), machine, step):
+            yield f"{stack} by {fetched[1]['package']} {fetched[1]['version']} out of Debian's package"
+        else:
+            yield f"{stack} by what is installed"
 
 
 def missing(machine: AgentMachine, name: str, options: Mapping[str, Any]) -> list[MissingRequirement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -9,8 +10,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dbtoll.errors import Unavailable, UsageError
-from dbtoll.images import programs, wheels
+from dbtoll.errors import ProgramFailed, Unavailable, UsageError
+from dbtoll.images import own_programs, wheels
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
@@ -115,12 +116,12 @@ def debian_image(
         recipe["wheels"] = [wheels.recipe(wheel) for wheel in software.wheels]
     if software.programs:
         recipe["programs"] = {
-            name: [programs.source_of(name).digest, place] for name, place in software.programs.items()
+            name: [own_programs.source_of(name).digest, place] for name, place in software.programs.items()
         }
 
     def build(root: Path) -> Json:
         taken = [wheels.fetched(cache, wheel, progress) for wheel in software.wheels]
-        made = {name: programs.made(cache, name, progress) for name in software.programs}
+        made = {name: own_programs.made(cache, name, progress) for name in software.programs}
         with_what = [*packages, *(wheel.project for wheel in software.wheels)]
         progress(f"making the system image: Debian {suite} with {', '.join(with_what)}")
         mmdebstrap(suite, mirror, _options(packages, software), root, progress)
@@ -166,6 +167,43 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
         if target != root:
             with target.open("rb") as tar:
                 unpack_layer(tar, root, Bounds(), set_owner=False)
+
+
+# The package by its name alone, without what it depends on, and unpacked without running anything of it. What apt says of one
+# that it cannot fetch, or that is not what the signed list says, is kept: else it would be lost among mmdebstrap's own words.
+_TAKE_PACKAGE = """
+set -e
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+mkdir "$1/package"
+cd "$1/package"
+apt-get --quiet=2 download {package} 2> errors || exit 0
+dpkg-deb --show --showformat '${{Package}} ${{Version}}' ./*.deb > name
+dpkg-deb --extract ./*.deb "$1"
+"""
+
+
+def take_package(
+    suite: str, mirror: str | None, package: str, root: Path, progress: Callable[[str], None] = lambda line: None
+) -> Json:
+    """Unpacks one package of Debian's ``suite`` into the new directory ``root``; nothing is installed.
+
+    ``package``: its name, or what a shell makes its name of. Facts: ``package``, ``version``, and ``sha256`` of the file that
+    apt fetched and compared with the signed list. Raises what `mmdebstrap` raises.
+    """
+    root.mkdir()
+    mmdebstrap(
+        suite, mirror, ["--variant=extract", f"--extract-hook={_TAKE_PACKAGE.format(package=package)}"], root, progress
+    )
+    if not (root / "package" / "name").exists():
+        errors = (root / "package" / "errors").read_text(encoding="utf-8", errors="replace").splitlines()
+        said = next((line for line in errors if line.startswith("E: ")), "E: apt-get download failed")
+        raise ProgramFailed(
+            f"a package of Debian {suite} was not fetched: {said[3:]}", "try again, or give another mirror"
+        )
+    name, version = (root / "package" / "name").read_text(encoding="ascii").split()
+    (fetched,) = (root / "package").glob("*.deb")
+    with fetched.open("rb") as file:
+        return {"package": name, "version": version, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def host_apt_configuration() -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dbtoll.errors import ImageError, UsageError
 from dbtoll.images.cache import Cache
-from dbtoll.images.debian import SUITE, SUITES, mmdebstrap
+from dbtoll.images.debian import SUITE, SUITES, take_package
 from dbtoll.images.within import Root
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
@@ -50,17 +50,8 @@ OPTIONAL = (
 )
 """What some of Debian's cloud kernels lack."""
 
-# The package by its name alone, without what it depends on: those are programs that build an initial memory file system.
-_TAKE_PACKAGE = """
-set -e
-export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-mkdir "$1/package"
-cd "$1/package"
-image=$(apt-cache depends {package} | sed -n 's/^ *Depends: \\(linux-image-[0-9].*\\)$/\\1/p')
-apt-get --quiet=2 download "$image"
-dpkg-deb --show --showformat '${{Package}} ${{Version}}' ./*.deb > name
-dpkg-deb --extract ./*.deb "$1"
-"""
+_NAME = "$(apt-cache depends {package} | sed -n 's/^ *Depends: \\(linux-image-[0-9].*\\)$/\\1/p')"
+"""What the shell makes the name of the kernel's own package of."""
 
 Progress = Callable[[str], None]
 
@@ -70,7 +61,7 @@ def debian_kernel(
 ) -> tuple[Artifact, Json]:
     """The cloud kernel of Debian's ``suite``; fetched at the first use, then taken from the cache.
 
-    Facts: ``package``, ``version`` of the package, ``release`` of the kernel (uname -r), ``built_in`` (which of the
+    Facts: ``package``, ``version``, ``sha256`` of the package, ``release`` of the kernel (uname -r), ``built_in`` (which of the
     modules asked for), ``missing`` (which of the optional ones). Raises Unavailable, UsageError, ProgramFailed,
     ImageError.
     """
@@ -93,11 +84,8 @@ def debian_kernel(
         progress(f"taking the kernel out of Debian {suite}'s {package}")
         with tempfile.TemporaryDirectory(dir=content.parent) as scratch:
             root = Path(scratch) / "root"
-            root.mkdir()
-            hook = f"--extract-hook={_TAKE_PACKAGE.format(package=package)}"
-            mmdebstrap(suite, mirror, ["--variant=extract", hook], root, progress)
-            name, version = (root / "package" / "name").read_text(encoding="ascii").split()
-            return {"package": name, "version": version, **keep(root, content, MODULES, OPTIONAL)}
+            taken = take_package(suite, mirror, _NAME.format(package=package), root, progress)
+            return {**taken, **keep(root, content, MODULES, OPTIONAL)}
 
     entry = cache.obtain("kernel", recipe, build, estimate_bytes=ESTIMATE_BYTES, progress=progress)
     return entry.artifact(), entry.facts

@@ -10,7 +10,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 
 FetchKernel = Callable[[], Artifact | None]
-"""Brings the kernel that guests boot, when it is needed; None where none is."""
+"""Brings what an environment asked for (the kernel that its guests boot, its program) when it is needed; None where none is."""
 
 
 class CachedBuild(Protocol):

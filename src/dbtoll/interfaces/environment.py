@@ -13,7 +13,7 @@ from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.description import EnvironmentDescription
-from dbtoll.model.machine import MachineSpec, MissingRequirement
+from dbtoll.model.machine import MachineSpec, MissingRequirement, PackagedProgram
 from dbtoll.model.options import Option
 
 Remover = Callable[[Any, Mapping[str, Any]], str | None]
@@ -74,8 +74,8 @@ class Environment(Protocol):
     ) -> list[MissingRequirement]:
         """What is missing on ``machine`` to open this: probed, with deadlines, leaving nothing behind.
 
-        ``kernel``: fetches what `BootingEnvironment` asked for, once all else is there; such an environment boots it without
-        any disk.
+        ``kernel``: fetches what `BootingEnvironment` or `ProgramEnvironment` asked for, once all else is there; the former
+        boots it without any disk.
         ``journal``: where it is noted what a trial makes, so that it can be found if the trial is killed.
         """
         ...
@@ -104,6 +104,15 @@ class BootingEnvironment(Protocol):
 
     def kernel(self, options: Mapping[str, Any]) -> str | None:
         """Name of the kernel that shall be provided as ``MachineSpec.kernel`` (images.kernel); None: it brings its own."""
+        ...
+
+
+@runtime_checkable
+class ProgramEnvironment(Protocol):
+    """Power of an environment whose program need not be installed: where there is none, it comes out of its Debian package."""
+
+    def program(self, machine: Machine, options: Mapping[str, Any]) -> PackagedProgram | None:
+        """What shall be provided as ``MachineSpec.program`` (images.program); None where one is there, or none is needed."""
         ...
 
 

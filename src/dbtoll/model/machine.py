@@ -31,13 +31,22 @@ class Provision:
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedProgram:
+    """A program that is used out of its Debian package, and not installed: the name of its file in /usr/bin, package and suite."""
+
+    name: str
+    package: str
+    suite: str
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpec:
     """What an environment is asked to open: one arm of one run.
 
     ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory
     or, for an environment that boots (`interfaces.environment.BootingEnvironment`), as a disk, like all provisions; None keeps
-    the machine's own root. ``kernel``: what `BootingEnvironment` asked for. ``name``: unique on that machine, made from run and
-    arm, [a-z0-9-]+.
+    the machine's own root. ``kernel``: what `BootingEnvironment` asked for; ``program``: what `ProgramEnvironment` did.
+    ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
     """
 
     name: str
@@ -49,6 +58,7 @@ class MachineSpec:
     cpuset: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
     kernel: Artifact | None = None
+    program: Artifact | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class Wheel:
 class Software:
     """``packages``: Debian's, of all suites. ``before``, ``after``: what a shell does, with the image's root as ``$1``, before
     they are installed and afterwards; it must leave nothing of the host in there. ``wheels``: see `Wheel`. ``programs``: of
-    dbtoll's own (`images.programs`) -> the directory that they lie in. ``suites``: what one suite gets beside all that.
+    dbtoll's own (`images.own_programs`) -> the directory that they lie in. ``suites``: what one suite gets beside all that.
     ``versions``: suite -> the version of the server that the image has then, for people.
     """
 

@@ -47,6 +47,7 @@ class HostContext:
     ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
     that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.BootingEnvironment` gives.
     ``copies``: where copies of the data lie on the host. ``remotes``: None where no arm can stand elsewhere.
+    ``programs``: by the step of a stack that has `interfaces.ProgramEnvironment`.
     """
 
     host: Machine
@@ -58,6 +59,7 @@ class HostContext:
     kernels: Mapping[str, Artifact] = field(default_factory=dict)
     copies: str = ""
     remotes: RemoteHosts | None = None
+    programs: Mapping[str, Artifact] = field(default_factory=dict)
 
     def at(self, arm: Arm) -> HostContext:
         """The same for that arm: another one where it stands on another host (`interfaces.environment.RemoteEnvironment`)."""
@@ -72,6 +74,10 @@ class HostContext:
             copies=f"{there.directory}/copies",
             remotes=None,
         )
+
+    def program_of(self, step: Step) -> Artifact | None:
+        """For the outermost step of a stack."""
+        return self.programs.get(repr(step))
 
 
 def environment_of(step: Step) -> Environment:
@@ -128,6 +134,7 @@ def open_stack(
             cpuset=cpuset,
             options=dict(step.options),
             kernel=kernel,
+            program=None if depth else context.program_of(step),
         )
         opened = environment.open(machine, machine_spec, journal)
         if opened is not machine:  # else it is that host itself, which others share

@@ -99,12 +99,13 @@ plan_programs() { # GROUP...
     [[ " $* " = *" $group "* ]] || continue
     case $group in
       docker) ! has_a_daemon || continue ;;
+      podman) [ ! -S /run/podman/podman.sock ] || continue ;;
       qemu) [ "$(uname -m)" = x86_64 ] || continue ;;
     esac
     have "$program" || lack "$program" "$package"
   done < <(grep -v '^#' "$programs")
 }
-has_a_daemon() { have dockerd || { have docker && [ -S /var/run/docker.sock ]; } || [ -S /run/podman/podman.sock ]; }
+has_a_daemon() { have dockerd || { have docker && [ -S /var/run/docker.sock ]; }; }
 apt_has_lists() { [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null)" ]; }
 apt_knows() { [ -n "$(apt-cache madison "$1" 2>/dev/null)" ]; }
 

@@ -1,4 +1,4 @@
-"""``docker``: the system image as a created_container, through the Engine API of Docker, or of ``podman system service``.
+"""``docker``: the system image as a container, through the Engine API of Docker, or of who else offers it.
 
 The container's first process is the agent, attached by its standard streams: no port, no network, no ``docker exec``.
 """
@@ -9,25 +9,28 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from dbtoll import identities
 from dbtoll.channel.client import Channel
-from dbtoll.environments.docker import dockerd
+from dbtoll.environments.docker import dockerd, runtimes
 from dbtoll.environments.docker.api import Api, AttachedStream, answers
 from dbtoll.environments.docker.container import (
     LABEL,
     ContainerSpec,
     Engine,
+    OwnDaemon,
     created_container,
     plain_errors,
     remove_container,
     set_up_container,
 )
-from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
-from dbtoll.errors import DbtollError, Unavailable, UsageError
+from dbtoll.environments.docker.images import Imported, has_image, import_image, imported, tag_of
+from dbtoll.environments.docker.runtimes import Runtime
+from dbtoll.errors import DbtollError, ProgramFailed, Unavailable, UsageError
 from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal, JournalEntry
@@ -41,28 +44,23 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
+from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, PackagedProgram
 from dbtoll.model.options import Option
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
-SOCKETS = (SYSTEM_SOCKET, "/run/podman/podman.sock")
+SOCKETS = (SYSTEM_SOCKET,)
 """Where a daemon may answer."""
 PING_TIMEOUT_S = 5
-
-BUILT_IN_RUNTIMES = ("runc", "io.containerd.runc.v2")
-"""What every daemon knows by itself."""
-
-GVISOR_NETWORK: Mapping[str, list[str]] = {"none": ["--network=none"], "host": ["--network=host"], "bridge": []}
-"""gVisor brings a network of its own, which it refuses to start where it takes the namespace for the host's."""
+LOG = "the daemon's log says more"
 
 
 class DockerMachine(ControlGroupMachine):
     """A container; its logs include those of dbtoll's own daemon."""
 
-    lease: dockerd.Lease | None = None
+    lease: OwnDaemon | None = None
 
     def freeze(self) -> None:
         """The container first, then our own daemon, which relays for it."""
@@ -78,7 +76,7 @@ class DockerMachine(ControlGroupMachine):
 
     def logs(self) -> Mapping[str, bytes]:
         """Of the programs in here, and of the daemon."""
-        return {**super().logs(), **({} if self.lease is None else {"dockerd.log": self.lease.daemon.output()})}
+        return {**super().logs(), **({} if self.lease is None else {self.lease.log: self.lease.output()})}
 
 
 class Environment(interface.Environment):
@@ -86,18 +84,23 @@ class Environment(interface.Environment):
 
     name = "docker"
     description = EnvironmentDescription("Docker", {"cpu_quota": "cpu_quota"})
-    also_called = ("podman", "containerd", "container", "oci", "gvisor", "runsc", "runc", "crun", "kata")
+    also_called: ClassVar[tuple[str, ...]] = ("containerd", "container", "oci", "gvisor", "runsc", "runc", "kata")
     primary = "runtime"
-    packages = ("docker.io", "iptables")
+    packages: ClassVar[tuple[str, ...]] = ("docker.io", "iptables")
     start_bound_s = 1.0
-    default_stacks = ("docker", "docker:runsc")
+    default_stacks: ClassVar[tuple[str, ...]] = ("docker", "docker:runsc")
     keeps_at = (dockerd.DATA_ROOT,)
     options: ClassVar[Mapping[str, Option]] = {
-        "runtime": Option("text", None, "OCI runtime by name, such as runc or runsc; else the daemon's default"),
+        "runtime": Option("text", None, "OCI runtime by name, such as runc, runsc or kata; else the daemon's default"),
+        "platform": Option(
+            "text", None, "how runsc (gVisor) gets hold of system calls; else its own choice", runtimes.PLATFORMS
+        ),
         "runtime_path": Option("text", None, "the runtime's program, to be registered with dbtoll's own daemon"),
-        "runtime_args": Option("list", (), "arguments it is registered with, such as --platform=systrap"),
+        "runtime_args": Option("list", (), "arguments it is registered with, such as --overlay2=none"),
         "socket": Option(
-            "text", None, f"the API's socket; else {SYSTEM_SOCKET} if it answers, else dbtoll starts its own daemon"
+            "text",
+            None,
+            f"the API's socket; else {SYSTEM_SOCKET} if it answers and has the runtime, else dbtoll starts its own daemon",
         ),
         "data_root": Option(
             "text", None, f"where dbtoll's own daemon keeps its images; else {dockerd.DATA_ROOT}, or memory in a guest"
@@ -131,6 +134,14 @@ class Environment(interface.Environment):
             raise UsageError("a container with network=none cannot be reached from outside", "network=bridge or =host")
         return {"network": "bridge", **options}
 
+    def program(self, machine: Machine, options: Mapping[str, Any]) -> PackagedProgram | None:
+        """The runtime's, where dbtoll's own daemon is to run it (interfaces.ProgramEnvironment)."""
+        parent, asked = through_agent(machine), self._complete(options)
+        if asked["socket"] is not None:
+            return None
+        wanted = runtimes.to_fetch(parent, asked)
+        return None if wanted is None or uses_system(parent, asked) else wanted
+
     def missing_requirements(
         self,
         machine: Machine,
@@ -141,20 +152,21 @@ class Environment(interface.Environment):
         """Starts a container from an empty image, freezes it, thaws it and removes both."""
         parent = through_agent(machine)
         mark = f"doctor-{parent.hello()['pid']}"
-        machine_spec = MachineSpec(
-            name=f"dbtoll-{mark}",
-            run_id=mark,
-            arm="docker",
-            image=Artifact(mark, f"{STAGES}/{mark}-image"),
-            provisions=(),
-            resources=Resources(memory_bytes=256 << 20),
-            cpuset=own_cpus(parent),
-            options=self._complete(options),
-        )
         try:
+            machine_spec = MachineSpec(
+                name=f"dbtoll-{mark}",
+                run_id=mark,
+                arm=self.name,
+                image=Artifact(mark, f"{STAGES}/{mark}-image"),
+                provisions=(),
+                resources=Resources(memory_bytes=256 << 20),
+                cpuset=own_cpus(parent),
+                options=self._complete(options),
+                program=kernel() if kernel else None,
+            )
             self._try(parent, machine_spec, journal or NullJournal())
         except DbtollError as error:
-            return [MissingRequirement("a Docker daemon that starts a container", error.message, error.hint)]
+            return [MissingRequirement(f"{self.description.title} that starts a container", error.message, error.hint)]
         return []
 
     def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> DockerMachine:
@@ -165,10 +177,10 @@ class Environment(interface.Environment):
         options = self._complete(machine_spec.options)
         layout = find_layout(parent)
         with plain_errors(machine_spec.name), ExitStack() as on_close:
-            engine = on_close.enter_context(_engine(parent, machine_spec, journal, options))
-            _register_runtime(parent, engine, options)
+            engine = on_close.enter_context(self.engine(parent, machine_spec, journal, options))
+            runtime = self.runtime(parent, engine, machine_spec, options)
             import_image(parent, engine.api, machine_spec.image)
-            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, options)
+            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, {**options, "runtime": runtime.name})
             made = on_close.enter_context(created_container(wish, journal, layout))
             client = engine.api.client
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)
@@ -176,8 +188,11 @@ class Environment(interface.Environment):
             client.start(made)
             found = client.inspect_container(made)
             pid = found["State"]["Pid"]
+            if not pid:
+                raise ProgramFailed(f"{machine_spec.name}: the container ended at once: {stream.last_words()}", LOG)
             freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
-            told, channel = _told(wish), Channel(stream, machine_spec.name)
+            told = {"name": self.name, **_told(wish), "runtime_package": runtime.package}
+            channel = Channel(stream, machine_spec.name)
             arm = DockerMachine(machine_spec, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
             arm.lease = engine.own
             arm.network = _network_of(found, options)
@@ -193,8 +208,8 @@ class Environment(interface.Environment):
         options = self._complete(machine_spec.options)
         with ExitStack() as stack:
             with plain_errors(machine_spec.name):
-                engine = stack.enter_context(_engine(parent, machine_spec, journal, options))
-                _register_runtime(parent, engine, options)
+                engine = stack.enter_context(self.engine(parent, machine_spec, journal, options))
+                self.runtime(parent, engine, machine_spec, options)
                 if machine_spec.image is not None:
                     import_image(parent, engine.api, machine_spec.image)
                 if engine.own is not None:
@@ -207,12 +222,44 @@ class Environment(interface.Environment):
 
     def stores(self) -> Sequence[Callable[[Any, Journal], AbstractContextManager[Sequence[Imported]]]]:
         """The images of the system's daemon and of dbtoll's own (interfaces.KeepingEnvironment)."""
-        return (images_of_system, images_of_own)
+        return (partial(images_at, SYSTEM_SOCKET), images_of_own)
 
     @classmethod
     def contract_options(cls, folder: Path) -> Mapping[str, Any]:
         """With a daemon of their own."""
         return {"data_root": str(folder)}
+
+    @contextmanager
+    def engine(
+        self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
+    ) -> Iterator[Engine]:
+        """The daemon that the options and the machine lead to."""
+        with ExitStack() as stack:
+            own = None
+            if options["socket"] is not None:
+                socket = options["socket"]
+            elif uses_system(parent, options):
+                socket = SYSTEM_SOCKET
+            else:
+                root = data_root(parent, options, dockerd.DATA_ROOT)
+                own = dockerd.lease(parent, journal, machine_spec.run_id, root, machine_spec.cpuset)
+                stack.callback(own.release)
+                socket = own.socket
+            api = stack.enter_context(Api(parent, socket))
+            yield Engine(api, own, api.client.info())
+
+    def runtime(
+        self, parent: AgentMachine, engine: Engine, machine_spec: MachineSpec, options: Mapping[str, Any]
+    ) -> Runtime:
+        """What a container asks the daemon for. Our own is told of it; another's must know it already."""
+        if isinstance(engine.own, dockerd.Lease):
+            return runtimes.register(parent, engine.own, machine_spec.program, options)
+        if runtimes.has_runtime(engine.info, options):
+            return Runtime(options["runtime"])
+        raise Unavailable(
+            f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {options['runtime']} as asked for",
+            "register it there (`runtimes` in its daemon.json), or leave the option socket out: then dbtoll starts its own",
+        )
 
     def _try(self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal) -> None:
         image = machine_spec.image
@@ -221,7 +268,9 @@ class Environment(interface.Environment):
             undo.callback(_removed, parent, image.path, journal.create("stage", path=image.path))
             parent.mkdir(f"{image.path}/dbtoll")
             # Held around the arm, so that the daemon is still there for the removal of the image.
-            engine = undo.enter_context(_engine(parent, machine_spec, journal, machine_spec.options))
+            engine = undo.enter_context(self.engine(parent, machine_spec, journal, machine_spec.options))
+            if isinstance(engine.own, dockerd.Lease):
+                runtimes.try_gvisor(parent, machine_spec, journal)
             undo.callback(_forget_image, engine.api, tag_of(image))
             with self.open(parent, machine_spec, journal) as arm:
                 arm.freeze()
@@ -229,67 +278,39 @@ class Environment(interface.Environment):
                 arm.get("/proc/self/status")
 
     def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: option.default for name, option in self.options.items()} | dict(options)
+        complete = {name: option.default for name, option in self.options.items()} | dict(options)
+        runtimes.demand_consistent(complete)
+        return complete
 
 
-_by_system: WeakSet[AgentMachine] = WeakSet()
-"""Machines whose own daemon is used, from the first arm to the last: another one would be another arm under the same name.
-Likewise dbtoll's own goes on to be used should the system's be started in mid-run."""
+_by_system: WeakKeyDictionary[AgentMachine, dict[str, bool]] = WeakKeyDictionary()
+"""Whether a machine's own daemon is used, by the runtime that is asked for: from the first arm to the last, also should that
+daemon be started or stopped in mid-run. Another daemon would be another arm under the same name."""
 
 
-@contextmanager
-def _engine(
-    parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
-) -> Iterator[Engine]:
-    with ExitStack() as stack:
-        own = None
-        data_root = _data_root(parent, options)
-        if options["socket"] is not None:
-            socket = options["socket"]
-        elif parent in _by_system or (not dockerd.leased(parent, data_root) and answers(parent, SYSTEM_SOCKET)):
-            _by_system.add(parent)
-            socket = SYSTEM_SOCKET
-        else:
-            own = dockerd.lease(parent, journal, machine_spec.run_id, data_root, machine_spec.cpuset)
-            stack.callback(own.release)
-            socket = own.socket
-        api = stack.enter_context(Api(parent, socket))
-        yield Engine(api, own, api.client.info())
+def uses_system(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
+    """Whether the machine's own daemon is used: it answers, and has the runtime as it is asked for."""
+    chosen = _by_system.setdefault(parent, {})
+    asked = repr([options[name] for name in ("runtime", "runtime_path", "runtime_args", "platform", "data_root")])
+    if asked not in chosen:
+        is_leased = dockerd.leased(parent, data_root(parent, options, dockerd.DATA_ROOT))
+        chosen[asked] = not is_leased and _system_has(parent, options)
+    return chosen[asked]
 
 
-def _data_root(parent: AgentMachine, options: Mapping[str, Any]) -> str:
+def _system_has(parent: AgentMachine, options: Mapping[str, Any]) -> bool:
+    if not answers(parent, SYSTEM_SOCKET):
+        return False
+    with Api(parent, SYSTEM_SOCKET) as api:
+        return runtimes.has_runtime(api.client.info(), options)
+
+
+def data_root(parent: AgentMachine, options: Mapping[str, Any], default: str) -> str:
     """Where images outlive the run; in memory on a machine whose root nobody writes to, such as a guest's."""
     if options["data_root"] is not None:
         return str(options["data_root"])
-    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(dockerd.DATA_ROOT))], check=False)
-    return dockerd.DATA_ROOT if writable.exit_code == 0 else f"{RUN}/docker"
-
-
-def _register_runtime(parent: AgentMachine, engine: Engine, options: Mapping[str, Any]) -> None:
-    """Make the runtime known to our own daemon; another's must know it already."""
-    name, path, arguments = options["runtime"], options["runtime_path"], list(options["runtime_args"])
-    if name is None:
-        if path is not None or arguments:
-            raise Unavailable("runtime_path and runtime_args need a name to register by", "set the option runtime too")
-        return
-    is_plain = path is None and not arguments
-    if engine.own is None:
-        if is_plain and name in engine.info["Runtimes"]:
-            return
-        raise Unavailable(
-            f"the Docker daemon at {engine.api.path} is not dbtoll's own and has no runtime {name} as asked for",
-            "register it there (`runtimes` in its daemon.json), or stop that daemon: then dbtoll starts its own",
-        )
-    if is_plain and name in BUILT_IN_RUNTIMES:
-        return
-    found = programs.find_program(parent, path or name)
-    if found is None:
-        raise Unavailable(
-            f"{parent.name}: there is no runtime {path or name}", f"apt-get install -y {name}, or set runtime_path"
-        )
-    if not arguments and posixpath.basename(found).startswith("runsc"):
-        arguments = GVISOR_NETWORK[options["network"]]
-    engine.own.daemon.register(name, found, arguments)
+    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(default))], check=False)
+    return default if writable.exit_code == 0 else f"{RUN}/{posixpath.basename(default)}"
 
 
 def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
@@ -309,7 +330,6 @@ def _told(wish: ContainerSpec) -> Json:
     program = programs.find_program(parent, path) if path else None
     said = parent.run([program, "--version"], check=False).output.decode(errors="replace") if program else ""
     return {
-        "name": "docker",
         "daemon": "dbtoll's own" if wish.engine.own else wish.engine.api.path,
         "daemon_version": version["Version"],
         "components": {part["Name"]: part["Version"] for part in version.get("Components", [])},
@@ -332,24 +352,20 @@ def _removed(parent: AgentMachine, path: str, entry: JournalEntry) -> None:
 
 
 def _forget_image(api: Api, tag: str) -> None:
-    import docker
-
-    try:
+    if has_image(api.client, tag):  # podman says of a removal that it failed, not that there is none
         api.client.remove_image(tag, force=True)
-    except docker.errors.ImageNotFound:
-        return
 
 
 # --- daemons that hold images from run to run -----------------------------------------------------------------------
 
 
 @contextmanager
-def images_of_system(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
-    """Those that the machine's own daemon holds, if it runs. ``journal``: nothing is made that would have to be noted."""
-    if not answers(machine, SYSTEM_SOCKET):
+def images_at(socket: str, machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
+    """Those that a daemon of the machine's own holds, if it runs. ``journal``: nothing is made that would have to be noted."""
+    if not answers(machine, socket):
         yield []
         return
-    with plain_errors(SYSTEM_SOCKET), Api(machine, SYSTEM_SOCKET) as api:
+    with plain_errors(socket), Api(machine, socket) as api:
         yield imported(api)
 
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dbtoll.environments.docker import dockerd
 from dbtoll.environments.docker.api import Api, reason
 from dbtoll.environments.docker.images import tag_of
 from dbtoll.errors import AgentFailure, DbtollError
@@ -34,12 +33,28 @@ LABEL = "dbtoll"
 """Of every container: whose it is, with the run that it belongs to."""
 
 
+class OwnDaemon(Protocol):
+    """What dbtoll itself started to serve the API, as one arm holds it. ``log``: what its output is kept as."""
+
+    log: str
+
+    def rest(self) -> None:
+        """Nothing will be asked of it for this arm until ``wake``."""
+
+    def wake(self) -> None:
+        """Before anything is asked of it or sent to the container."""
+
+    def output(self) -> bytes:
+        """The last that it said."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A daemon in use. ``own``: dbtoll's own, or None."""
 
     api: Api
-    own: dockerd.Lease | None
+    own: OwnDaemon | None
     info: Json
 
 
@@ -133,10 +148,10 @@ def plain_errors(name: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.DockerException as error:
-        raise DbtollError(f"{name}: the Docker daemon refused: {reason(error)}", "its log says more") from error
+        raise DbtollError(f"{name}: the container daemon refused: {reason(error)}", "its log says more") from error
     except OSError as error:  # of the SDK's connection, RequestException of `requests` among them
         raise DbtollError(
-            f"{name}: the Docker daemon does not answer: {error}", "look whether it runs, and at its log"
+            f"{name}: the container daemon does not answer: {error}", "look whether it runs, and at its log"
         ) from error
 
 

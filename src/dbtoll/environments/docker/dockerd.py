@@ -247,7 +247,9 @@ class Daemon:
 
 
 class Lease:
-    """The right of one arm to its machine's daemon: awake together with the arm, ended with the last one."""
+    """The right of one arm to its machine's daemon (`OwnDaemon`): awake together with the arm, ended with the last one."""
+
+    log = "dockerd.log"
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -260,6 +262,10 @@ class Lease:
     def rest(self) -> None:
         """Nothing will be asked of the daemon for this arm until ``wake``."""
         self.daemon.rest(self)
+
+    def output(self) -> bytes:
+        """The last of the daemon's log."""
+        return self.daemon.output()
 
     def release(self) -> None:
         """Also twice."""

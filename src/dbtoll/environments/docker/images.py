@@ -98,7 +98,7 @@ def tag_of(image: Artifact) -> str:
 def import_image(machine: AgentMachine, api: Api, image: Artifact) -> None:
     """Have a program on the daemon's machine stream the directory to it, unless it has it: nothing crosses our line."""
     tag = tag_of(image)
-    if _has(api.client, tag):
+    if has_image(api.client, tag):
         api.client.tag(tag, REPOSITORY, tag.rpartition(":")[2])  # the daemon notes when: that is its last use
         return
     if find_program(machine, "docker"):
@@ -127,7 +127,8 @@ def import_image(machine: AgentMachine, api: Api, image: Artifact) -> None:
     _make_room(api, tag)
 
 
-def _has(client: Any, tag: str) -> bool:
+def has_image(client: Any, tag: str) -> bool:
+    """Whether the daemon knows it by that name."""
     import docker
 
     try:

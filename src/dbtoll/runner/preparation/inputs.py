@@ -29,7 +29,7 @@ from dbtoll.runner.hosts import RemoteHosts
 from dbtoll.runner.preparation.answering import of_another_engine
 from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
-from dbtoll.runner.preparation.requirements import simulated
+from dbtoll.runner.preparation.requirements import program_for, simulated
 from dbtoll.runner.preparation.software import system_image
 from dbtoll.runner.rounds import Inputs, Watch
 from dbtoll.secretive import without_secrets
@@ -79,6 +79,9 @@ def prepare(
     )
     if image is not None:
         context = replace(context, **for_guests(cache, experiment, image, run_facts, watch))
+        steps = {repr(arm.stack[0]): arm.stack[0] for arm in experiment.arms}
+        made = {key: program_for(cache, host, step, watch.say) for key, step in steps.items()}
+        context = replace(context, programs={key: found[0] for key, found in made.items() if found})
     masters: dict[str, Artifact] = {}
     if engine.keeps_data and image is not None:  # a simulated arm has no files
         masters, run_facts["dataset"] = masters_of(cache, experiment, context, engine, workload, watch)
@@ -194,6 +197,7 @@ def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
                     resources=experiment.resources,
                     cpuset=context.cpuset,
                     options=dict(arm.stack[0].options),
+                    program=context.program_of(arm.stack[0]),
                 )
                 stack.enter_context(environment.for_run(context.host, machine_spec, context.journal))
         yield

@@ -1,4 +1,4 @@
-"""What this machine lacks for the arms that are asked for, and the kernels that guests boot."""
+"""What this machine lacks for the arms that are asked for, and what is fetched for them: kernels, programs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from functools import partial
 
 from dbtoll.errors import Unavailable
-from dbtoll.images import debian, kernel, system
+from dbtoll.images import debian, kernel, program, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, ProgramEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Arm, Experiment, Step
@@ -43,16 +43,16 @@ def missing_requirements(
             if key not in probed:
                 step = arm.stack[0]
                 probed[key] = environment_of(step).missing_requirements(
-                    host, step.options, partial(_probe_kernel, step, say), noted
+                    host, step.options, partial(_fetched, host, step, say), noted
                 )
             if probed[key]:
                 found[arm.name] = probed[key]
     return found
 
 
-def _probe_kernel(step: Step, say: Callable[[str], None]) -> Artifact | None:
-    """Any kernel will do to see whether a guest boots."""
-    found = kernel_for(Cache(), step, debian.SUITE, say)
+def _fetched(host: Machine, step: Step, say: Callable[[str], None]) -> Artifact | None:
+    """A kernel, of which any will do to see whether a guest boots, or a program."""
+    found = kernel_for(Cache(), step, debian.SUITE, say) or program_for(Cache(), host, step, say)
     return found[0] if found else None
 
 
@@ -63,6 +63,20 @@ def kernel_for(cache: Cache, step: Step, suite: str, say: Callable[[str], None])
     if not isinstance(environment, BootingEnvironment) or environment.kernel(step.options) is None:
         return None
     return kernel.debian_kernel(cache, suite, progress=say)
+
+
+def program_for(
+    cache: Cache, host: Machine, step: Step, say: Callable[[str], None] = lambda text: None
+) -> tuple[Artifact, Json] | None:
+    """The program that the step's environment calls, out of its package, and its facts; None where it needs none, or has one.
+
+    Only for what is opened on ``host``: a machine within an arm has the programs that are installed there.
+    """
+    environment = environment_of(step)
+    if not isinstance(environment, ProgramEnvironment):
+        return None
+    wanted = environment.program(host, step.options)
+    return None if wanted is None else program.debian_program(cache, wanted, progress=say)
 
 
 def require_beforehand(experiment: Experiment) -> None:
