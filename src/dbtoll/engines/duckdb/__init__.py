@@ -16,6 +16,7 @@ from dbtoll.defaults import ENGINE
 from dbtoll.interfaces.machine import Session
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.software import Software, Wheel
 from dbtoll.servers.embedded import PROGRAMS, EmbeddedEngine
@@ -82,6 +83,11 @@ class Engine(EmbeddedEngine):
         "durability": dict.fromkeys(("os_cache", "server_buffer"), "every commit is synced"),
         "foreign_keys": {"yes": "a table that is there can be given none"},
     }
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """With as many threads for asynchronous work as it would take for itself: four for each processor, of which a container
+        would show it those of its host."""
+        return {"async_threads": str(4 * resources.cpus), **super().settings(resources)}
 
     def finish_load(self, session: Session) -> None:
         """Statistics, a table for `commit`, a checkpoint."""
