@@ -93,7 +93,10 @@ set back in the reverse one, as each of a pair is checked against the other."""
 
 DIALECT = Dialect(
     "mariadb",
-    types={" timestamp ": " datetime "},  # a timestamp would change with each update of its row
+    types={
+        " timestamp ": " datetime ",  # a timestamp would change with each update of its row
+        " varchar)": " char)",  # what a cast to text is called
+    },
     keys_before_rows=True,  # it stores a table by its primary key
     atomic_scripts=False,
     plain_bodies=True,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Dialect:
     """``name``: in the names of files that a workload has for this dialect alone: ``q07.NAME.sql``, ``procedures-NAME.sql``.
 
-    ``types``: words of a schema, blanks around them, that mean something else there -> the words in their place.
+    ``types``: words of a schema or a query, blanks or brackets around them, that mean something else there -> the words in their
+    place.
     ``keys_before_rows``: rows that come in the order of the primary key are best loaded into a table that has it.
     ``atomic_scripts``: a text may hold several statements and is one transaction, with those that make tables and indexes.
     ``plain_bodies``: the bodies of procedures are not quoted, and hold semicolons of their own.

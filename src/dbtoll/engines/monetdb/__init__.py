@@ -45,7 +45,10 @@ class Engine(EmbeddedEngine):
     also_called = ("monet", "monetdbe")
     description = EngineDescription("MonetDB")
     # Of two transactions that insert into one table (that of what is loaded) it refuses one.
-    sql = Dialect("monetdb", atomic_scripts=False, connections=1, scripts=__name__)
+    # A cast to varchar needs a length, which is that of the longest column here.
+    sql = Dialect(
+        "monetdb", types={" varchar)": " varchar(199))"}, atomic_scripts=False, connections=1, scripts=__name__
+    )
     software = Software(programs=PROGRAMS, wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "11.41"))
     library = f"{PLACE}/libmonetdbe-afeb6526.so.2.0.2"
     preload: ClassVar[Sequence[str]] = tuple(f"{PLACE}/{name}" for name in LIBRARIES)

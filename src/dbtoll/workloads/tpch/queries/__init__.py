@@ -42,17 +42,19 @@ class Query:
 
 def query(name: str, dialect: Dialect) -> Query:
     """The query ``name`` (``Q1`` … ``Q22``) in the words of ``dialect``."""
-    return _query(name, dialect.name, dialect.scripts)
+    return _query(name, dialect.name, dialect.scripts, tuple(dialect.types.items()))
 
 
 @cache
-def _query(name: str, dialect: str, scripts: str | None) -> Query:
+def _query(name: str, dialect: str, scripts: str | None, types: tuple[tuple[str, str], ...]) -> Query:
     stem = f"q{int(name[1:]):02}"
     directory = resources.files(__name__)
     places = [directory / f"{stem}.{dialect}.sql", directory / f"{stem}.sql"]
     if scripts is not None:
         places.insert(0, resources.files(scripts) / "tpch" / "queries" / f"{stem}.sql")
     text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
+    for word, other in types:
+        text = text.replace(word, other)
     header = _HEADER.match(text)
     if header is None:
         raise ValueError(f"the file of {name} does not open with its three comments")
