@@ -11,18 +11,15 @@ import hashlib
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dbtoll.errors import AgentFailure, EngineError, ProgramFailed, SpecError, Unavailable
-from dbtoll.interfaces import engine as interface
+from dbtoll.errors import AgentFailure, EngineError, ProgramFailed, Unavailable
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Address
-from dbtoll.model.options import Option
-from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
+from dbtoll.servers.parallel_engine import START_DEADLINE_S, STOP_DEADLINE_S, USER, ParallelEngine
 from dbtoll.servers.server_process import Server
 
 NAME = "dbtoll-embedded"
@@ -31,63 +28,15 @@ PROGRAM = f"{PLACE}/{NAME}"
 PROGRAMS = {NAME: PLACE}
 """For `Software.programs`."""
 
-USER = "nobody"
-"""Of the image."""
 
-START_DEADLINE_S = 120.0
-STOP_DEADLINE_S = 600.0
-"""It writes what was changed."""
-
-MEMORY_SHARE = 0.8
-"""Of an arm's memory, where nobody says otherwise."""
-
-
-class EmbeddedEngine(interface.Engine):
+class EmbeddedEngine(ParallelEngine):
     """Base of an engine: its library, its settings, its SQL."""
 
     library: ClassVar[str]
     """In the image."""
     preload: ClassVar[Sequence[str]] = ()
     """Libraries that it needs, in the order in which they are loaded."""
-    thread_setting: ClassVar[str]
-    memory_setting: ClassVar[str]
-    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     sql: ClassVar[Dialect]
-    options: ClassVar[Mapping[str, Option]] = {
-        "threads": Option("integer", 0, "threads of a query; 0: one for each processor of the arm"),
-        "memory": Option("size", 0, "memory limit of the engine; 0: 80 % of the arm's"),
-        "settings": Option("table", {}, "setting = value, as the engine calls them"),
-    }
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
-        self._threads: int = chosen["threads"]
-        self._memory_bytes: int = chosen["memory"]
-        if not 0 <= self._threads <= 1024:
-            raise SpecError(
-                f"engine {self.name}: {self._threads} threads", "choose 1 to 1024, or 0 for the arm's processors"
-            )
-        demand_none(chosen["settings"], "leave it out: no figure needs it")
-        self._given = {name: _as_text(self.name, name, value) for name, value in chosen["settings"].items()}
-
-    def memory(self, size_bytes: int) -> str:
-        """A memory limit as the engine writes it."""
-        return f"{size_bytes >> 20}MiB"
-
-    # --- settings ---
-
-    def settings(self, resources: Resources) -> dict[str, str]:
-        """The table wins."""
-        memory_bytes = self._memory_bytes or round(MEMORY_SHARE * resources.memory_bytes)
-        return {
-            self.thread_setting: str(self._threads or resources.cpus),
-            self.memory_setting: self.memory(memory_bytes),
-            **self._given,
-        }
-
-    def load_settings(self, resources: Resources) -> dict[str, str]:
-        """The same without what the user gave: that is for what is measured."""
-        return type(self)({}).settings(resources)
 
     # --- a data directory ---
 
@@ -104,10 +53,6 @@ class EmbeddedEngine(interface.Engine):
         except ProgramFailed as error:
             raise Unavailable(f"{machine.name}: {self.description.title} cannot be loaded: {error.message}") from error
         return told.output.decode().strip()
-
-    def create(self, machine: Machine, data: str) -> None:
-        """An empty directory: the engine makes its files when it first runs."""
-        server_process.own_directory(machine, data, USER)
 
     # --- a server ---
 
@@ -173,11 +118,3 @@ class EmbeddedEngine(interface.Engine):
     def plan(self, rows: Sequence[Sequence[str | None]]) -> str:
         """What EXPLAIN answered, without literals and estimates."""
         raise NotImplementedError
-
-
-def _as_text(engine: str, name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str | int | float) or "\n" in str(value):
-        raise SpecError(f"engine {engine}: the setting {name} is neither text nor number", f"write: {name} = 'value'")
-    return str(value)

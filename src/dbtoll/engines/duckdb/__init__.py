@@ -20,6 +20,7 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.software import Software, Wheel
 from dbtoll.servers.embedded import PROGRAMS, EmbeddedEngine
+from dbtoll.servers.parallel_engine import LOAD_DEADLINE_S
 
 PLACE = "/opt/dbtoll/duckdb"
 LIBRARY = f"{PLACE}/libduckdb.so"
@@ -27,7 +28,6 @@ PYTHON = f"{PLACE}/libpython.so"
 """The library is that of the Python package: it exports the whole C API, and asks for symbols of Python that it then never uses."""
 
 VERSION = "2.0.1"
-LOAD_DEADLINE_S = 6 * 3600.0
 
 
 def _wheel(member: str, build: str, sha256: str, python: tuple[str, str]) -> Wheel:
@@ -75,7 +75,7 @@ class Engine(EmbeddedEngine):
     checked_by = ENGINE
     library = LIBRARY
     preload: ClassVar[Sequence[str]] = (PYTHON,)
-    thread_setting = "threads"
+    thread_settings = ("threads",)
     memory_setting = "memory_limit"
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "interaction": {"procedure": "it has no stored procedures"},

@@ -14,22 +14,20 @@ import hashlib
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
+from dbtoll.errors import AgentFailure, EngineError, Unavailable
 from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
-from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software, Wheel
-from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
+from dbtoll.servers.parallel_engine import LOAD_DEADLINE_S, START_DEADLINE_S, STOP_DEADLINE_S, USER, ParallelEngine
 
 PLACE = "/opt/dbtoll/hyper"
 PROGRAM = f"{PLACE}/hyperd"
@@ -38,22 +36,10 @@ SOCKET = f"{RUN}/.s.PGSQL.7483"
 LISTEN = f"tab.domain://{RUN}/domain/.s.PGSQL.7483"
 """How it is told to make that socket."""
 
-USER = "nobody"
-"""Of the image."""
-
 ROLE = "tableau_internal_user"
 """Of the database; it owns all. So the Hyper API calls it, which opens no file of another one's."""
 
 FILE = "dbtoll.hyper"
-
-START_DEADLINE_S = 120.0
-STOP_DEADLINE_S = 600.0
-"""It writes what was changed."""
-
-LOAD_DEADLINE_S = 6 * 3600.0
-
-MEMORY_SHARE = 0.8
-"""Of an arm's memory, where nobody says otherwise: what the server takes of a machine's by itself (``memory_limit``)."""
 
 WHEEL = Wheel(
     "tableauhyperapi",
@@ -80,53 +66,32 @@ class Server(server_process.Server):
     held: Session | None = None
 
 
-class Engine(interface.Engine):
+class Engine(ParallelEngine):
     """See interfaces.Engine."""
 
     name = "hyper"
     also_called = ("hyperd", "tableau")
     description = EngineDescription("HyPer")
-    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     sql = Dialect("hyper", atomic_scripts=False, quotient_places=6, scripts=__name__)
     software = Software(wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "9.1"))
     contract = interface.ContractStatements(key="")
+    thread_settings = ("hard_concurrent_query_thread_limit", "soft_concurrent_query_thread_limit")
+    memory_setting = "memory_limit"
+    flag_texts = ("0", "1")
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "interaction": {"procedure": "it has no stored procedures"},
         "isolation": {"read_committed": _SNAPSHOT, "serializable": _SNAPSHOT},
         "durability": {"device": _UNDURABLE, "os_cache": _UNDURABLE},
         "foreign_keys": {"yes": "it checks no keys"},
     }
-    options: ClassVar[Mapping[str, Option]] = {
-        "threads": Option("integer", 0, "threads of a query; 0: one for each processor of the arm"),
-        "memory": Option("size", 0, "memory limit of the server; 0: 80 % of the arm's"),
-        "settings": Option("table", {}, "setting = value, as hyperd calls them"),
-    }
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
-        self._threads: int = chosen["threads"]
-        self._memory_bytes: int = chosen["memory"]
-        if not 0 <= self._threads <= 1024:
-            raise SpecError(f"engine hyper: {self._threads} threads", "choose 1 to 1024, or 0 for the arm's processors")
-        demand_none(chosen["settings"], "leave it out: no figure needs it")
-        self._given = {name.replace("-", "_"): _as_text(name, value) for name, value in chosen["settings"].items()}
+    def canonical(self, setting: str) -> str:
+        """With underscores."""
+        return setting.replace("-", "_")
 
-    # --- settings ---
-
-    def settings(self, resources: Resources) -> dict[str, str]:
-        """The table wins."""
-        threads = str(self._threads or resources.cpus)
-        memory_bytes = self._memory_bytes or round(MEMORY_SHARE * resources.memory_bytes)
-        return {
-            "hard_concurrent_query_thread_limit": threads,
-            "soft_concurrent_query_thread_limit": threads,
-            "memory_limit": f"{memory_bytes >> 20}m",
-            **self._given,
-        }
-
-    def load_settings(self, resources: Resources) -> dict[str, str]:
-        """The same: they decide on no page."""
-        return Engine({}).settings(resources)
+    def memory(self, size_bytes: int) -> str:
+        """In MiB."""
+        return f"{size_bytes >> 20}m"
 
     # --- a data directory ---
 
@@ -140,10 +105,6 @@ class Engine(interface.Engine):
             raise Unavailable(
                 f"{machine.name}: its image has no HyPer server", "use the system image: leave out --image"
             ) from error
-
-    def create(self, machine: Machine, data: str) -> None:
-        """An empty directory: the server makes the file when it first runs."""
-        server_process.own_directory(machine, data, USER)
 
     # --- a server ---
 
@@ -222,11 +183,3 @@ class Engine(interface.Engine):
         ((version,),) = session.query("select version()")
         settings = {str(name).removeprefix("global."): value for name, value, _ in session.query("show all")}
         return {"version": version, "settings": dict(sorted(settings.items()))}
-
-
-def _as_text(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    if not isinstance(value, str | int | float) or "\n" in str(value):
-        raise SpecError(f"engine hyper: the setting {name} is neither text nor number", f"write: {name} = 'value'")
-    return str(value)

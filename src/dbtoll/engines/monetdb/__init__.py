@@ -15,9 +15,9 @@ from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import Json
 from dbtoll.model.software import Software, Wheel
 from dbtoll.servers.embedded import PROGRAMS, EmbeddedEngine
+from dbtoll.servers.parallel_engine import LOAD_DEADLINE_S
 
 PLACE = "/opt/dbtoll/monetdb"
-LOAD_DEADLINE_S = 6 * 3600.0
 
 LIBRARIES = (
     *("libpcre-9513aab5.so.1.2.0", "libstream-f10add00.so.15.0.1", "libbat-8d78345c.so.23.0.4"),
@@ -52,7 +52,7 @@ class Engine(EmbeddedEngine):
     software = Software(programs=PROGRAMS, wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "11.41"))
     library = f"{PLACE}/libmonetdbe-afeb6526.so.2.0.2"
     preload: ClassVar[Sequence[str]] = tuple(f"{PLACE}/{name}" for name in LIBRARIES)
-    thread_setting = "nr_threads"
+    thread_settings = ("nr_threads",)
     memory_setting = "memorylimit"
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "interaction": {"procedure": "its procedures do not end transactions"},

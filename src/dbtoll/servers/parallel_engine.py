@@ -1,0 +1,89 @@
+"""What engines share whose queries take a number of threads and whose memory has a limit: both are options, equal in all arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dbtoll.errors import SpecError
+from dbtoll.interfaces import engine as interface
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.experiment import Resources
+from dbtoll.model.options import Option
+from dbtoll.secretive import demand_none
+from dbtoll.servers import server_process
+
+USER = "nobody"
+"""Of the image: the servers run as it, and the data are its."""
+
+THREADS_MAX = 1024
+
+MEMORY_SHARE = 0.8
+"""Of an arm's memory, where nobody says otherwise: what HyPer and DuckDB take of a machine's by themselves."""
+
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 600.0
+"""They write what was changed."""
+
+LOAD_DEADLINE_S = 6 * 3600.0
+
+
+class ParallelEngine(interface.Engine):
+    """Base of such an engine."""
+
+    thread_settings: ClassVar[tuple[str, ...]]
+    memory_setting: ClassVar[str]
+    flag_texts: ClassVar[tuple[str, str]] = ("false", "true")
+    """How it writes what is off and what is on."""
+    offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
+    options: ClassVar[Mapping[str, Option]] = {
+        "threads": Option("integer", 0, "threads of a query; 0: one for each processor of the arm"),
+        "memory": Option("size", 0, "memory limit of the engine; 0: 80 % of the arm's"),
+        "settings": Option("table", {}, "setting = value, as the engine calls them"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
+        self._threads: int = chosen["threads"]
+        self._memory_bytes: int = chosen["memory"]
+        if not 0 <= self._threads <= THREADS_MAX:
+            raise SpecError(
+                f"engine {self.name}: {self._threads} threads",
+                f"choose 1 to {THREADS_MAX}, or 0 for the arm's processors",
+            )
+        demand_none(chosen["settings"], "leave it out: no figure needs it")
+        self._given = {self.canonical(name): self._text(name, value) for name, value in chosen["settings"].items()}
+
+    def canonical(self, setting: str) -> str:
+        """A setting's name as the engine writes it."""
+        return setting
+
+    def memory(self, size_bytes: int) -> str:
+        """A memory limit as the engine writes it."""
+        return f"{size_bytes >> 20}MiB"
+
+    def settings(self, resources: Resources) -> dict[str, str]:
+        """The table wins."""
+        memory_bytes = self._memory_bytes or round(MEMORY_SHARE * resources.memory_bytes)
+        return {
+            **dict.fromkeys(self.thread_settings, str(self._threads or resources.cpus)),
+            self.memory_setting: self.memory(memory_bytes),
+            **self._given,
+        }
+
+    def load_settings(self, resources: Resources) -> dict[str, str]:
+        """The same without what the user gave: that is for what is measured."""
+        return type(self)({}).settings(resources)
+
+    def create(self, machine: Machine, data: str) -> None:
+        """An empty directory: the engine makes its files when it first runs."""
+        server_process.own_directory(machine, data, USER)
+
+    def _text(self, name: str, value: Any) -> str:
+        if isinstance(value, bool):
+            return self.flag_texts[value]
+        if not isinstance(value, str | int | float) or "\n" in str(value):
+            raise SpecError(
+                f"engine {self.name}: the setting {name} is neither text nor number", f"write: {name} = 'value'"
+            )
+        return str(value)
