@@ -167,4 +167,4 @@ def test_an_engine_that_lacks_an_ability_is_refused_with_those_that_have_it(
     done = dbtoll("compare", "jail", "--engine", "echo", "--workload", "tpcc", paths=installed, cwd=tmp_path)
     assert done.returncode == 64
     assert "tpcc cannot be asked of echo, which does not offer: transactions" in done.stderr
-    assert "engines that do: mariadb, noop, postgres" in done.stderr
+    assert "engines that do: duckdb, hyper, mariadb, monetdb, noop, postgres" in done.stderr

@@ -341,15 +341,15 @@ def test_what_can_be_told_beforehand_leaves_nothing(
 def test_a_run_that_cannot_be_prepared_leaves_no_folder(dbtoll: Run, tmp_path: Path) -> None:
     spec_file = tmp_path / "x.toml"
     spec_file.write_text(
-        '[engine]\nsettings = { synchronous_commit = "off" }\n[workload]\nname = "tatp"\n[[arm]]\nstack = "simulated"\n'
+        '[engine]\nname = "noop"\n[[arm]]\nstack = "simulated"\n[[arm]]\nstack = "docker:socket=/nowhere"\n'
     )
     words = ("run", spec_file)
     code, _, err = dbtoll(*words)
-    assert code == 64 and "run folder: " in err and "the factors decide on synchronous_commit" in err
+    assert code == 69 and "run folder: " in err and "/nowhere" in err
     assert list(tmp_path.iterdir()) == [spec_file]
     folders_of(tmp_path / "runs", "20260501-000000-aaaaaa")
     point_latest(tmp_path / "runs", "20260501-000000-aaaaaa")
-    assert dbtoll(*words)[0] == 64
+    assert dbtoll(*words)[0] == 69
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["20260501-000000-aaaaaa", LATEST]
     assert (tmp_path / "runs" / LATEST).readlink() == Path("20260501-000000-aaaaaa")
 

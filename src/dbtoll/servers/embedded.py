@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import signal
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import ClassVar
@@ -115,6 +116,6 @@ class EmbeddedEngine(ParallelEngine):
         plan = self.plan(rows)
         return hashlib.sha256(plan.encode()).hexdigest()[:16], plan
 
+    @abstractmethod
     def plan(self, rows: Sequence[Sequence[str | None]]) -> str:
         """What EXPLAIN answered, without literals and estimates."""
-        raise NotImplementedError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
-from dbtoll.errors import Unavailable
+from dbtoll import defaults, registry
+from dbtoll.errors import Unavailable, UsageError
 from dbtoll.images import debian, kernel, program, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.environment import BootingEnvironment, ProgramEnvironment
@@ -80,7 +81,10 @@ def program_for(
 
 
 def require_beforehand(experiment: Experiment) -> None:
-    """Unavailable or ImageError for what can be told before anything is made: too few processors, an image that is none."""
+    """For what can be told before anything is made.
+
+    Unavailable: too few processors. ImageError: an image that is none. UsageError: a server in a simulated machine.
+    """
     wanted, there = experiment.resources.cpus, len(os.sched_getaffinity(0))
     if wanted > there:
         raise Unavailable(
@@ -89,6 +93,12 @@ def require_beforehand(experiment: Experiment) -> None:
         )
     if path := experiment.image.get("path"):
         system.require_image(path)
+    simulating = [arm.name for arm in experiment.arms if simulated(arm.stack[-1])]
+    if simulating and registry.find("engines", experiment.engine.name).returns_rows:
+        raise UsageError(
+            f"{', '.join(simulating)}: a simulated machine runs no programs, so no server of {experiment.engine.name} starts in it",
+            f'--engine {defaults.FLOOR}, or name = "{defaults.FLOOR}" under [engine]',
+        )
 
 
 def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
