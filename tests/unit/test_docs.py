@@ -70,6 +70,12 @@ def test_every_document_is_in_the_navigation(site: Site) -> None:
     assert not missing, f"mkdocs.yml does not name {', '.join(missing)}"
 
 
+def test_every_decision_is_listed_in_its_order() -> None:
+    folder = ROOT / "docs" / "adr"
+    listed = re.findall(r"^\| \[\d{4}\]\((.*?)\)", (folder / "index.md").read_text(), re.MULTILINE)
+    assert listed == sorted(path.name for path in folder.glob("[0-9]*.md"))
+
+
 def test_every_picture_and_page_is_shown_or_linked(site: Site) -> None:
     linked = {site.resolved(page, target)[0] for page in site.pages() for _, target in site.page(page).targets}
     kinds = {".png", ".svg", ".jpg", ".webp", ".html"}
