@@ -56,6 +56,11 @@ class DbtollError(Exception):
         self.hint = printable(hint, lines=True)
         super().__init__(self.message)
 
+    @property
+    def in_one_line(self) -> str:
+        """What is wrong and what to do, for a record or a line of progress."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 

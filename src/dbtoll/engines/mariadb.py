@@ -256,13 +256,7 @@ class Engine(interface.Engine):
         def not_ready() -> None:
             server_process.ask(machine, address, "SELECT 1")
 
-        def error(problem: str) -> EngineError:
-            return EngineError(
-                f"{machine.name}: MariaDB {problem}: {server_process.last_lines(process.output())}",
-                "look at its settings: the last lines of its log name the one that it refuses",
-            )
-
-        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(machine, "MariaDB", process, START_DEADLINE_S, not_ready)
 
     # --- inside a server ---
 

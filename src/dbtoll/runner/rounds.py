@@ -193,8 +193,8 @@ class RoundRun:
                 self.undo(arm, running, closing)
             if not isinstance(error, DbtollError):
                 raise
-            self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="failed", reason=error.message))
-            self.watch.say(f"{arm.name} did not start: {error.message}")
+            self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="failed", reason=error.in_one_line))
+            self.watch.say(f"{arm.name} did not start: {error.in_one_line}")
             return
         self.arms[arm.name] = running
 
@@ -267,12 +267,12 @@ class RoundRun:
 
     def fail(self, running: RunningArm, error: DbtollError) -> None:
         """This start failed in mid-round: said in a second `start` record; the other arms go on."""
-        running.failure = error.message
+        running.failure = error.in_one_line
         with suppress(DbtollError):
             running.sleep()  # BIAS: whatever still works in there would do so beside the others
-        record = schema.Start(round=self.plan.index, arm=running.arm.name, outcome="failed", reason=error.message)
+        record = schema.Start(round=self.plan.index, arm=running.arm.name, outcome="failed", reason=error.in_one_line)
         self.write(record)
-        self.watch.say(f"{running.arm.name} failed: {error.message}")
+        self.watch.say(f"{running.arm.name} failed: {error.in_one_line}")
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 

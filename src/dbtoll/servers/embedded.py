@@ -97,13 +97,7 @@ class EmbeddedEngine(ParallelEngine):
         def not_ready() -> None:
             server_process.ask(machine, address, "select 1")
 
-        def error(problem: str) -> EngineError:
-            return EngineError(
-                f"{machine.name}: {self.description.title} {problem}: {server_process.last_lines(process.output())}",
-                "look at its settings: the last lines of its log name the one that it refuses",
-            )
-
-        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(machine, self.description.title, process, START_DEADLINE_S, not_ready)
 
     # --- inside a server ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal as signals
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +10,17 @@ from dataclasses import dataclass
 from dbtoll.errors import AgentFailure, EngineError
 from dbtoll.interfaces.machine import Machine, Process
 from dbtoll.model.machine import Address
+from dbtoll.model.reply import Completed
 
 LOOPBACK = "127.0.0.1"
 LOG_LINES = 12
 """The server's last lines in an error."""
 
 POLL_S = 0.02
+
+ENDED_DEADLINE_S = 10.0
+
+MORE_PROCESSOR = "give the arm a processor that has it: of qemu leave out cpu, or choose cpu=max"
 
 
 @dataclass(slots=True)
@@ -48,9 +54,24 @@ def ask(machine: Machine, address: Address, sql: str) -> list[list[str | None]]:
 
 
 def wait_until_ready(
-    process: Process, deadline_s: float, not_ready: Callable[[], str | None], error: Callable[[str], EngineError]
+    machine: Machine,
+    name: str,
+    process: Process,
+    deadline_s: float,
+    not_ready: Callable[[], str | None],
+    origins: Callable[[str], str] = lambda said: "",
 ) -> None:
-    """Returns when ``not_ready`` has no reason any more, what it raises being one; else raises ``error`` of the problem."""
+    """Returns when ``not_ready`` has no reason any more, what it raises being one; else raises EngineError.
+
+    ``name``: of the product. ``origins``: what can be added to what it said last.
+    """
+
+    def error(
+        problem: str, hint: str = "look at its settings: its last lines name the one that it refuses"
+    ) -> EngineError:
+        said = last_lines(process.output())
+        return EngineError(f"{machine.name}: {name} {problem}: {said}{origins(said)}", hint)
+
     until = time.monotonic() + deadline_s
     while True:
         try:
@@ -60,7 +81,10 @@ def wait_until_ready(
         if why is None:
             return
         if not process.running():
-            raise error("ended at once")
+            ended = process.wait(ENDED_DEADLINE_S)
+            if ended.signal == signals.SIGILL:
+                raise error("uses an instruction that this processor does not have", MORE_PROCESSOR)
+            raise error(f"ended at once, {how(ended)}")
         if time.monotonic() > until:
             raise error(f"does not answer after {deadline_s:.0f} s ({why})")
         time.sleep(POLL_S)
@@ -72,8 +96,12 @@ def end(machine: Machine, server: Server, name: str, signal: int, deadline_s: fl
         server.process.signal(signal)
     ended = server.process.wait(deadline_s)
     if ended.exit_code != 0:
-        how = f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
-        raise EngineError(f"{machine.name}: {name} did not stop cleanly: {how}: {last_lines(server.log())}")
+        raise EngineError(f"{machine.name}: {name} did not stop cleanly: {how(ended)}: {last_lines(server.log())}")
+
+
+def how(ended: Completed) -> str:
+    """A program came to its end."""
+    return f"killed by signal {ended.signal}" if ended.exit_code is None else f"exit code {ended.exit_code}"
 
 
 def last_lines(log: bytes) -> str:

@@ -148,13 +148,7 @@ class Engine(ParallelEngine):
         def not_ready() -> None:
             server_process.ask(machine, address, f'create database if not exists "{file}"')
 
-        def error(problem: str) -> EngineError:
-            return EngineError(
-                f"{machine.name}: HyPer {problem}: {server_process.last_lines(process.output())}",
-                "look at its settings, and whether the processor has what it asks for",
-            )
-
-        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(machine, "HyPer", process, START_DEADLINE_S, not_ready)
 
     # --- inside a server ---
 

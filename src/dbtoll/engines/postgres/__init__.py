@@ -276,16 +276,11 @@ class Engine(interface.Engine):
             )
             return None if pid == str(process.pid) else "another server has its socket"
 
-        def error(problem: str) -> EngineError:
-            said = server_process.last_lines(process.output())
+        def origins(said: str) -> str:
             named = [name for name in dict.fromkeys(re.findall(r"[\w.]+", said)) if name in self._written_at]
-            origins = "".join(f"; {name} is set at {self._written_at[name]}" for name in named)
-            return EngineError(
-                f"{machine.name}: PostgreSQL {problem}: {said}{origins}",
-                "look at its settings: the last lines of its log name the one that it refuses",
-            )
+            return "".join(f"; {name} is set at {self._written_at[name]}" for name in named)
 
-        server_process.wait_until_ready(process, START_DEADLINE_S, not_ready, error)
+        server_process.wait_until_ready(machine, "PostgreSQL", process, START_DEADLINE_S, not_ready, origins)
 
     def _program(self, machine: Machine, program: str) -> str:
         if not self._bin:

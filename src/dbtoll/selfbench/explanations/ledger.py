@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dbtoll import defaults, registry
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import LedgerResult, Result
 from dbtoll.errors import Invalid
@@ -25,6 +26,7 @@ SUMMARY = "unexplained_fraction: of what arms lose that lose more than a tenth, 
 OPTIONS = {
     "run": Option("text", None, "folder of an explained run that is there already; else one is measured"),
     "environments": Option("list", [], "stacks, joined by +; by default all that environments name and that are here"),
+    "engine": Option("text", defaults.ENGINE, "of which"),
     "workload": Option("text", "tpch", "what is explained", ("tpch", "tpcc")),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
     "queries": Option("list", "all", "queries, joined by +"),
@@ -72,8 +74,8 @@ BOUNDS = {
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """The worst arm's fraction, each arm's own with its interval, and the worst error of a planted item."""
-    planted = planted_errors(results.analyze(_measured(PLANTED, options, say)))
     result = explained(options, say)
+    planted = planted_errors(results.analyze(_measured(PLANTED, options, say)))
     ledgers = [each for each in result.ledgers if is_worth_explaining(each) and not is_copy(result, each.arm)]
     found = {named(each): each.unexplained_fraction for each in ledgers}
     worst = max((each.estimate for each in found.values() if each is not None), default=None)
@@ -99,12 +101,17 @@ def explained(options: Mapping[str, Any], say: Say) -> Result:
     stacks, _ = available.present(options["environments"] or available.default_stacks(variants=True), say)
     asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
     queries = options["queries"]
+    profile = PROFILES[options["workload"]]
+    profiles = registry.find("engines", options["engine"]).options.get("profile")
     workload = WORKLOADS[options["workload"]].format(
         scale=options["scale"],
         queries="" if queries == "all" else f"queries = {[str(query) for query in queries]}",
         connection=[str(level) for level in options["connection"]],
     )
-    text = SPEC.format(workload=workload, budget=options["budget"] // 10**9, arms="\n".join(asked))
+    engine = f'name = "{options["engine"]}"\n' + (
+        f'profile = "{profile}"' if profiles and profile in (profiles.choices or ()) else ""
+    )
+    text = SPEC.format(engine=engine, workload=workload, budget=options["budget"] // 10**9, arms="\n".join(asked))
     return results.analyze(_measured(text, options, say))
 
 
@@ -112,6 +119,8 @@ SPEC = """
 question = "Why does each arm lose?"
 baseline = "native"
 explain = true
+[engine]
+{engine}
 {workload}
 [resources]
 cpus = 1
@@ -120,11 +129,10 @@ memory = "2 GiB"
 budget = "{budget}s"
 {arms}
 """
+PROFILES = {"tpch": "serial", "tpcc": "modern"}
+"""Of the engine's settings, where it has any."""
 WORKLOADS = {
     "tpch": """
-[engine]
-name = "postgres"
-profile = "serial"
 [workload]
 name = "tpch"
 scale = {scale}
@@ -135,9 +143,6 @@ connection = {connection}
 """,
     # One terminal: what a transaction takes is what its events take, one after the other.
     "tpcc": """
-[engine]
-name = "postgres"
-profile = "modern"
 [workload]
 name = "tpcc"
 warehouses = 1
