@@ -43,7 +43,13 @@ class Engine(EmbeddedEngine):
 
     name = "monetdb"
     also_called = ("monet", "monetdbe")
-    description = EngineDescription("MonetDB")
+    description = EngineDescription(
+        "MonetDB",
+        auto_tuned_settings={
+            "gdk_mem_maxsize": "0.815 of the memory that it finds, that of its control group included (gdk/gdk_utils.c)",
+            "gdk_mmap_minsize_transient": "a sixteenth of gdk_mem_maxsize",
+        },
+    )
     # Of two transactions that insert into one table (that of what is loaded) it refuses one.
     # A cast to varchar needs a length, which is that of the longest column here.
     sql = Dialect(
