@@ -108,7 +108,8 @@ Name = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        help="Database engine: <<engines>>. Its version comes with the image.", autocompletion=completion.engines
+        help="Database engine: <<engines>>; postgres:17 is of the image that has this version.",
+        autocompletion=completion.engines,
     ),
 ]
 Workload = Annotated[
@@ -204,7 +205,24 @@ def quick(
     codes=GATED,
 )
 def compare(
-    stacks: Stacks,
+    stacks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ENV]...",
+            help="Environments, such as docker docker:runsc,network=host; there is: <<environments>>.",
+            autocompletion=completion.environments,
+        ),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arm",
+            "-a",
+            metavar="ARM",
+            help='An arm that differs in more than its environment: "NAME: ENV, KEY=VALUE, …", with engine=NAME:VERSION, '
+            "settings=FILE, settings.NAME, image, memory, cpus, indexes, workload.OPTION, against=NAME; several times.",
+        ),
+    ] = None,
     engine: Engine = "postgres",
     workload: Workload = "tpch",
     scale: Scale = None,
@@ -233,15 +251,18 @@ def compare(
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
-    """Compare environments: native and its second copy (A/A) come by themselves.
+    """Compare environments, or arms that differ in anything else: native and its second copy (A/A) come by themselves.
 
     In each arm dbtoll starts a server of its own, on data of its own; a server that runs already is never measured.
     """
     from dbtoll.commands import measure
     from dbtoll.commands.summaries import Summaries
 
+    if not stacks and not arm:
+        raise UsageError("no environment is named", 'dbtoll compare docker, or --arm "NAME: ENV, KEY=VALUE"')
     text = measure.comparison_text(
-        stacks,
+        stacks or [],
+        arms=arm or [],
         baseline=baseline,
         engine=engine,
         engine_options={

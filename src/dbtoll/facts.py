@@ -18,16 +18,13 @@ MUST_AGREE = (
     "host.kernel",
     "host.cpu_model",
     "host.cpus",
-    "image.key",
-    "settings",
-    "dataset.key",
     "agent.sha256",
     "code_sha256",
     "packages",
     "answers_sha256",
 )
-"""Facts that may not change between a run's parts: samples from unlike machines do not belong in one interval. Programs are told
-apart by what is in them; their version changes with a release alone."""
+"""Facts that may not change between a run's parts, beside those of each configuration and of other hosts: samples from unlike
+machines do not belong in one interval. Programs are told apart by what is in them; their version changes with a release alone."""
 
 
 def host(machine: InspectableMachine) -> Json:
@@ -82,6 +79,8 @@ def compare(before: Json, now: Json, folder: str) -> None:
     """RunFolderError if a run is continued on what is not the same machine, image, engine, data or agent."""
     pairs = {key: (_at(before, key), _at(now, key)) for key in MUST_AGREE}
     pairs["remote_hosts"] = (_remote(before), _remote(now))
+    for key in ("engine", "image.key", "settings", "dataset.key"):
+        pairs[key] = (_of_arms(before, key), _of_arms(now, key))
     unlike = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     if unlike:
         told = "; ".join(f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in unlike.items())
@@ -92,6 +91,11 @@ def _remote(facts: Json) -> Json:
     """Of other hosts what has to agree of this one."""
     names = [key.removeprefix("host.") for key in MUST_AGREE if key.startswith("host.")]
     return {arm: {name: host.get(name) for name in names} for arm, host in facts.get("remote_hosts", {}).items()}
+
+
+def _of_arms(facts: Json, key: str) -> Json:
+    """Of each configuration, by the names of its arms."""
+    return {", ".join(told["arms"]): _at(told, key) for told in facts.get("configurations", [])}
 
 
 def _short(value: Any) -> str:

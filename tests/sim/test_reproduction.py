@@ -46,10 +46,12 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     # Five rounds, and time for ten of them: a machine that becomes slower has enough.
     experiment = replace(
         asked,
-        engine=ComponentSpec("noop"),
         arms=tuple(
             replace(arm, stack=native, text=write_stack(native)) if "native" in arm.name else replace(arm, name="guest")
-            for arm in asked.arms
+            for arm in (
+                replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop")))
+                for each in asked.arms
+            )
         ),
         precision=replace(asked.precision, budget_s=16, rounds_max=5),
     )
@@ -119,7 +121,7 @@ def test_another_environment_takes_the_papers_place(environment: str, role: str,
     experiment, _ = parsed(role, exclusive=True, environment=environment, scale="0.5")
     arm = experiment.arm(environment)
     assert arm.stack[0].environment == environment.partition(":")[0] and arm.stack[0].options == options
-    assert experiment.workload.options["scale"] == 0.5
+    assert experiment.configuration.workload.options["scale"] == 0.5
     assert experiment.variables == {"environment": environment, "scale": 0.5}
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,
@@ -35,6 +35,7 @@ from dbtoll.store.schema import (
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.probes import Workload as Probes
 
+CONFIGURATION = Configuration(ComponentSpec("postgres", {}), ComponentSpec("tpch", {"scale": 0.1}))
 QUERIES = tuple(f"Q{n}" for n in range(1, 23))
 NATIVE, COPY, DOCKER = "native", "native (A/A)", "docker"
 _MS = (610, 14, 190, 60, 150, 95, 160, 75, 520, 210, 31, 110, 480, 70, 66, 88, 20, 700, 40, 58, 230, 36)
@@ -42,6 +43,15 @@ BASE_MS = dict(zip(QUERIES, _MS, strict=True))
 Counts = Callable[[str, str, Mapping[str, str], random.Random], dict[str, Any]]
 """Arm, query, levels and chance -> the ``counts`` of one counting visit."""
 VISIT_LATENCY_NS = 300_000  # between the brackets of the host and of the arm
+
+
+def arms_of(configuration: Configuration, docker: Step) -> tuple[Arm, ...]:
+    """The baseline, its copy, and the arm that is held against it."""
+    return (
+        Arm(NATIVE, (Step("native"),), configuration=configuration),
+        Arm(COPY, (Step("native"),), copy_of=NATIVE, configuration=configuration),
+        Arm(DOCKER, (docker,), configuration=configuration, against=NATIVE),
+    )
 
 
 def experiment(
@@ -56,13 +66,7 @@ def experiment(
     return Experiment(
         question="How much does PostgreSQL lose on TPC-H in Docker?",
         expected="nothing that can be told from the noise",
-        engine=ComponentSpec("postgres", {}),
-        workload=ComponentSpec("tpch", {"scale": 0.1}),
-        arms=(
-            Arm(NATIVE, (Step("native"),)),
-            Arm(COPY, (Step("native"),), copy_of=NATIVE),
-            Arm(DOCKER, (Step("docker", {"runtime": "runc", **(options or {})}),)),
-        ),
+        arms=arms_of(CONFIGURATION, Step("docker", {"runtime": "runc", **(options or {})})),
         baseline=NATIVE,
         factors={"cache": ("warm",) * warm + ("cold",) * cold, "connection": connections},
         precision=Precision(),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Step
+from dbtoll.model.experiment import ComponentSpec, Configuration, Experiment, Precision, Step
 from dbtoll.model.json import Json
 from dbtoll.plan import Plan
 from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
 from dbtoll.store.writer import RunWriter
-from tests.support.make_run import COPY, DOCKER, FACTS, NATIVE, start_facts
+from tests.support.make_run import DOCKER, FACTS, NATIVE, arms_of, start_facts
 
 KINDS = {"new_order": 0.45, "payment": 0.43, "order_status": 0.04, "delivery": 0.04, "stock_level": 0.04}
 TATP_KINDS = {"get_subscriber_data": 0.7, "update_location": 0.3}
@@ -72,12 +72,12 @@ def make_windows(
     experiment = Experiment(
         question="How much of the throughput is lost in Docker?",
         expected="little",
-        engine=ComponentSpec("postgres", {}),
-        workload=ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
-        arms=(
-            Arm(NATIVE, (Step("native"),)),
-            Arm(COPY, (Step("native"),), copy_of=NATIVE),
-            Arm(DOCKER, (Step("docker"),)),
+        arms=arms_of(
+            Configuration(
+                ComponentSpec("postgres", {}),
+                ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
+            ),
+            Step("docker"),
         ),
         baseline=NATIVE,
         factors={"interaction": interactions, "isolation": ("read_committed",)},

@@ -126,7 +126,7 @@ def test_its_engine_and_workload_run_in_a_simulated_world(installed: list[Path],
     found = [each for each in result["comparisons"] if each["arm"] == "slower" and each["estimand"] == "geomean"]
     assert {each["levels"]["query_protocol"] for each in found} == {"simple", "extended"}
     assert all(0.05 < each["estimate"] < 0.2 for each in found)
-    assert result["facts"]["descriptions"]["engine"]["title"] == "Echo"
+    assert result["facts"]["descriptions"]["engines"]["echo"]["title"] == "Echo"
     # Whoever has not the package can read the run, and its page says the same.
     (folder / "report.html").unlink()
     read = dbtoll("report", str(folder), paths=[ROOT / "src"], cwd=tmp_path)

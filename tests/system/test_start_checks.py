@@ -373,7 +373,9 @@ def meddled(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
     plan = Plan(asked, prepared.queries, 2, {})
-    inputs = replace(prepared.inputs, engine=Meddler(asked.engine.options))
+    meddler = Meddler(asked.configuration.engine.options)
+    by_arm = {name: replace(own, engine=meddler) for name, own in prepared.inputs.by_arm.items()}
+    inputs = replace(prepared.inputs, by_arm=by_arm)
     plan_file = PlanFile(experiment=asked, queries=prepared.queries, blocks=2)
     with RunWriter.create(folder, spec=MEDDLED.encode(), plan=plan_file, facts=prepared.facts) as writer:
         for index in range(ROUNDS):

@@ -98,8 +98,8 @@ def test_one_file_or_folder_is_all(toy: Toy, source: Path, tmp_path: Path) -> No
     result = json.loads((folder / "result.json").read_text())
     assert {arm["outcome"] for arm in result["arms"]} == {"ok"}
     described = result["facts"]["descriptions"]
-    titles = [described["engine"]["title"], described["workload"]["title"]]
-    titles += [each["title"] for each in described["environments"].values()]
+    titles = [described["workload"]["title"]]
+    titles += [each["title"] for kind in ("engines", "environments") for each in described[kind].values()]
     assert toy.title in titles
 
     # The report is made by a dbtoll that has never heard of it.

@@ -17,7 +17,7 @@ from dbtoll.analysis.checks.evidence import Evidence
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
 from dbtoll.model.description import Descriptions, EngineDescription, EnvironmentDescription, WorkloadDescription
-from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
+from dbtoll.model.experiment import Outcome, Step, Verdict
 from dbtoll.report.text import numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, PlanFile, Record, Start, Timing, Visit
@@ -238,7 +238,7 @@ def test_what_a_server_found_out_of_its_machine_is_a_label(plain: Path, tmp_path
     """Which settings those are the engine says, in the facts."""
     engine = EngineDescription("E", (), {"port": "drawn"}, {"innodb_log_write_ahead_size": "of its disk"})
     environments = {name: EnvironmentDescription(name) for name in (NATIVE, DOCKER)}
-    described = msgspec.to_builtins(Descriptions(engine, WorkloadDescription("w"), environments))
+    described = msgspec.to_builtins(Descriptions({"postgres": engine}, WorkloadDescription("w"), environments))
     tuned = make_run(tmp_path / "tuned", rounds=4, interrupted=False, facts={"descriptions": described})
     found_out = {"jit": "off", "autovacuum": "off", "innodb_log_write_ahead_size": "4096"}
     check = check_of(damaged(tuned, tmp_path / "run", with_facts(settings=found_out)), "same_server")
@@ -309,8 +309,7 @@ def test_what_was_asked_for_is_named_and_does_not_void(
     """In a folder of before environments described what their options ask for, too."""
     run = read_run(plain)
     experiment = run.plan.experiment
-    wanted = Arm(DOCKER, (step,))
-    arms = tuple(wanted if arm.name == DOCKER else arm for arm in experiment.arms)
+    arms = tuple(replace(arm, stack=(step,)) if arm.name == DOCKER else arm for arm in experiment.arms)
     folder = tmp_path / "run"
     plan = PlanFile(experiment=replace(experiment, arms=arms), queries=QUERIES, blocks=2)
     _copy(run, folder, plan, with_facts(**facts))

@@ -412,7 +412,7 @@ def test_all_faults_of_a_directory_are_told_at_once(dbtoll: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "said", "hints"),
     [
-        (("--engine", "postgres:16"), "no engine named 'postgres:16'", ["did you mean postgres?", "--image"]),
+        (("--engine", "postgres:16"), "there is no PostgreSQL 16", ["15 (bookworm), 17 (trixie)"]),
         (("--engine", "postgresql"), "no engine named", ["did you mean postgres?"]),
         (
             ("--image", "postgres:16"),
@@ -420,7 +420,7 @@ def test_all_faults_of_a_directory_are_told_at_once(dbtoll: Run, tmp_path: Path)
             ["PostgreSQL 17", "docker save"],
         ),
         (("--image", "docker://postgres:16"), "for 'postgres:16'", ["docker save -o postgres-16.tar postgres:16"]),
-        (("docker:image=postgres:16",), "no option 'image'", ["--image"]),
+        (("docker:image=postgres:16",), "no option 'image'", ["--image", "engine=postgres:17"]),
         (("postgres://localhost:5432/db",), "'postgres://localhost:5432/db' is no environment", ["server of its own"]),
         (("runs/a", "runs/b"), "no environment named 'runs/a'", ["dbtoll analyze"]),
         (("postgres",), "no environment named 'postgres'", ["postgres is one of the engines"]),

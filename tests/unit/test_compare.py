@@ -48,7 +48,7 @@ def noisy(effect: float = 0.0, rounds: int = 8, seed: int = 1, sd: float = 0.01,
 
 
 def effects(measured: TimeArray, first: TimeArray | None = None) -> dict[tuple[str, str], Effect]:
-    found = compare(measured, first, NATIVE, [COPY], Precision(), per_query=True)
+    found = compare(measured, first, {COPY: NATIVE, DOCKER: NATIVE}, {COPY: NATIVE}, Precision(), per_query=True)
     return {(effect.arm, effect.estimand): effect for effect in found}
 
 

@@ -12,18 +12,19 @@ import pytest
 from dbtoll import registry
 from dbtoll.errors import RunFolderError
 from dbtoll.model.description import Descriptions
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Step
 from dbtoll.runner.preparation.inputs import descriptions
 from dbtoll.store.reader import read_run
-from dbtoll.store.upgrade import with_descriptions
+from dbtoll.store.upgrade import completed
 from tests.support.make_run import experiment, make_run
 
 
 def described(asked: Experiment) -> dict[str, Any]:
     """As a run of this version writes them."""
-    engine = registry.find("engines", asked.engine.name)(asked.engine.options)
-    workload = registry.find("workloads", asked.workload.name)(asked.workload.options)
-    return descriptions(asked, engine, workload)
+    configuration = asked.configuration
+    engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
+    workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
+    return descriptions(asked, [engine], workload)
 
 
 @pytest.fixture
@@ -34,13 +35,13 @@ def asked() -> Experiment:
 def test_a_folder_of_before_is_described_as_it_was_then(tmp_path: Path) -> None:
     run = read_run(make_run(tmp_path / "run", rounds=2, interrupted=False))
     found = run.descriptions
-    assert (found.engine.title, found.workload.title, found.workload.size) == (
+    assert (found.engines["postgres"].title, found.workload.title, found.workload.size) == (
         "PostgreSQL",
         "TPC-H",
         "at scale factor 0.1",
     )
     assert {name: each.title for name, each in found.environments.items()} == {"native": "Native", "docker": "Docker"}
-    assert found.engine.location_settings.keys() >= {"port", "data_directory"}
+    assert found.engines["postgres"].location_settings.keys() >= {"port", "data_directory"}
     assert "not comparable with published TPC results" in found.workload.disclaimer
 
 
@@ -48,34 +49,36 @@ def test_a_folder_of_before_is_described_as_it_was_then(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["postgres", "mariadb", "noop", "no_server"])
 def test_what_is_supplied_is_what_is_written_now(asked: Experiment, engine: str, workload: str) -> None:
     """As long as nothing has changed since; then this test says that the table stays and the code goes on."""
-    arms = tuple(Arm(name, (Step(name),)) for name in ("native", "docker", "uml", "qemu", "simulated"))
     options = {"scale": 0.1} if workload == "tpch" else {}
-    now = replace(asked, arms=arms, engine=ComponentSpec(engine, {}), workload=ComponentSpec(workload, options))
-    supplied = msgspec.convert(with_descriptions({}, now)["descriptions"], Descriptions)
+    asked_of = Configuration(ComponentSpec(engine, {}), ComponentSpec(workload, options))
+    names = ("native", "docker", "uml", "qemu", "simulated")
+    now = replace(asked, arms=tuple(Arm(name, (Step(name),), configuration=asked_of) for name in names))
+    supplied = msgspec.convert(completed({}, now)["descriptions"], Descriptions)
     written = msgspec.convert(described(now), Descriptions)
     assert supplied.environments == written.environments
     assert supplied.workload == written.workload
-    assert supplied.engine.title == written.engine.title
-    assert supplied.engine.location_settings.keys() == written.engine.location_settings.keys()
-    assert supplied.engine.auto_tuned_settings == written.engine.auto_tuned_settings
+    assert supplied.engines[engine].title == written.engines[engine].title
+    assert supplied.engines[engine].location_settings.keys() == written.engines[engine].location_settings.keys()
+    assert supplied.engines[engine].auto_tuned_settings == written.engines[engine].auto_tuned_settings
 
 
 def test_what_nobody_knew_then_has_its_name_as_title(asked: Experiment) -> None:
-    strange = replace(asked, engine=ComponentSpec("oracle", {}), arms=(Arm("xen", (Step("xen"),)),))
-    found = msgspec.convert(with_descriptions({}, strange)["descriptions"], Descriptions)
-    assert found.engine.title == "oracle" and found.environments["xen"].title == "xen"
+    oracle = replace(asked.configuration, engine=ComponentSpec("oracle", {}))
+    strange = replace(asked, baseline="xen", arms=(Arm("xen", (Step("xen"),), configuration=oracle),))
+    found = msgspec.convert(completed({}, strange)["descriptions"], Descriptions)
+    assert found.engines["oracle"].title == "oracle" and found.environments["xen"].title == "xen"
 
 
 def test_what_was_written_is_left_as_it_is(asked: Experiment) -> None:
-    facts = {"descriptions": {"engine": {"title": "Mine"}}}
-    assert with_descriptions(facts, asked) is facts
+    facts = {"descriptions": {"engines": {"postgres": {"title": "Mine"}}}, "configurations": []}
+    assert completed(facts, asked) is facts
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"environments": {"native": {"title": "Native"}}}, "descriptions without 'docker'"),
-        ({"engine": {"title": 7}}, "engine"),
+        ({"engines": {"postgres": {"title": 7}}}, "engine"),
         (
             {"workload": {"title": "W", "throughput_unit": {"name": "none", "seconds": 0.0}}},
             "a unit of throughput of no time",

@@ -15,7 +15,7 @@ from dbtoll.analysis.effects import overhead_gate, stopping
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Result
 from dbtoll.errors import UsageError
-from dbtoll.model.experiment import Arm, Outcome, Step, Verdict
+from dbtoll.model.experiment import Outcome, Step, Verdict
 from dbtoll.model.probes import EXECUTOR_PROBES
 from dbtoll.papers.minhas2008.parts import Part, Parts
 from dbtoll.papers.minhas2008.verdicts import RULES
@@ -260,10 +260,12 @@ def test_arms_that_count_instructions_may_fail_too(plain: Path, tmp_path: Path, 
     """And there may be two of them."""
     run = read_run(plain)
     names = ("counted", "counted too")
-    more = tuple(Arm(name, (Step("qemu", {"clock": "instructions"}),), clock="instructions") for name in names)
+    docker, counting = run.plan.experiment.arm(DOCKER), Step("qemu", {"clock": "instructions"})
+    more = tuple(replace(docker, name=name, stack=(counting,), clock="instructions") for name in names)
     asked = replace(run.plan.experiment, arms=(*run.plan.experiment.arms, *more))
     folder = tmp_path / "run"
-    facts = {name: value for name, value in run.facts.items() if name != "descriptions"}  # of other environments
+    of_other_arms = ("descriptions", "configurations")
+    facts = {name: value for name, value in run.facts.items() if name not in of_other_arms}
     with RunWriter.create(folder, spec=b"", plan=revised_plan(run.plan, asked), facts=facts) as writer:
         for attempt in run.counted:
             writer.append(RoundBegin(round=attempt.round, attempt=0, elapsed_s=attempt.begin.elapsed_s))

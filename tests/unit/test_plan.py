@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import msgspec
 
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Step
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import machine_name
 
+CONFIGURATION = Configuration(ComponentSpec("noop"), ComponentSpec("tpch"))
 QUERIES = tuple(f"Q{n}" for n in range(1, 23))
 
 
@@ -20,9 +21,11 @@ def experiment(seed: int = 1) -> Experiment:
     return Experiment(
         question="",
         expected="",
-        engine=ComponentSpec("noop"),
-        workload=ComponentSpec("tpch"),
-        arms=tuple(Arm(name, (Step("native"),)) for name in ("a", "a (A/A)", "b")),
+        arms=(
+            Arm("a", (Step("native"),), configuration=CONFIGURATION),
+            Arm("a (A/A)", (Step("native"),), copy_of="a", configuration=CONFIGURATION),
+            Arm("b", (Step("native"),), configuration=CONFIGURATION, against="a"),
+        ),
         baseline="a",
         factors={"cache": ("warm", "cold"), "connection": ("persistent",), "query_protocol": ("simple",)},
         seed=seed,

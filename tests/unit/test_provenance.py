@@ -14,6 +14,7 @@ from dbtoll.analysis.result import provenance
 from dbtoll.report import export
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Record, Start
+from dbtoll.store.upgrade import completed
 from tests.support.changed import changed_run, revised
 from tests.support.make_run import DOCKER, NATIVE, make_run
 
@@ -109,7 +110,7 @@ def test_the_date_is_in_utc(run: Run, started_at: str, date: str | None) -> None
 def test_a_host_that_tells_little_is_described_by_that(
     run: Run, tmp_path: Path, host: Any, machine: str | None, kernel: str | None
 ) -> None:
-    little = replace(run, facts={"host": host, "descriptions": run.facts["descriptions"]})
+    little = replace(run, facts={**completed({}, run.plan.experiment), "host": host})
     found = provenance.of(little)
     assert (found.machine, found.kernel) == (machine, kernel)
     paths = export.write(tmp_path, results.analyze_run(little), little)

@@ -22,7 +22,7 @@ from dbtoll.report.absolute import Absolutes
 from dbtoll.report.figures import axis, forest, run_order
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.upgrade import with_descriptions
+from dbtoll.store.upgrade import completed
 from tests.support.make_run import COPY, DOCKER, NATIVE, make_run
 
 EVIL = "</script><script>alert(1)</script><b onclick='x'>&\"{{ 7*7 }}"
@@ -235,12 +235,11 @@ def test_a_run_without_any_figure_has_a_page(run: Run, result: Result) -> None:
 
 def test_own_queries_are_not_said_to_be_of_tpc(result: Result, run: Run) -> None:
     experiment = run.plan.experiment
-    workload = replace(experiment.workload, name="sql")
-    plan = type(run.plan)(
-        experiment=replace(experiment, workload=workload), queries=run.plan.queries, blocks=run.plan.blocks
-    )
+    configuration = replace(experiment.configuration, workload=replace(experiment.configuration.workload, name="sql"))
+    arms = tuple(replace(arm, configuration=configuration) for arm in experiment.arms)
+    plan = type(run.plan)(experiment=replace(experiment, arms=arms), queries=run.plan.queries, blocks=run.plan.blocks)
     facts = {name: value for name, value in run.facts.items() if name != "descriptions"}
-    own = replace(run, plan=plan, facts=with_descriptions(facts, plan.experiment))
+    own = replace(run, plan=plan, facts=completed(facts, plan.experiment))
     seen = Page(page.render(result, own))
     assert "TPC" not in seen.text.split("In the order of the run")[0].replace("lose on TPC-H", "")
     assert "published" not in seen.ids

@@ -67,7 +67,7 @@ def test_units_become_integers_and_fractions() -> None:
     experiment = spec.parse(text, "x.toml")
     assert experiment.precision.budget_s == 90
     assert experiment.precision.target == pytest.approx(0.005)
-    assert experiment.resources.memory_bytes == 2 << 30
+    assert experiment.configuration.resources.memory_bytes == 2 << 30
     assert experiment.visit_timing.measurement_time_ns == 20_000_000
 
 
@@ -297,5 +297,5 @@ def test_a_question_that_was_not_asked_names_the_users_directory(tmp_path: Path)
         f"[workload]\nname = 'sql'\ndirectory = '{tmp_path}/nightly'\n" + ARMS.format("docker", "uml"), "x.toml"
     )
     assert made.question == "How much does PostgreSQL lose on own queries of nightly in docker and uml, against native?"
-    workload = registry.find("workloads", "sql")(made.workload.options)
+    workload = registry.find("workloads", "sql")(made.configuration.workload.options)
     assert (workload.description.title, workload.description.size) == ("own queries", "of nightly")

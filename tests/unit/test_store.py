@@ -36,7 +36,7 @@ def test_what_was_written_is_read(folder: Path) -> None:
     assert run.plan.queries == QUERIES
     assert run.plan.experiment == experiment()
     assert run.end is not None and run.end.reason == "budget ended"
-    assert run.facts["engine"]["name"] == "postgres"
+    assert run.facts_of("native")["engine"] == "postgres"
     counted = list(run.records(Visit))
     assert len(counted) == 3 * 3 * 22 * 2  # rounds, arms, queries, warm-up and block
     assert all(timing.end_ns > timing.start_ns for visit in counted for timing in visit.executions)
@@ -171,9 +171,9 @@ def test_a_forged_chain_still_needs_a_record_of_the_schema(folder: Path) -> None
 
 
 def test_a_newer_schema_is_said_to_be_newer(folder: Path) -> None:
-    body = lines(folder)[0].rpartition(b',"chain":"')[0].replace(b'"schema_version":2', b'"schema_version":3')
+    body = lines(folder)[0].rpartition(b',"chain":"')[0].replace(b'"schema_version":3', b'"schema_version":4')
     rewrite(folder, [body + b',"chain":"%08x"}\n' % zlib.crc32(b"00000000" + body)])
-    with pytest.raises(RunFolderError, match=r"history\.ndjson:1: written in schema 3.* reads up to 2") as error:
+    with pytest.raises(RunFolderError, match=r"history\.ndjson:1: written in schema 4.* reads up to 3") as error:
         read_run(folder)
     assert error.value.hint == "read it with a newer dbtoll"
 

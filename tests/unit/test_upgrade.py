@@ -50,17 +50,17 @@ def test_values_and_order_stay() -> None:
         "record": "visit", "round": 3, "levels": {"temperature": "cold", "connection": "one", "protocol": "simple"},
         "first_touch": False, "chain": "0",
     }  # fmt: skip
-    assert list(upgrade.record(record).items()) == [
+    assert list(upgrade.record(record, 1).items()) == [
         ("record", "visit"), ("round", 3), ("levels", {"cache": "cold", "connection": "persistent", "query_protocol": "simple"}),
         ("first_execution", False), ("chain", "0"),
     ]  # fmt: skip
     gate = {"record": "gate", "gate": "consistent", "passed": True}
-    assert upgrade.record(gate) == {"record": "check", "check": "consistent", "passed": True}
+    assert upgrade.record(gate, 1) == {"record": "check", "check": "consistent", "passed": True}
 
 
 def test_a_level_keeps_its_meaning_where_another_factor_has_the_same_word() -> None:
     levels = {"placement": "inside", "durability": "server", "interaction": "statement"}
-    assert upgrade.record({"record": "counters", "levels": levels})["levels"] == {
+    assert upgrade.record({"record": "counters", "levels": levels}, 1)["levels"] == {
         **levels,
         "durability": "server_buffer",
     }
@@ -78,6 +78,6 @@ def test_a_level_keeps_its_meaning_where_another_factor_has_the_same_word() -> N
     ],
 )
 def test_what_has_another_shape_is_left_to_the_check_that_follows(hostile: dict[str, object]) -> None:
-    assert upgrade.record({"record": "visit", **hostile}) == {"record": "visit", **hostile}
+    assert upgrade.record({"record": "visit", **hostile}, 1) == {"record": "visit", **hostile}
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(upgrade.record({"record": "visit", **hostile}), schema.AnyRecord)
+        msgspec.convert(upgrade.record({"record": "visit", **hostile}, 1), schema.AnyRecord)

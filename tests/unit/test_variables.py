@@ -52,14 +52,17 @@ options = { slowdown = "$scale" }
 def test_a_variable_stands_wherever_a_value_does_and_keeps_its_kind() -> None:
     found = spec.parse(TEXT, "x.toml", variables={"scale": 1.5})
     assert found.baseline == "simulated" and found.seed == 7
-    assert found.workload.options["scale"] == 1.5 and found.workload.options["queries"] == ["Q6", "Q1"]
+    assert found.configuration.workload.options["scale"] == 1.5 and found.configuration.workload.options["queries"] == [
+        "Q6",
+        "Q1",
+    ]
     assert found.arm("slower").stack[0].options == {"slowdown": 1.5}
     assert found.variables == {"baseline": "simulated", "seed": 7, "scale": 1.5, "query": "Q6"}
 
 
 def test_the_command_lines_texts_are_converted() -> None:
     found = spec.parse(TEXT, "x.toml", variables={"scale": "0.5", "seed": "3"})
-    assert (found.workload.options["scale"], found.seed) == (0.5, 3)
+    assert (found.configuration.workload.options["scale"], found.seed) == (0.5, 3)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,9 @@ def test_a_text_may_look_like_a_variable() -> None:
         tables={},
         top={},
     )
-    found = spec.parse(made + '[[arm]]\nname="x"\nstack = "simulated"\n', "x.toml").engine.options["settings"]
+    found = spec.parse(made + '[[arm]]\nname="x"\nstack = "simulated"\n', "x.toml").configuration.engine.options[
+        "settings"
+    ]
     assert found == {"search_path": "$user", "a.b": "$$user", "c.d": "$5 and $more", "e.f": "$1"}
 
 
@@ -141,7 +146,7 @@ def test_quick_is_smaller_with_guests() -> None:
     alone, _ = spec.read(experiments() / measure.QUICK)
     values = {"scale": measure.QUICK_SCALE_WITH_GUESTS, "budget": "247s"}
     with_guests, _ = spec.read(experiments() / measure.QUICK, variables=values)
-    assert with_guests.workload.options["scale"] < alone.workload.options["scale"]
+    assert with_guests.configuration.workload.options["scale"] < alone.configuration.workload.options["scale"]
     assert with_guests.precision.budget_s == 247
 
 

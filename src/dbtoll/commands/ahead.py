@@ -25,9 +25,10 @@ from dbtoll.terminal import notices
 
 
 def image(experiment: Experiment, say: Callable[[str], None]) -> None:
-    """The system image of the experiment's engine."""
-    engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
-    system_image(Cache(), experiment, engine, say)
+    """The system image of each engine of the experiment."""
+    for configuration, _ in experiment.configurations:
+        engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
+        system_image(Cache(), configuration, engine, say)
 
 
 def kernels(experiment: Experiment, say: Callable[[str], None]) -> None:

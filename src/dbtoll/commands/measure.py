@@ -70,8 +70,9 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
     if any(boots(step) for arm in kept for step in arm.stack):
         budget_s = quick_budget_s(age_s())
         experiment = spec.parse(text, QUICK, variables={"scale": QUICK_SCALE_WITH_GUESTS, "budget": f"{budget_s:.0f}s"})
+    scale = experiment.configuration.workload.options["scale"]
     say(
-        f"TPC-H at scale factor {experiment.workload.options['scale']:g}, {len(kept)} arms: prepares for about half a minute, then "
+        f"TPC-H at scale factor {scale:g}, {len(kept)} arms: prepares for about half a minute, then "
         f"measures for {numbers.span(experiment.precision.budget_s)}"
     )
     experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)
@@ -95,7 +96,8 @@ def with_further_environments(text: str) -> str:
     """A specification with an arm for each environment that has a default stack and none there: those of other packages."""
     there = {step.environment for arm in spec.parse(text, QUICK).arms for step in arm.stack}
     further = [kind for kind in registry.members("environments") if kind.name not in there and kind.default_stacks]
-    heads = [command_line.arm(kind.default_stacks[0]) for kind in further]
+    stacks = [kind.default_stacks[0] for kind in further]
+    heads = [command_line.arm(command_line.GivenArm(stack, stack)) for stack in stacks]
     return "\n".join([text, *heads])
 
 
@@ -116,6 +118,7 @@ def bring_programs(experiment: Experiment, *, yes: bool) -> None:
 def comparison_text(
     stacks: Sequence[str],
     *,
+    arms: Sequence[str] = (),
     baseline: str | None,
     engine: str,
     engine_options: Mapping[str, Any],
@@ -129,19 +132,15 @@ def comparison_text(
     name, given = parse_words(workload, "workloads")
     if "directory" in given:
         given["directory"] = str(Path(given["directory"]).absolute())
-    pictured: dict[str, str] = {}
-    if image is not None:
-        reference = image.partition("://")[2]  # docker://NAME: nothing is fetched from a registry
-        is_path = not reference and ("/" in image or Path(image).exists())
-        pictured = {"path": image} if is_path else {"suite": reference or image}
     return command_line.comparison(
         stacks,
+        arms=arms,
         baseline=baseline,
         engine=engine,
         engine_options={key: value for key, value in engine_options.items() if value is not None},
         workload=name,
         workload_options=given | {key: value for key, value in workload_options.items() if value is not None},
-        tables={**tables, "image": pictured},
+        tables={**tables, "image": command_line.image_table(image) if image is not None else {}},
         top=top,
     )
 

@@ -17,7 +17,7 @@ from dbtoll.errors import DbtollError
 from dbtoll.images import debian, disk
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
@@ -26,6 +26,7 @@ from dbtoll.runner.arms import boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
 from dbtoll.runner.preparation.requirements import require_beforehand, simulated
+from dbtoll.spec.differences import sides
 from dbtoll.spec.stack import write_stack
 from dbtoll.spec.variables import from_words
 from dbtoll.text import noun, printable
@@ -60,7 +61,8 @@ def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int,
     """The experiment, what it needs, and its first rounds; each visit of them if ``visits``. ``variables``: NAME=VALUE."""
     experiment, _ = spec.read(path, variables=from_words(variables))
     declared = spec.variables_of(path)
-    workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
+    asked = experiment.configuration.workload
+    workload = registry.find("workloads", asked.name)(asked.options)
     plan = Plan(experiment, workload.queries, blocks, {}, pilot=blocks <= COUNTS_UP_TO_BLOCKS)
     shown = [plan.round(index) for index in range(rounds)]
     needed = needs(experiment, workload, Plan(experiment, workload.queries, 1, {}).round(0))
@@ -83,9 +85,8 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
     """``workload``: as the experiment has it; ``first``: a round of one block."""
     visits = sum(len(block.visits) for phase in first.phases for block in phase.blocks)
     is_real = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
-    engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
-    data_bytes = workload.estimate_bytes() if is_real and engine.keeps_data else 0
-    is_built = is_real and "path" not in experiment.image
+    data_bytes, copies_bytes = _data_bytes(experiment) if is_real else (0, 0)
+    built = {each.image["suite"] for each, _ in experiment.configurations if "path" not in each.image}
     missing = list(_missing(experiment)) if is_real else []
     command, _ = fixes.together(missing)
     return Needs(
@@ -94,21 +95,34 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
         visits=visits,
         round_s_min=visits * _visit_ns(experiment, workload) / 1e9,
         rounds_min=experiment.precision.rounds_min,
-        image_bytes=debian.ESTIMATE_BYTES if is_built else 0,
+        image_bytes=debian.ESTIMATE_BYTES * len(built) if is_real else 0,
         data_bytes=data_bytes,
-        copies_bytes=data_bytes * len(experiment.arms),
+        copies_bytes=copies_bytes,
         free_bytes=_free_bytes(default_root()),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
         command=command,
     )
 
 
+def _data_bytes(experiment: Experiment) -> tuple[int, int]:
+    """Of all loaded data, and of a copy for each arm, as estimated."""
+    loaded = copies = 0
+    for configuration, names in experiment.configurations:
+        engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
+        if engine.keeps_data:
+            workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
+            loaded += workload.estimate_bytes()
+            copies += workload.estimate_bytes() * len(names)
+    return loaded, copies
+
+
 def _visit_ns(experiment: Experiment, workload: Any) -> int:
     """The shortest that a visit can be: what is executed until then is not known before a pilot."""
+    options = experiment.configuration.workload.options
     if isinstance(workload, TransactionWorkload):
-        return int(experiment.workload.options["ramp_up"]) + int(experiment.workload.options["window"])
+        return int(options["ramp_up"]) + int(options["window"])
     if isinstance(workload, ProbeWorkload):
-        return int(experiment.workload.options["batches"]) * int(experiment.workload.options["batch"])
+        return int(options["batches"]) * int(options["batch"])
     return experiment.visit_timing.measurement_time_ns
 
 
@@ -124,7 +138,7 @@ def _missing(experiment: Experiment) -> Iterator[MissingRequirement]:
         require_beforehand(experiment)
     except DbtollError as error:
         yield MissingRequirement("not possible here", error.message, error.hint)
-    if "path" not in experiment.image:
+    if any("path" not in each.image for each, _ in experiment.configurations):
         yield from debian.missing_requirements()
     if any(boots(step) for arm in experiment.arms for step in arm.stack):
         yield from disk.missing_requirements()
@@ -149,7 +163,18 @@ def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) ->
     for name, variable in declared.items():
         yield f"variable {name} = {experiment.variables[name]} ({variable.kind}): {variable.help}"
     for arm in experiment.arms:
-        yield f"arm {arm.name}: {write_stack(arm.stack)}" + (f", copy of {arm.copy_of}" if arm.copy_of else "")
+        yield f"arm {arm.name}: {write_stack(arm.stack)}{_held(arm, experiment)}"
+
+
+def _held(arm: Arm, experiment: Experiment) -> str:
+    """What an arm is a copy of, or held against, and what it has that this has not."""
+    if arm.copy_of:
+        return f", copy of {arm.copy_of}"
+    if arm.against is None:
+        return ""
+    own, other = sides(arm.configuration, experiment.arm(arm.against).configuration)
+    against = f", against {arm.against}" if own or arm.against != experiment.baseline else ""
+    return against + (f", with {', '.join(own)} ({', '.join(other)})" if own else "")
 
 
 def _needs_lines(needed: Needs) -> Iterator[str]:

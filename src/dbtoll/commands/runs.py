@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -16,11 +16,13 @@ from rich.text import Text
 from dbtoll import registry
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Verdict
+from dbtoll.model.json import Json
 from dbtoll.report.text import numbers
 from dbtoll.runner.cleanup.journal import is_held
+from dbtoll.store import upgrade
 from dbtoll.store.folders import name_in, run_folders
 from dbtoll.store.reader import read_file
-from dbtoll.store.schema import EXPERIMENT_FILE, HISTORY_FILE, PLAN_FILE, RESULT_FILE
+from dbtoll.store.schema import EXPERIMENT_FILE, HISTORY_FILE, PLAN_FILE, RESULT_FILE, SCHEMA_VERSION
 from dbtoll.terminal import print_tables
 from dbtoll.text import printable
 
@@ -50,16 +52,20 @@ class _Component(msgspec.Struct):
     name: str
 
 
+class _Configuration(msgspec.Struct):
+    workload: _Component
+    engine: _Component
+
+
 class _Arm(msgspec.Struct):
     name: str
+    configuration: _Configuration
     copy_of: str | None = None
 
 
 class _Experiment(msgspec.Struct):
     question: str
-    workload: _Component
-    engine: _Component
-    arms: list[_Arm]
+    arms: Annotated[list[_Arm], msgspec.Meta(min_length=1)]
 
 
 class _PlanOrAsked(msgspec.Struct):
@@ -100,7 +106,8 @@ def show_runs(runs_dir: Path, *, as_json: bool) -> int:
         return 0
     table = Table("run", "of", "verdict", "state", box=SIMPLE_HEAD, pad_edge=False)
     for each in listed:
-        of = f"{_title('workloads', each.workload)}, {_title('engines', each.engine)}" if each.workload else ""
+        engines = ", ".join(_title("engines", name) for name in each.engine.split("+"))
+        of = f"{_title('workloads', each.workload)}, {engines}" if each.workload else ""
         verdicts = "\n".join(f"{arm}: {words}" for arm, words in each.verdicts.items())
         arms = "" if each.verdicts else ", ".join(each.arms)
         table.add_row(*(Text(printable(text, lines=True)) for text in (each.run, of, verdicts or arms, each.state)))
@@ -128,7 +135,12 @@ def list_run(folder: Path) -> Listed:
 
 def _listed(folder: Path) -> Listed:
     asked = folder / PLAN_FILE
-    experiment = _read(asked if asked.exists() else folder / EXPERIMENT_FILE, _PlanOrAsked).experiment
+    kept = _read(asked if asked.exists() else folder / EXPERIMENT_FILE, Json)
+    version = kept.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        kept = upgrade.plan(kept, version)
+    experiment = msgspec.convert(kept, _PlanOrAsked).experiment
+    arms = [arm for arm in experiment.arms if arm.copy_of is None]
     started_at, state = _state(folder)
     return Listed(
         run=folder.name,
@@ -136,9 +148,9 @@ def _listed(folder: Path) -> Listed:
         name=name_in(folder.name),
         started_at=started_at,
         question=experiment.question,
-        workload=experiment.workload.name,
-        engine=experiment.engine.name,
-        arms=tuple(arm.name for arm in experiment.arms if arm.copy_of is None),
+        workload=arms[0].configuration.workload.name,
+        engine="+".join(dict.fromkeys(arm.configuration.engine.name for arm in arms)),
+        arms=tuple(arm.name for arm in arms),
         verdicts=_verdicts(folder / RESULT_FILE),
         state=state,
     )

@@ -28,7 +28,7 @@ from dbtoll.interfaces.machine import FreezableMachine
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import open_nested
 from dbtoll.machines.chroot import RUN, agent_path
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Precision, Resources, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Resources, Step
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
@@ -49,15 +49,18 @@ COPIES = (BASELINE, f"{BASELINE} (A/A)")
 WORK = "sort"
 
 _STEPS = (Step(BASELINE, {"root": "host"}),)
+_CONFIGURATION = Configuration(
+    ComponentSpec(FLOOR), ComponentSpec(WORK), Resources(memory_bytes=512 << 20, shm_bytes=16 << 20)
+)
 EXPERIMENT = Experiment(
     question="How noisy is this machine now?",
     expected="",
-    engine=ComponentSpec(FLOOR),
-    workload=ComponentSpec(WORK),
-    arms=(Arm(COPIES[0], _STEPS), Arm(COPIES[1], _STEPS, copy_of=COPIES[0])),
+    arms=tuple(
+        Arm(name, _STEPS, copy_of=copy_of, configuration=_CONFIGURATION)
+        for name, copy_of in zip(COPIES, (None, COPIES[0]), strict=True)
+    ),
     baseline=COPIES[0],
     factors={},
-    resources=Resources(memory_bytes=512 << 20, shm_bytes=16 << 20),
 )
 
 
@@ -139,7 +142,7 @@ class _Native:
     def open(self, name: str) -> Iterator[tuple[AgentMachine, str]]:
         """(the arm, where its lines lie)."""
         with ExitStack() as stack:
-            machine = open_stack(self._ground, EXPERIMENT, EXPERIMENT.arm(name), None, stack)
+            machine = open_stack(self._ground, EXPERIMENT.arm(name), None, stack)
             assert isinstance(machine, AgentMachine)
             yield machine, f"{RUN}/lines"
 

@@ -61,8 +61,8 @@ class WorkloadDescription:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Those of one experiment; environments by name."""
+    """Those of one experiment; engines and environments by name."""
 
-    engine: EngineDescription
+    engines: Mapping[str, EngineDescription]
     workload: WorkloadDescription
     environments: Mapping[str, EnvironmentDescription]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -75,22 +75,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """A stack of environments, outermost first, under the name that every table shows.
-
-    ``copy_of`` names the baseline whose second copy (A/A) this arm is; None for all others. ``text``: the stack in its short
-    form, as a user would write it. ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds;
-    it tells what a statement executes, and is compared with nothing (DESIGN §4).
-    """
-
-    name: str
-    stack: tuple[Step, ...]
-    copy_of: str | None = None
-    text: str = ""
-    clock: Literal["time", "instructions"] = "time"
-
-
-@dataclass(frozen=True, slots=True)
 class ComponentSpec:
     """An engine or a workload by name, with its validated options."""
 
@@ -100,7 +84,7 @@ class ComponentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What every arm gets, equally.
+    """What an arm gets; equal in all, unless an arm asks for others.
 
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
     included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE.
@@ -110,6 +94,73 @@ class Resources:
     memory_bytes: int = 4 << 30
     shm_bytes: int = 1 << 30
     open_files: int = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What runs in an arm's stack, and with what: arms of equal configuration differ in their environment alone.
+
+    ``image``: the system image, ``{"suite": …}`` or ``{"path": …}``.
+    """
+
+    engine: ComponentSpec = ComponentSpec("")
+    workload: ComponentSpec = ComponentSpec("")
+    resources: Resources = Resources()
+    image: dict[str, Any] = field(default_factory=dict)
+
+    def differences(self, other: Configuration) -> tuple[Difference, ...]:
+        """What is not as in ``other``, value by value; options that only another engine has are not told."""
+        pairs: dict[tuple[str, str], tuple[Any, Any]] = {("engine", "name"): (self.engine.name, other.engine.name)}
+        parts: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+            ("image", self.image, other.image),
+            ("resources", _values(self.resources), _values(other.resources)),
+            ("workload", self.workload.options, other.workload.options),
+        ]
+        if self.engine.name == other.engine.name:
+            parts.insert(1, ("engine", self.engine.options, other.engine.options))
+        for part, own, theirs in parts:
+            for name in dict.fromkeys((*own, *theirs)):
+                mine, its = own.get(name), theirs.get(name)
+                if isinstance(mine, dict) or isinstance(its, dict):
+                    mine, its = mine or {}, its or {}
+                    pairs |= {(part, each): (mine.get(each), its.get(each)) for each in dict.fromkeys((*mine, *its))}
+                else:
+                    pairs[part, name] = (mine, its)
+        return tuple(Difference(*key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that two configurations do not share. ``part``: ``engine``, ``image``, ``resources`` or ``workload``; ``name``: of
+    an option, or of a setting of the server. None: not given there."""
+
+    part: str
+    name: str
+    value: Any
+    other: Any
+
+
+def _values(resources: Resources) -> dict[str, Any]:
+    return {each.name: getattr(resources, each.name) for each in fields(resources)}
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A stack of environments, outermost first, and what runs in it, under the name that every table shows.
+
+    ``against`` names the baseline that it is held against; None of the arm that is held against none. ``copy_of`` names the arm
+    whose second copy (A/A) this is; None for all others. ``text``: the stack in its short form, as a user would write it.
+    ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds; it tells what a statement
+    executes, and is compared with nothing (DESIGN §4).
+    """
+
+    name: str
+    stack: tuple[Step, ...]
+    copy_of: str | None = None
+    text: str = ""
+    clock: Literal["time", "instructions"] = "time"
+    configuration: Configuration = Configuration()
+    against: str | None = None
 
 
 FEWEST_DRAWS = 5
@@ -164,7 +215,8 @@ class Experiment:
 
     ``factors``: factor name -> levels, varied inside every start in the order given (``cache``: warm, cold;
     ``connection``: one, per_statement; of transactions ``interaction``: statement, pipelined, procedure). ``arms`` holds
-    the baseline first and its A/A copy second. ``explain``: the probes whose costs
+    the baseline first and its A/A copy second. Each arm names the baseline that it is held against: this one, or another arm that
+    is held against it in its turn. All workloads are of one name and have the same queries. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
     ``unsupported``: factor -> level that was asked for, or is the usual one, and the engine has not -> why.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
@@ -174,16 +226,12 @@ class Experiment:
 
     question: str
     expected: str
-    engine: ComponentSpec
-    workload: ComponentSpec
     arms: tuple[Arm, ...]
     baseline: str
     factors: dict[str, tuple[str, ...]]
     unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
-    resources: Resources = Resources()
     precision: Precision = Precision()
     visit_timing: VisitTiming = VisitTiming()
-    image: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
     parameter_sets: int = PARAMETER_SETS
     max_overhead: float | None = None
@@ -199,6 +247,46 @@ class Experiment:
     def combinations(self) -> list[dict[str, str]]:
         """Of the factors' levels, in the order in which their phases are planned."""
         return [dict(zip(self.factors, levels, strict=True)) for levels in itertools.product(*self.factors.values())]
+
+    @property
+    def configuration(self) -> Configuration:
+        """The baseline's: what all arms have, but for those that differ."""
+        return self.arm(self.baseline).configuration
+
+    @property
+    def configurations(self) -> list[tuple[Configuration, tuple[str, ...]]]:
+        """Those that differ, the baseline's first, each with the names of its arms."""
+        found: list[tuple[Configuration, list[str]]] = [(self.configuration, [])]
+        for arm in self.arms:
+            names = next((names for known, names in found if known == arm.configuration), None)
+            if names is None:
+                found.append((arm.configuration, names := []))
+            names.append(arm.name)
+        return [(configuration, tuple(names)) for configuration, names in found]
+
+    @property
+    def cpus(self) -> int:
+        """The most processors that any arm gets."""
+        return max(arm.configuration.resources.cpus for arm in self.arms)
+
+    @property
+    def baselines(self) -> frozenset[str]:
+        """Arms that others, not their copies, are held against; and the baseline."""
+        return frozenset({self.baseline, *(arm.against for arm in self.arms if arm.against is not None)})
+
+    @property
+    def held_against(self) -> dict[str, str]:
+        """Arm -> the arm that its figures are held against: its baseline, or of an A/A copy its original."""
+        return {arm.name: to for arm in self.arms if (to := arm.copy_of or arm.against) is not None}
+
+    @property
+    def copies(self) -> dict[str, str]:
+        """A/A copy -> its original."""
+        return {arm.name: arm.copy_of for arm in self.arms if arm.copy_of is not None}
+
+    def same_engine(self, arm: str, other: str) -> bool:
+        """Whether both arms have the same engine, whatever its version and settings."""
+        return self.arm(arm).configuration.engine.name == self.arm(other).configuration.engine.name
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; KeyError if there is none."""

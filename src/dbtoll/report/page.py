@@ -78,8 +78,7 @@ def render(result: Result, run: Run) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
         result=result,
-        # What things are called is said wherever they are named.
-        facts={name: value for name, value in result.facts.items() if name != "descriptions"},
+        facts=_facts(result),
         version=__version__,
         run_version=run.begin.dbtoll,
         started_at=run.begin.started_at,
@@ -94,18 +93,22 @@ def render(result: Result, run: Run) -> str:
         care=warnings.cautions(result),
         meaning=sentences.meaning(result.main_metric, _baseline(result, run)),
         rounds=_rounds(result),
+        not_set=names.NOT_SET,
+        differing=[arm for arm in result.arms if arm.differences],
         confidence=numbers.percent(result.confidence, 0, plus=False),
         arm_forests=arm_forests,
         drawn=drawn,
         transaction_groups=groups_of_transactions,
         of="transactions" if groups_of_transactions else "queries",
-        ramp_up=numbers.time_of(experiment.workload.options.get("ramp_up")) if groups_of_transactions else "",
+        ramp_up=numbers.time_of(experiment.configuration.workload.options.get("ramp_up"))
+        if groups_of_transactions
+        else "",
         query_forests=query_forests,
         query_count=len(queries),
         comparison_groups=groups,
         without_figures=_without_figures(result),
         allowance=sentences.allowance(result),
-        engine=run.descriptions.engine.title,
+        engine=", ".join(each.title for each in run.descriptions.engines.values()),
         published=list(published.beside(result, experiment)),
         repeat=" ".join(
             ["./dbtoll run question.toml"]
@@ -173,8 +176,21 @@ def _rounds(result: Result) -> str:
     return numbers.plural(most, "round") + (f" ({fewer})" if fewer else "")
 
 
+def _facts(result: Result) -> Json:
+    """Without what things are called, which is said wherever they are named."""
+    labels = {arm.name.removesuffix(names.EMULATED): arm.name for arm in result.arms}
+    facts = {name: value for name, value in result.facts.items() if name != "descriptions"}
+    if "configurations" in facts:
+        facts["configurations"] = [
+            {**each, "arms": [labels.get(name, name) for name in each["arms"]]} for each in facts["configurations"]
+        ]
+    return facts
+
+
 def _baseline(result: Result, run: Run) -> str:
-    """As it is shown."""
+    """As it is shown; of several what they are."""
+    if len(names.baselines(result)) > 1:
+        return "the arm that it is held against"
     name = run.plan.experiment.baseline
     return names.arm_label(
         name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(names.EMULATED) == name)
@@ -184,7 +200,8 @@ def _baseline(result: Result, run: Run) -> str:
 def _context(run: Run, result: Result) -> Iterator[tuple[str, ...]]:
     """The lines above the answers: what was measured and on what, also on which other hosts; then when and for how long."""
     described, origin, experiment = run.descriptions, provenance.of(run), run.plan.experiment
-    engine = " ".join(filter(None, (described.engine.title, origin.engine_version)))
+    servers = dict.fromkeys(arm.server for arm in result.arms)
+    engine = ", ".join(filter(None, servers))
     workload = " ".join(filter(None, (described.workload.title, described.workload.size)))
     machine = (origin.machine or "", f"Linux {origin.kernel}" if origin.kernel else "")
     yield tuple(filter(None, (engine, workload, *machine)))

@@ -140,7 +140,7 @@ def render(about: About, found: Reproduction, explained: Sequence[Result], runs:
         host=runs[0].host,
         workload=runs[0].descriptions.workload.title,
         disclaimer=runs[0].descriptions.workload.disclaimer,
-        scale=experiment.workload.options.get("scale"),
+        scale=experiment.configuration.workload.options.get("scale"),
         margin=experiment.precision.margin,
         rounds=[len(run.complete_rounds) for run in runs],
     )

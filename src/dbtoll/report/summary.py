@@ -58,16 +58,24 @@ def _table(result: Result) -> str:
     absolute = _absolute(result)
     cells = {(c.arm, str(c.levels)): c for c in result.gate.cells} if result.gate else {}
     head = ["arm", "against the baseline", "verdict"]
-    head = [head[0], *(["levels"] if varied else []), *head[1:], *(["absolute"] if absolute else [])]
+    several = len(names.baselines(result)) > 1
+    head = [
+        head[0],
+        *(["held against"] if several else []),
+        *(["levels"] if varied else []),
+        *head[1:],
+        *(["absolute"] if absolute else []),
+    ]
     head += ["gate"] if result.gate else []
     not_ok = sentences.arms_not_ok(result)
     rows = []
     for levels in {str(c.levels): c.levels for c in main}.values():
         compared = {c.arm: c for c in main if c.levels == levels}
-        baseline = next(iter(compared.values())).baseline
-        for arm in (baseline, *(arm.name for arm in result.arms if arm.name in compared)):
+        baselines = dict.fromkeys(c.baseline for c in compared.values() if c.baseline not in compared)
+        for arm in (*baselines, *(arm.name for arm in result.arms if arm.name in compared)):
             found, cell = compared.get(arm), cells.get((arm, str(levels)))
-            row = [arm, *([names.levels_text(levels, varied)] if varied else [])]
+            against = [found.baseline if found else numbers.NOTHING] if several else []
+            row = [arm, *against, *([names.levels_text(levels, varied)] if varied else [])]
             row += [numbers.effect(found).text if found else numbers.NOTHING, _verdict(found, not_ok.get(arm), result)]
             row += [absolute.get((arm, str(levels)), numbers.NOTHING)] if absolute else []
             if result.gate:

@@ -133,21 +133,25 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             groups.setdefault(", ".join(part for part in parts if part), []).append(c)
     for where, comparisons in groups.items():
         first = comparisons[0]
-        own = [
-            absolutes.text(arm, first.levels, first.metric, "ratio_of_totals")
-            for arm in (first.baseline, *(c.arm for c in comparisons))
-        ]
-        times = own if any(own) else None
-        table = _table(
-            "arm", *(["time"] if times else []), "geometric mean", "total", "verdict", right=[1] if times else []
-        )
+        baseline = _root(comparisons)
+        own = {
+            arm: absolutes.text(arm, first.levels, first.metric, "ratio_of_totals")
+            for arm in (baseline, *(c.arm for c in comparisons))
+        }
+        times = own if any(own.values()) else None
+        several = len({c.baseline for c in comparisons if not c.is_aa}) > 1
+        heads = ["arm", *(["against"] if several else []), *(["time"] if times else [])]
+        table = _table(*heads, "geometric mean", "total", "verdict", right=[len(heads) - 1] if times else [])
         if times:
-            table.add_row(*map(_text, (first.baseline, times[0], numbers.NOTHING, numbers.NOTHING, "baseline")))
-        for index, c in enumerate(comparisons, 1):
+            against = [numbers.NOTHING] if several else []
+            row = (baseline, *against, times[baseline], numbers.NOTHING, numbers.NOTHING, "baseline")
+            table.add_row(*map(_text, row))
+        for c in comparisons:
             total = totals.get((c.arm, c.metric, str(c.levels)))
             table.add_row(
                 _text(c.arm),
-                *([_text(times[index])] if times else []),
+                *([_text(c.baseline)] if several else []),
+                *([_text(times[c.arm])] if times else []),
                 _text(numbers.effect(c).text),
                 _text(numbers.effect(total).text if total else numbers.NOTHING),
                 _text(sentences.verdict_of(c, result.margin), _STYLES.get(c.verdict, "") if not c.is_aa else "dim"),
@@ -155,6 +159,12 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
         if where:
             yield _text(where, "bold")
         yield from (table, Text())
+
+
+def _root(comparisons: Sequence[Comparison]) -> str:
+    """The baseline that is held against none itself."""
+    held = {c.arm for c in comparisons}
+    return next((c.baseline for c in comparisons if c.baseline not in held), comparisons[0].baseline)
 
 
 def _costs(result: Result) -> RenderableType:

@@ -26,7 +26,7 @@ from dbtoll.interfaces.machine import (
     Terminals,
 )
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.model.experiment import Arm, Experiment, Step
+from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
 
@@ -42,13 +42,12 @@ NESTED = "/dbtoll/run/nested"
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What all arms of a run stand on: the host, the arms' processors, where to write, and what arms are made of.
+    """What arms stand on: the host, the arms' processors, where to write, and what those of one configuration are made of.
 
-    ``image``: the system image. ``disks``: by the packages that a guest has beyond those of the image (none, but for one
-    that holds other environments), the image as a disk. ``kernels``: by the name that `interfaces.BootingEnvironment` gives.
-    ``copies``: where copies of the data lie on the host. ``remotes``: None where no arm can stand elsewhere.
-    ``programs``: by the step of a stack that has `interfaces.ProgramEnvironment`.
-    """
+    ``cpuset``: as many as any arm gets. ``image``: the system image. ``disks``: by the packages that a guest has beyond those of
+    the image (none, but for one that holds other environments), the image as a disk. ``kernels``: by the name that
+    `interfaces.BootingEnvironment` gives. ``copies``: where copies of the data lie on the host. ``remotes``: None where no arm can
+    stand elsewhere. ``programs``: by the step of a stack that has `interfaces.ProgramEnvironment`."""
 
     host: Machine
     image: Artifact | None
@@ -96,9 +95,7 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
     return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
-def open_stack(
-    context: HostContext, experiment: Experiment, arm: Arm, data: Artifact | None, stack: ExitStack
-) -> Machine:
+def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
     """Open the environments of an arm, outermost first; ``stack`` closes them again, innermost first.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
@@ -106,7 +103,8 @@ def open_stack(
     """
     context = context.at(arm)
     machine = context.host
-    cpuset = context.cpuset
+    resources = arm.configuration.resources
+    cpuset = context.cpuset[-resources.cpus :]
     journal = context.journal
     for depth, step in enumerate(arm.stack):
         last = depth == len(arm.stack) - 1
@@ -130,7 +128,7 @@ def open_stack(
             arm=arm.name,
             image=image,
             provisions=provisions,
-            resources=experiment.resources,
+            resources=resources,
             cpuset=cpuset,
             options=dict(step.options),
             kernel=kernel,

@@ -31,7 +31,7 @@ class Reached:
 @dataclass(slots=True)
 class RemoteHosts:
     """Those of one run. Each is reached once for all arms whose outermost environment has the same options, and again where the
-    line to it broke. ``cpus``: how many processors an arm gets."""
+    line to it broke. ``cpus``: the most processors that an arm gets."""
 
     host: Machine
     cpus: int
@@ -61,7 +61,7 @@ class RemoteHosts:
         own = own_cpus(through_agent(there))
         if len(own) < self.cpus:
             raise Unavailable(
-                f"each arm shall have {self.cpus} processors and {there.name} has {len(own)}", f"--cpus {len(own)}"
+                f"an arm shall have {self.cpus} processors and {there.name} has {len(own)}", f"--cpus {len(own)}"
             )
         return own[-self.cpus :]
 

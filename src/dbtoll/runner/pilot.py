@@ -154,10 +154,14 @@ def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) ->
 def slow_arms(experiment: Experiment, by_arm: Mapping[str, float]) -> list[str]:
     """Those that take more than SLOW_FACTOR times as long as the baseline. ``by_arm``: see visits_s.
 
-    A copy is one where its original is, also if it stood still for a while: both take part in the same blocks.
+    A copy is one where its original is, also if it stood still for a while: both take part in the same blocks. An arm against which
+    others are held takes part where these do.
     """
     limit_s = SLOW_FACTOR * by_arm[experiment.baseline]
-    return [arm for arm in by_arm if by_arm.get(experiment.arm(arm).copy_of or arm, 0.0) > limit_s]
+    copies, held = experiment.copies, experiment.held_against
+    slow = {arm for arm in by_arm if by_arm.get(copies.get(arm, arm), 0.0) > limit_s}
+    needed = {to for arm, to in held.items() if arm in by_arm and arm not in slow}
+    return [arm for arm in by_arm if arm in slow and copies.get(arm, arm) not in needed]
 
 
 def visits_s(visits: Sequence[schema.Visit], timed: Collection[str]) -> dict[str, float]:

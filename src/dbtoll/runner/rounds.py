@@ -60,14 +60,14 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """What is the same in every round.
+class ArmInputs:
+    """What the arms of one configuration get, in every round.
 
-    ``statements`` and ``answers`` by parameter set; ``fresh_data``: an arm's new copy of the data (None: there is none).
-    ``collectors`` and ``probing``: of an experiment that explains.
+    ``context``: with their image and its disks. ``statements`` and ``answers`` by parameter set; ``fresh_data``: an arm's new copy
+    of the data (None: there is none).
     """
 
-    experiment: Experiment
+    context: HostContext
     engine: Engine
     workload: Workload
     settings: Mapping[str, str]
@@ -75,8 +75,23 @@ class Inputs:
     answers: Sequence[Mapping[str, AnswerReference]]
     fresh_data: Callable[[Arm], Artifact] | None
     drop_data: Callable[[Arm], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is the same in every round. ``by_arm``: arms of one configuration have the same. ``collectors`` and ``probing``: of an
+    experiment that explains.
+    """
+
+    experiment: Experiment
+    by_arm: Mapping[str, ArmInputs]
     collectors: Sequence[Collector] = ()
     probing: ProbeWorkload | None = None
+
+    @property
+    def of_baseline(self) -> ArmInputs:
+        """Those of the baseline, whose workload is of the same kind as every arm's."""
+        return self.by_arm[self.experiment.baseline]
 
 
 class Cut(Exception):
@@ -128,12 +143,12 @@ class RoundRun:
             for name in self.plan.start_order:
                 if name not in self.left_out:
                     self.start(self.inputs.experiment.arm(name))
-            if self.plan.index == 0 and self.inputs.experiment.baseline in self.healthy():
-                # All arms begin with the same pages: one of them tells of all.
-                self.awake(
-                    self.arms[self.inputs.experiment.baseline], lambda running: self.verify(running, initially=True)
-                )
-            if not isinstance(self.inputs.workload, ProbeWorkload):  # a probe warms what it needs by itself
+            if self.plan.index == 0:
+                # Arms of one configuration begin with the same pages: one of them tells of all.
+                for _, names in self.inputs.experiment.configurations:
+                    for name in [name for name in names if name in self.healthy()][:1]:
+                        self.awake(self.arms[name], lambda running: self.verify(running, initially=True))
+            if not isinstance(self.inputs.of_baseline.workload, ProbeWorkload):  # a probe warms what it needs by itself
                 warm = [phase for phase in self.plan.phases if phase.kind == "timed" and not is_cold(phase)]
                 if warm:
                     self.warm_up(warm[0])
@@ -147,21 +162,21 @@ class RoundRun:
             with self.deferring():
                 self.end()
 
-    def driver(self, phase: Phase | None = None) -> VisitDriver:
-        """How this experiment's arms are driven, in a phase other than the timed ones."""
-        inputs = self.inputs
+    def driver(self, running: RunningArm, phase: Phase | None = None) -> VisitDriver:
+        """How an arm is driven, in a phase other than the timed ones."""
+        inputs, own = self.inputs, self.inputs.by_arm[running.arm.name]
         if phase is not None and phase.kind == "probed":
             assert inputs.probing is not None
             return ProbeDriver(inputs.experiment, self.context.host, inputs.probing)
-        if isinstance(inputs.workload, ProbeWorkload):
-            return ProbeDriver(inputs.experiment, self.context.host, inputs.workload)
+        if isinstance(own.workload, ProbeWorkload):
+            return ProbeDriver(inputs.experiment, self.context.host, own.workload)
         driver = (
-            TransactionDriver(inputs.experiment, inputs.workload)
-            if isinstance(inputs.workload, TransactionWorkload)
-            else StatementDriver(inputs.experiment, self.context.host, inputs.statements, inputs.answers)
+            TransactionDriver(inputs.experiment, own.workload)
+            if isinstance(own.workload, TransactionWorkload)
+            else StatementDriver(inputs.experiment, self.context.host, own.statements, own.answers)
         )
         if phase is not None and phase.kind == "counted":
-            return CountingDriver(driver, inputs.collectors, inputs.experiment.baseline)
+            return CountingDriver(driver, inputs.collectors, inputs.experiment.baselines)
         return driver
 
     def healthy(self) -> list[str]:
@@ -173,17 +188,17 @@ class RoundRun:
     def start(self, arm: Arm) -> None:
         """A fresh copy of the data, a fresh boot, a fresh server; then asleep. A failure is recorded, the others go on."""
         self.progress(f"start of {arm.name}")
-        experiment, engine = self.inputs.experiment, self.inputs.engine
+        experiment, own = self.inputs.experiment, self.inputs.by_arm[arm.name]
         closing = ExitStack()
         running: RunningArm | None = None
         try:
             with self.spending(arm.name), understood(arm.name):
                 if self.context.remotes is not None:
                     self.context.remotes.renew(arm)
-                data = self.inputs.fresh_data(arm) if self.inputs.fresh_data else None
-                machine = open_stack(self.context, experiment, arm, data, closing)
+                data = own.fresh_data(arm) if own.fresh_data else None
+                machine = open_stack(own.context, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
-                running = RunningArm(arm, machine, engine, self.inputs.settings, closing, outside=outside)
+                running = RunningArm(arm, machine, own.engine, own.settings, closing, outside=outside)
                 if data is not None:
                     dataset.read_in(machine, DATA)
                 self.serve(running, data)
@@ -200,7 +215,7 @@ class RoundRun:
 
     def serve(self, running: RunningArm, data: Artifact | None) -> None:
         """Starts the server in a machine that runs, and writes down what is found in both."""
-        experiment, engine, arm = self.inputs.experiment, self.inputs.engine, running.arm
+        experiment, engine, arm = self.inputs.experiment, running.engine, running.arm
         running.start_server()
         facts = without_secrets({**running.machine.facts(), **engine.facts(running.session())})
         placements = experiment.factors.get("placement", ())
@@ -208,7 +223,7 @@ class RoundRun:
             facts["paths"] = found = paths.measured(running, placements)
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
-            self.context, running, engine, experiment.workload.name, data, self.plan.index, durability
+            self.context, running, engine, arm.configuration.workload.name, data, self.plan.index, durability
         )
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
@@ -218,13 +233,14 @@ class RoundRun:
 
     def answers_gate(self, arm: Arm) -> schema.CheckRecord:
         """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
-        pairs = zip(self.inputs.statements, self.inputs.answers, strict=True)
+        own = self.inputs.by_arm[arm.name]
+        pairs = zip(own.statements, own.answers, strict=True)
         unknown = sorted({query for statements, known in pairs for query in statements if query not in known})
         passed: bool | None = not unknown
         finding = "every statement has an answer to be checked against"
-        if not self.inputs.engine.returns_rows:
-            passed, finding = None, f"what {self.inputs.engine.name} answers means nothing"
-        elif isinstance(self.inputs.workload, TransactionWorkload):
+        if not own.engine.returns_rows:
+            passed, finding = None, f"what {own.engine.name} answers means nothing"
+        elif isinstance(own.workload, TransactionWorkload):
             passed, finding = None, "not answers but the state of the data is checked"
         elif unknown:
             finding = f"nothing to check the answers of {', '.join(unknown)} against"
@@ -248,7 +264,7 @@ class RoundRun:
             # A failed one is not asked to stop its server cleanly: it may not answer, and its data are thrown away.
             stop = [] if running.failure is not None else [running.stop_server]
             steps = [running.wake, lambda: self.keep_logs(running), *stop, closing.close]
-        steps.append(lambda: self.inputs.drop_data(arm))
+        steps.append(lambda: self.inputs.by_arm[arm.name].drop_data(arm))
         for step in steps:
             try:
                 with self.spending(arm.name), understood(arm.name):
@@ -282,16 +298,16 @@ class RoundRun:
         These first runs after a start are recorded and reported apart (first execution).
         """
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
+            self.awake(self.arms[name], lambda running: self.driver(running, phase).begin_phase(running, phase))
         first = phase.blocks[0]
         for visit in first.visits:
             self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
 
     def take_plans(self) -> None:
         """The plans of every arm, and a checkpoint, untimed; also where all is measured cold."""
-        if not self.inputs.engine.returns_rows:
-            return
         for name in self.healthy():
+            if not self.arms[name].engine.returns_rows:
+                continue
             self.progress(f"plans of {name}")
             self.awake(self.arms[name], self.fingerprints)
 
@@ -299,7 +315,7 @@ class RoundRun:
         """Plans of every statement of this round, outside timed passes; then a checkpoint on command."""
         session = running.session()
         for parameter_set in sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks}):
-            for query, statement in self.inputs.statements[parameter_set].items():
+            for query, statement in self.inputs.by_arm[running.arm.name].statements[parameter_set].items():
                 mark, text = running.engine.fingerprint(session, statement)
                 new = mark not in self.seen_plans
                 self.seen_plans.add(mark)
@@ -317,7 +333,7 @@ class RoundRun:
 
     def phase(self, number: int, phase: Phase) -> None:
         for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driver(phase).begin_phase(running, phase))
+            self.awake(self.arms[name], lambda running: self.driver(running, phase).begin_phase(running, phase))
         if phase.kind == "timed":
             self.count(phase, "begin")
         self._timed_phase = number if phase.kind == "timed" else None
@@ -344,7 +360,7 @@ class RoundRun:
         try:
             with self.spending(arm), understood(running.arm.name):
                 running.wake()
-                driver = self.driver(phase)
+                driver = self.driver(running, phase)
                 driver.make_ready(running, phase, first_execution=first_execution)
                 result = driver.drive(running, phase, block, query, first_execution=first_execution)
                 others_asleep = self.others_asleep(running)
@@ -369,7 +385,7 @@ class RoundRun:
     def verify(self, running: RunningArm, *, initially: bool) -> None:
         """Whether the data are as they must be, before or after all that is done to them."""
         self.progress(f"data of {running.arm.name}")
-        found = self.driver().violations(running, initially=initially)
+        found = self.driver(running).violations(running, initially=initially)
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"

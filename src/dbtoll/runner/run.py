@@ -154,6 +154,8 @@ def _asked(folder: Path) -> schema.ExperimentFile:
         asked = msgspec.json.decode(read_file(path), type=schema.ExperimentFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path}:1: it is damaged: {error}", "nothing was measured yet: begin a new run") from None
+    if asked.schema_version != schema.SCHEMA_VERSION:
+        raise RunFolderError(f"{path}:1: another dbtoll wrote it", "nothing was measured yet: begin a new run")
     spec = folder / schema.SPEC_FILE
     if hashlib.sha256(read_file(spec)).hexdigest() != asked.spec_sha256:
         raise RunFolderError(
@@ -197,7 +199,7 @@ def _planned(
         blocks = piloted.blocks(experiment.precision)
         round_s = piloted.round_s(blocks)
         watch.say(budget_line(experiment, piloted, blocks))
-        workload = prepared.inputs.workload
+        workload = prepared.inputs.of_baseline.workload
         plan_file = schema.PlanFile(
             experiment=experiment,
             queries=prepared.queries,
@@ -231,9 +233,10 @@ def _kept_plan(folder: Path) -> schema.PlanFile | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(read_file(path), type=schema.PlanFile)
+        kept = msgspec.json.decode(read_file(path), type=schema.PlanFile)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return kept if kept.schema_version == schema.SCHEMA_VERSION else None
 
 
 @contextmanager
@@ -253,7 +256,7 @@ def ready(
         stop.handling_signals(),
         swept(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
-        remote_hosts(host, experiment.resources.cpus, journal) as remotes,
+        remote_hosts(host, experiment.cpus, journal) as remotes,
     ):
         if not tried:
             requirements.require_all(host, experiment, journal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from dbtoll.model.experiment import (
     TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
+    Configuration,
     Experiment,
     Precision,
     Resources,
@@ -61,7 +62,7 @@ _KEYS = {
         "exclusive",
         "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
-    "arm": {"name", "stack", "options"},
+    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image"},
     "resources": {"cpus", "memory", "shm", "open_files"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
@@ -137,35 +138,28 @@ class _Reader:
 
     def experiment(self) -> Experiment:
         self.known(self.document, "")
-        arms = self.arms()
-        workload, engine = ComponentSpec(defaults.WORKLOAD), ComponentSpec(defaults.ENGINE)
+        common = self.configuration()
+        arms = self.arms(common)
+        engines = sorted({arm.configuration.engine.name for arm in arms} or {common.engine.name})
         factors: dict[str, tuple[str, ...]] = {}
         unsupported: dict[str, dict[str, str]] = {}
         with self.collected():
-            workload = self.choice("workload", "workloads", defaults.WORKLOAD)
-        with self.collected():
-            engine = self.choice("engine", "engines", defaults.ENGINE)
-        with self.collected():
-            factors, unsupported = self.factors(registry.find("workloads", workload.name).factors, engine)
+            factors, unsupported = self.factors(registry.find("workloads", common.workload.name).factors, engines)
         explain = self.take("", "explain", flag, False)
         baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
             name=self.take("", "name", _run_name, ""),
-            question=self.take("", "question", text_value, "") or default_question(arms, baseline, engine, workload),
+            question=self.take("", "question", text_value, "") or default_question(arms, baseline),
             expected=self.take("", "expected", text_value, ""),
             paper=self.take("", "paper", text_value, ""),
             role=self.take("", "role", text_value, ""),
             running_time=self.take("", "running_time", text_value, ""),
-            engine=engine,
-            workload=workload,
             arms=tuple(arms),
             baseline=baseline,
             factors=factors,
             unsupported=unsupported,
-            resources=self.resources(),
             precision=self.precision(),
             visit_timing=self.visit_timing(),
-            image=self.image(),
             seed=self.take("", "seed", integer, 1),
             parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
             max_overhead=self.take("", "max_overhead", lambda v: units.fraction(text_value(v)), None),
@@ -176,20 +170,23 @@ class _Reader:
         self.require_none()  # what follows needs all of its parts
         with self.collected():
             self.check_baseline(experiment)
-        with self.collected():
-            self.check_asked_of(workload, engine)
-        if "outside" in factors.get("placement", ()):
+        for index, arm in enumerate(arms):
             with self.collected():
-                self.check_listens(engine)
-            for index, arm in enumerate(arms):
+                self.check_asked_of(arm, index, common)
+            if "outside" in factors.get("placement", ()):
+                with self.collected():
+                    self.check_listens(arm)
                 with self.collected():
                     arms[index] = self.reachable(arm, index)
         self.check_cells(experiment)
         self.require_none()
+        with self.collected():
+            self.check_one_question(arms, experiment)
+        with self.collected():
+            arms = self.held_against(arms, experiment)
+        self.require_none()
         cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
-        arms.sort(key=lambda arm: arm.name != experiment.baseline)
-        arms.insert(1, replace(arms[0], name=experiment.baseline + COPY_SUFFIX, copy_of=experiment.baseline))
-        return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+        return replace(experiment, arms=with_copies(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
 
     def check_baseline(self, experiment: Experiment) -> None:
         baseline = experiment.baseline
@@ -200,7 +197,102 @@ class _Reader:
         if experiment.arm(baseline).clock == "instructions":
             raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
 
-    def arms(self) -> list[Arm]:
+    def held_against(self, arms: Sequence[Arm], experiment: Experiment) -> list[Arm]:
+        """The arms, the baseline first, each with what it is held against: what it says; else the first arm of the same
+        configuration, so that they differ in the environment alone; else the baseline."""
+        by_name = {arm.name: arm for arm in arms}
+        baseline = by_name[experiment.baseline]
+        firsts = [baseline, *(arm for arm in arms if arm is not baseline and arm.clock == "time")]
+        held: dict[str, str] = {}
+        for index, arm in enumerate(arms):
+            given = arm.against
+            first = next((other for other in firsts if other.configuration == arm.configuration), baseline)
+            held[arm.name] = given or (baseline if first is arm else first).name
+            if given and arm is baseline:
+                raise self.error(f"arm.{index}", "against", f"{given!r}: the baseline is held against no arm",
+                                 "name another arm as the baseline, or leave it out")  # fmt: skip
+            if given and (given not in by_name or by_name[given].clock != "time" or given == arm.name):
+                raise self.error(f"arm.{index}", "against", f"{arm.name!r} cannot be held against {given!r}",
+                                 f"name another arm that tells time: {', '.join(each.name for each in firsts)}")  # fmt: skip
+        for index, arm in enumerate(arms):
+            seen, name = set[str](), arm.name
+            while name != baseline.name and name not in seen:
+                seen.add(name)
+                name = held[name]
+            if name != baseline.name:
+                raise self.error(f"arm.{index}", "against", f"{arm.name!r} is held against itself in the end",
+                                 f"let one of {', '.join(sorted(seen))} be held against {baseline.name}")  # fmt: skip
+        ordered = [baseline, *(arm for arm in arms if arm is not baseline)]
+        return [replace(arm, against=None if arm is baseline else held[arm.name]) for arm in ordered]
+
+    def check_one_question(self, arms: Sequence[Arm], experiment: Experiment) -> None:
+        """Arms that are asked for other queries, or in another way, than the baseline."""
+        asked = {arm.name: _asked(arm.configuration.workload) for arm in arms}
+        wanted, timed = asked[experiment.baseline]
+        for index, arm in enumerate(arms):
+            own, own_timed = asked[arm.name]
+            if different := own ^ wanted:
+                shown = ", ".join(sorted(different)[:6])
+                raise self.error(f"arm.{index}.workload", "queries",
+                                 f"{arm.name} and {experiment.baseline} are asked unlike queries: {shown}",
+                                 "give both the same queries; their statements may differ")  # fmt: skip
+            if own_timed != timed:
+                raise self.error(f"arm.{index}.workload", "rate",
+                                 f"{arm.name} and {experiment.baseline} are compared by unlike figures: one has a rate of arrivals",
+                                 "give all arms a rate, or none")  # fmt: skip
+
+    # --- what arms have in common, and what is their own ------------------------------------------------------------------
+
+    def configuration(
+        self, arm: Mapping[str, Any] | None = None, where: str = "", common: Configuration | None = None
+    ) -> Configuration:
+        """What all arms have, or with ``arm``, its table, and ``common`` that with what is its own."""
+        made = common or Configuration(ComponentSpec(defaults.ENGINE), ComponentSpec(defaults.WORKLOAD))
+        arm = self.document if arm is None else arm
+        prefix = f"{where}." if where else ""
+        version: str | None = None
+        if common is None or "engine" in arm or "image" in arm:
+            with self.collected():
+                engine, version = self.engine(prefix)
+                made = replace(made, engine=engine)
+            with self.collected():
+                made = replace(made, image=self.image(prefix, made.engine.name, version))
+        if common is None or "workload" in arm:
+            with self.collected():
+                made = replace(made, workload=self.choice("workload", "workloads", defaults.WORKLOAD, prefix))
+        if common is None or "resources" in arm:
+            made = replace(made, resources=self.resources(f"{prefix}resources", made.resources))
+        return made
+
+    def engine(self, prefix: str) -> tuple[ComponentSpec, str | None]:
+        """The engine, and the version that is wanted of it."""
+        given = self.merged("engine", prefix)
+        version = given.get("version")
+        own, image = self.table(f"{prefix}engine"), self.table(f"{prefix}image")
+        if version is not None and not isinstance(version, str):
+            raise self.error(
+                self.place("engine", prefix, "version"), "version", f"{version!r} is not a text", 'version = "17"'
+            )
+        if "version" not in own and image:
+            version = None  # what all arms have is of another image
+        return self.choice("engine", "engines", defaults.ENGINE, prefix), version
+
+    def merged(self, table: str, prefix: str) -> dict[str, Any]:
+        """A table of an arm over that of all arms; of another engine or workload it stands alone. Tables in it are merged too."""
+        common, own = self.table(table), self.table(f"{prefix}{table}")
+        if not prefix or own.get("name", common.get("name")) != common.get("name"):
+            return dict(own)
+        both = {**common, **own}
+        for key in common.keys() & own.keys():
+            if isinstance(common[key], dict) and isinstance(own[key], dict):
+                both[key] = {**common[key], **own[key]}
+        return both
+
+    def place(self, table: str, prefix: str, key: str) -> str:
+        """The table in which the key stands: the arm's own, or that of all arms."""
+        return f"{prefix}{table}" if key in self.table(f"{prefix}{table}") or key not in self.table(table) else table
+
+    def arms(self, common: Configuration) -> list[Arm]:
         tables = self.document.get("arm")
         if not isinstance(tables, list) or not tables:
             self.fault("", "arm", "no [[arm]] is given", 'add [[arm]] with name = "docker" and stack = "docker"')
@@ -208,7 +300,7 @@ class _Reader:
         arms: list[Arm] = []
         for index, table in enumerate(tables):
             with self.collected():
-                arm = self.arm(table, f"arm.{index}")
+                arm = self.arm(table, f"arm.{index}", common)
                 if arm.name in [other.name for other in arms]:
                     raise self.error(
                         f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
@@ -216,7 +308,7 @@ class _Reader:
                 arms.append(arm)
         return arms
 
-    def arm(self, table: Any, where: str) -> Arm:
+    def arm(self, table: Any, where: str, common: Configuration) -> Arm:
         if not isinstance(table, dict):
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
@@ -229,7 +321,14 @@ class _Reader:
                 f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
             )  # fmt: skip
         counts = stack[-1].options.get("clock") == "instructions"
-        return Arm(name, stack, text=text, clock="instructions" if counts else "time")
+        return Arm(
+            name,
+            stack,
+            text=text,
+            clock="instructions" if counts else "time",
+            configuration=self.configuration(table, where, common),
+            against=self.take(where, "against", text_value, None),
+        )
 
     def reachable(self, arm: Arm, index: int) -> Arm:
         """The arm with a network by which the machine around its last environment reaches it."""
@@ -244,20 +343,28 @@ class _Reader:
             raise self.error(where, "stack", f"{arm.name}: {error.message}", f"{error.hint}, or {INSIDE}") from None
         return replace(arm, stack=stack, text=write_stack(stack))
 
-    def check_asked_of(self, workload: ComponentSpec, engine: ComponentSpec) -> None:
-        """A workload that needs what the engine has not."""
+    def check_asked_of(self, arm: Arm, index: int, common: Configuration) -> None:
+        """A workload that needs what the engine has not, or another one than all arms have."""
+        workload, engine = arm.configuration.workload, arm.configuration.engine
+        where = f"arm.{index}"
+        if workload.name != common.workload.name:
+            raise self.error(
+                f"{where}.workload", "name", f"{arm.name} has another workload, {workload.name}, than {common.workload.name}",
+                "arms may differ in a workload's options; another workload is another run",
+            )  # fmt: skip
         requires = registry.find("workloads", workload.name).requires
         if lacking := requires - registry.find("engines", engine.name).offers:
             able = [str(each.name) for each in registry.members("engines") if requires <= each.offers]
             raise self.error(
-                "engine",
+                self.place("engine", f"{where}.", "name"),
                 "name",
                 f"{workload.name} cannot be asked of {engine.name}, which does not offer: {', '.join(sorted(lacking))}",
                 f"engines that do: {', '.join(able)}" if able else "no engine here does",
             )
 
-    def check_listens(self, engine: ComponentSpec) -> None:
+    def check_listens(self, arm: Arm) -> None:
         """A server that nobody outside can reach."""
+        engine = arm.configuration.engine
         if not isinstance(registry.find("engines", engine.name)(engine.options), ListeningEngine):
             raise self.error(
                 "factors", "placement", f"a server of {engine.name} cannot be reached from outside", INSIDE
@@ -284,8 +391,10 @@ class _Reader:
             raise self.error(where, "stack", "an arm needs its stack", 'for example stack = "docker"') from None
         return steps
 
-    def choice(self, table: str, family: str, default: str) -> ComponentSpec:
-        given = dict(self.table(table))
+    def choice(self, table: str, family: str, default: str, prefix: str = "") -> ComponentSpec:
+        given = self.merged(table, prefix)
+        if family == "engines":
+            given.pop("version", None)
         name = given.pop("name", default)
         try:
             found = registry.find(family, text_value(name))
@@ -295,21 +404,24 @@ class _Reader:
             found(values)  # they check their options against each other when they are made
             return ComponentSpec(name, values)
         except OptionError as error:
-            raise self.error(table, error.key, error.message, error.hint) from None
+            raise self.error(self.place(table, prefix, error.key), error.key, error.message, error.hint) from None
         except TypeError as error:
-            raise self.error(table, "name", str(error), "write its name as a text") from None
+            raise self.error(prefix + table, "name", str(error), "write its name as a text") from None
         except SpecError as error:
             if self.file == COMMAND_LINE:
                 raise  # it names a file of the user's
-            raise self.error(table, "name", error.message, error.hint) from None
+            raise self.error(prefix + table, "name", error.message, error.hint) from None
         except DbtollError as error:
-            raise self.error(table, "name", error.message, error.hint) from None
+            raise self.error(prefix + table, "name", error.message, error.hint) from None
 
     def factors(
-        self, known: Mapping[str, tuple[str, ...]], engine: ComponentSpec
+        self, known: Mapping[str, tuple[str, ...]], engines: Sequence[str]
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
-        """Factor -> levels that are run, and factor -> level that was asked for and the engine has not -> why."""
-        lacking = registry.find("engines", engine.name).unsupported
+        """Factor -> levels that are run, and factor -> level that was asked for and an engine has not -> why."""
+        lacking: dict[str, dict[str, str]] = {}
+        for engine in engines:
+            for factor, levels in registry.find("engines", engine).unsupported.items():
+                lacking[factor] = {**levels, **lacking.get(factor, {})}
         given = self.table("factors")
         self.known(given, "factors", set(known))
         chosen, unsupported = {}, {}
@@ -334,24 +446,23 @@ class _Reader:
             if not chosen[name]:
                 why = "; ".join(f"{level}: {why}" for level, why in left_out.items())
                 help_ = f"choose from {', '.join(had)}" if had else "choose another engine"
-                self.fault("factors", name, f"{engine.name} has no {name} {why}", help_)
+                self.fault("factors", name, f"{' or '.join(engines)} has no {name} {why}", help_)
         return chosen, unsupported
 
-    def resources(self) -> Resources:
-        self.known(self.table("resources"), "resources")
-        default = Resources()
+    def resources(self, table: str, default: Resources) -> Resources:
+        self.known(self.table(table), table)
         made = Resources(
-            cpus=self.take("resources", "cpus", integer, default.cpus),
-            memory_bytes=self.take("resources", "memory", _size, default.memory_bytes),
-            shm_bytes=self.take("resources", "shm", _size, default.shm_bytes),
-            open_files=self.take("resources", "open_files", integer, default.open_files),
+            cpus=self.take(table, "cpus", integer, default.cpus),
+            memory_bytes=self.take(table, "memory", _size, default.memory_bytes),
+            shm_bytes=self.take(table, "shm", _size, default.shm_bytes),
+            open_files=self.take(table, "open_files", integer, default.open_files),
         )
         if made.cpus < 1:
-            self.fault("resources", "cpus", "an arm needs at least one CPU", "cpus = 1")
+            self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
         if made.memory_bytes < 256 << 20:
-            self.fault("resources", "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
+            self.fault(table, "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
         if made.open_files < 1:
-            self.fault("resources", "open_files", "a server opens files", "open_files = 65536")
+            self.fault(table, "open_files", "a server opens files", "open_files = 65536")
         return made
 
     def precision(self) -> Precision:
@@ -394,16 +505,46 @@ class _Reader:
             statement_timeout_ns=self.take("visit", "statement_timeout", _duration, default.statement_timeout_ns),
         )
 
-    def image(self) -> dict[str, Any]:
-        self.known(self.table("image"), "image")
-        given = {key: self.take("image", key, text_value, "") for key in _KEYS["image"] & self.table("image").keys()}
+    def image(self, prefix: str, engine: str, version: str | None) -> dict[str, Any]:
+        """The image of the arm's table, or of all arms; the one that has the ``version`` of the engine, if one is wanted."""
+        table = f"{prefix}image" if self.table(f"{prefix}image") else "image"
+        self.known(self.table(table), table)
+        given = {key: self.take(table, key, text_value, "") for key in _KEYS["image"] & self.table(table).keys()}
         if len(given) == 2:
-            self.fault("image", "path", "an image has a suite or a path, not both", "remove one of them")
+            self.fault(table, "path", "an image has a suite or a path, not both", "remove one of them")
+        if "path" not in given and given and given["suite"] not in SUITES:
+            self.fault(table, "suite", f"no image is defined for {given['suite']!r}", _image_hint(given["suite"]))
+            version = None
+        if version is not None:
+            return self.image_with(engine, version, given, prefix)
         if "path" in given:
             return {"path": str(self.beside(given["path"]))}
-        if given and given["suite"] not in SUITES:
-            self.fault("image", "suite", f"no image is defined for {given['suite']!r}", _image_hint(given["suite"]))
         return given or {"suite": next(iter(SUITES))}
+
+    def image_with(self, engine: str, version: str, given: Mapping[str, str], prefix: str) -> dict[str, Any]:
+        """The suite whose ``engine`` is of that version."""
+        found = registry.find("engines", engine)
+        where, title = self.place("engine", prefix, "version"), found.description.title
+        if "path" in given:
+            raise self.error(
+                where, "version", f"an image of your own has the {title} that is in it", "leave the version out"
+            )
+        versions = {suite: known for suite in SUITES if (known := found.software.versions.get(suite))}
+        having = [suite for suite, known in versions.items() if f"{known}.".startswith(f"{version}.")]
+        if not having:
+            there = ", ".join(
+                f"{known} ({', '.join(suite for suite in versions if versions[suite] == known)})"
+                for known in dict.fromkeys(versions.values())
+            )
+            raise self.error(
+                where, "version", f"there is no {title} {version}", f"there is: {there or 'one, without a number'}"
+            )
+        suite = given.get("suite", having[0])
+        is_own = "suite" in self.table(f"{prefix}image")
+        if suite not in having and (is_own or not prefix):
+            raise self.error(where, "version", f"the image {suite} has {title} {versions.get(suite)}, not {version}",
+                             f"leave the image out, or take {' or '.join(having)}")  # fmt: skip
+        return {"suite": suite if suite in having else having[0]}
 
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
@@ -428,16 +569,24 @@ class _Reader:
     # --- reading with the place of each key -----------------------------------------------------------------------
 
     def table(self, name: str) -> dict[str, Any]:
-        value = self.document.get(name, {})
+        """The table of that name, ``engine`` or ``arm.1.engine``; empty where there is none."""
+        *around, last = name.split(".")
+        value = self.at(".".join(around)).get(last, {})
         if not isinstance(value, dict):
-            self.fault("", name, f"{name} is a table", f"write [{name}] and its keys below")
+            shown = ".".join(_words(name))
+            self.fault(".".join(around), last, f"{last} is a table", f"write [{shown}] and its keys below")
             return {}
         return value
 
-    def take(self, table: str, key: str, convert: Callable[[Any], Any], default: Any) -> Any:
+    def at(self, table: str) -> Any:
+        """What stands there in the document; {} where nothing does."""
         holder: Any = self.document
         for part in filter(None, table.split(".")):
             holder = holder[int(part)] if part.isdigit() else holder.get(part, {})
+        return holder
+
+    def take(self, table: str, key: str, convert: Callable[[Any], Any], default: Any) -> Any:
+        holder = self.at(table)
         if key not in holder:
             return default
         try:
@@ -452,10 +601,11 @@ class _Reader:
 
     def known(self, table: Mapping[str, Any], where: str, keys: set[str] | None = None) -> None:
         """A fault for each key that is not in ``keys`` (those of the table of that name)."""
-        name = where.split(".", maxsplit=1)[0]
+        words = _words(where)
+        name = words[-1] if words else ""
         keys = _KEYS[name] if keys is None else keys
         for key in (key for key in table if key not in keys):
-            place = f"[{name}]" if name else "the specification"
+            place = f"[{'.'.join(words)}]" if words else "the specification"
             self.fault(where, key, f"unknown key {key!r} in {place}", self.hint_of(key, name, keys))
 
     def hint_of(self, key: str, name: str, keys: set[str]) -> str:
@@ -528,6 +678,35 @@ class _Reader:
                     if re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
                         return number
         return head_line or 1
+
+
+def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """With an A/A copy behind each arm that others are held against, and each whose configuration is another than its baseline's:
+    so the noise on both sides of every comparison is known."""
+    by_name = {arm.name: arm for arm in arms}
+    needed = {arm.against or arm.name for arm in arms}
+    needed |= {
+        arm.name
+        for arm in arms
+        if arm.against and arm.clock == "time" and arm.configuration != by_name[arm.against].configuration
+    }
+    found: list[Arm] = []
+    for arm in arms:
+        found.append(arm)
+        if arm.name in needed:
+            found.append(replace(arm, name=arm.name + COPY_SUFFIX, copy_of=arm.name, against=None))
+    return tuple(found)
+
+
+def _asked(workload: ComponentSpec) -> tuple[frozenset[str], bool]:
+    """The queries, and whether transactions arrive by a schedule: then another figure of them is compared."""
+    made = registry.find("workloads", workload.name)(workload.options)
+    return frozenset(made.queries), bool(workload.options.get("rate"))
+
+
+def _words(table: str) -> list[str]:
+    """``arm.1.engine`` -> arm, engine."""
+    return [word for word in table.split(".") if word and not word.isdigit()]
 
 
 def _size(value: Any) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dbtoll.defaults import BASELINE
@@ -14,9 +17,96 @@ COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
 
+KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against")
+"""What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, and what the arm is held
+against."""
+
+OPTIONS = {"engine": "engine", "settings": "engine.settings", "workload": "workload", "resources": "resources"}
+"""``settings.jit=on``: what stands before the point -> the table of the arm."""
+
+ARM_FORM = "NAME: ENV, KEY=VALUE, …"
+
+_NAMED = re.compile(r"([^:,]+):\s+(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenArm:
+    """An arm of a command line. ``tables``: its own, by name."""
+
+    name: str
+    stack: str
+    against: str | None = None
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def given_arm(text: str) -> GivenArm:
+    """Of ``old: native``, ``new: docker:runsc,network=host, engine=postgres:17, settings.jit=on`` or a stack alone. UsageError.
+
+    What stands before a colon and a blank is the name. A word that begins with one of KEYS, or of OPTIONS and a point, is the
+    arm's; all others are the stack's.
+    """
+    named = _NAMED.fullmatch(text.strip())
+    name, rest = (named[1].strip(), named[2]) if named else (text.strip(), text.strip())
+    stack: list[str] = []
+    tables: dict[str, dict[str, Any]] = {}
+    against: str | None = None
+    for word in rest.split(","):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if equals and stack and key == "against":
+            against = value
+        elif equals and stack and (key in KEYS or (key.partition(".")[0] in OPTIONS and "." in key)):
+            for table, values in _of_arm(key, value).items():
+                tables.setdefault(table, {}).update(values)
+        elif stack and word.startswith(" "):
+            raise UsageError(
+                f"{text!r}: an arm has no {key!r}",
+                f"there is: {', '.join(KEYS)}, {', '.join(f'{each}.NAME' for each in OPTIONS)}; options of the environment "
+                "follow it with a comma and no blank",
+            )
+        else:
+            stack.append(word)
+    return GivenArm(name, ",".join(stack).strip(), against, tables)
+
+
+def _of_arm(key: str, value: str) -> dict[str, dict[str, Any]]:
+    """Table of an arm -> its keys."""
+    before, point, option = key.partition(".")
+    if point:
+        return {OPTIONS[before]: {option: value}}
+    match key:
+        case "engine":
+            return {"engine": engine_table(value)}
+        case "image":
+            return {"image": image_table(value)}
+        case "settings":
+            return {"engine": {"settings_file": str(Path(value).absolute())}}
+        case "indexes":
+            is_file = "/" in value or value.endswith(".sql")
+            return {"workload": {"indexes_file": str(Path(value).absolute())} if is_file else {"indexes": value}}
+    return {"resources": {key: _number(value)}}
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def engine_table(text: str) -> dict[str, str]:
+    """``postgres:17`` -> its name and version."""
+    name, colon, version = text.partition(":")
+    return {"name": name} | ({"version": version} if colon else {})
+
+
+def image_table(text: str) -> dict[str, str]:
+    """A suite of Debian, or a directory or an archive of the user's own."""
+    reference = text.partition("://")[2]  # docker://NAME: nothing is fetched from a registry
+    is_path = not reference and ("/" in text or Path(text).exists())
+    return {"path": str(Path(text).absolute())} if is_path else {"suite": reference or text}
+
+
 def comparison(
     stacks: Sequence[str],
     *,
+    arms: Sequence[str] = (),
     baseline: str | None,
     engine: str,
     engine_options: Mapping[str, Any],
@@ -25,22 +115,32 @@ def comparison(
     tables: Mapping[str, Mapping[str, Any]],
     top: Mapping[str, Any],
 ) -> str:
-    """The TOML text of the experiment that `dbtoll compare` describes, to be parsed by `parse` like any other."""
-    names = list(dict.fromkeys([*([baseline] if baseline else _default_baseline(stacks)), *stacks]))
+    """The TOML text of the experiment that `dbtoll compare` describes, to be parsed by `parse` like any other.
+
+    ``arms``: in the short form of `given_arm`; without ``stacks`` the first of them is the baseline, unless one is named.
+    """
+    own = {each.name: each for each in map(given_arm, arms)}
+    if len(own) < len(arms):
+        raise UsageError("two arms have one name", f"write each as {ARM_FORM}, with a name of its own")
+    first = [baseline] if baseline else _default_baseline(stacks) if stacks or not own else [next(iter(own))]
+    made = {name: own.get(name) or GivenArm(name, name) for name in dict.fromkeys([*first, *stacks, *own])}
     lines = [f"{key} = {_toml(value)}" for key, value in top.items() if value is not None]
-    lines += [f"baseline = {_toml(names[0])}", ""]
-    for table, head, options in (("engine", engine, engine_options), ("workload", workload, workload_options)):
-        lines += [f"[{table}]", f"name = {_toml(head)}", *(f"{k} = {_toml(v)}" for k, v in options.items()), ""]
-    for table, values in tables.items():
+    lines += [f"baseline = {_toml(first[0])}", ""]
+    of_all = {"engine": {**engine_table(engine), **engine_options}, "workload": {"name": workload, **workload_options}}
+    for table, values in (*of_all.items(), *tables.items()):
         given = {key: value for key, value in values.items() if value is not None}
         if given:
             lines += [f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in given.items()), ""]
-    return "\n".join([*lines, *map(arm, names)])
+    return "\n".join([*lines, *map(arm, made.values())])
 
 
-def arm(stack: str) -> str:
-    """The TOML text of an arm that is named as its stack."""
-    return f"[[arm]]\nname = {_toml(stack)}\nstack = {_toml(stack)}\n"
+def arm(given: GivenArm) -> str:
+    """The TOML text of an arm."""
+    against = [f"against = {_toml(given.against)}"] if given.against else []
+    lines = ["[[arm]]", f"name = {_toml(given.name)}", f"stack = {_toml(given.stack)}", *against]
+    for table, values in sorted(given.tables.items()):
+        lines += [f"[arm.{table}]", *(f"{_toml(key)} = {_toml(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
 
 
 def _default_baseline(stacks: Sequence[str]) -> list[str]:

@@ -30,8 +30,8 @@ def _hint_of(key: str, options: Mapping[str, Option]) -> str:
     """What says what ``key`` may have been meant to say."""
     if key in ("image", "version"):
         return (
-            "the image is one for all arms, and its server's version comes with it: --image, or [image] in a specification; "
-            f"there is: {servers_of_suites()}"
+            'an arm has it, not its environment: --arm "new: docker, engine=postgres:17", or [arm.engine] and [arm.image] in a '
+            f"specification; all arms: --image or [image]; there is: {servers_of_suites()}"
         )
     meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(key, options, 1))
     return f"{meant}its options are: {', '.join(sorted(options)) or 'none'}"

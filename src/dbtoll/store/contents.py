@@ -216,9 +216,21 @@ class _Probe(Struct):
     max_ns: Finite
 
 
+class _Image(Struct):
+    release: str | None = None
+    packages: dict[str, str] | None = None
+
+
+class _Configuration(Struct):
+    arms: tuple[str, ...]
+    image: _Image | None = None
+    settings: dict[str, str | None] = {}
+    driver: _Driver | None = None
+
+
 class _Facts(Struct):
     descriptions: Descriptions
-    driver: _Driver | None = None
+    configurations: tuple[_Configuration, ...]
     probes: dict[str, _Probe] = {}
 
     def __post_init__(self) -> None:
@@ -252,11 +264,13 @@ def demand_plan(plan: PlanFile) -> None:
     """ValueError where no specification could have led to this plan."""
     experiment = plan.experiment
     names = [arm.name for arm in experiment.arms]
-    precision, timing, resources = experiment.precision, experiment.visit_timing, experiment.resources
+    precision, timing = experiment.precision, experiment.visit_timing
     for holds, wrong in (
         (all(names) and len(set(names)) == len(names), f"the arms {names} have not each a name of its own"),
         (all(arm.stack for arm in experiment.arms), "an arm has no stack"),
-        (all(arm.copy_of in (None, experiment.baseline) for arm in experiment.arms), "an arm is a copy of no baseline"),
+        (all(to in names for to in experiment.held_against.values()), "an arm is held against, or a copy of, no arm"),
+        (all(_leads_to(experiment, name) for name in names), "an arm is held against none that is held against the baseline"),
+        (len({arm.configuration.workload.name for arm in experiment.arms}) <= 1, "the arms have not one workload"),
         (
             any((a.name, a.clock, a.copy_of) == (experiment.baseline, "time", None) for a in experiment.arms),
             f"the baseline {experiment.baseline!r} is no arm whose clock is time",
@@ -275,14 +289,29 @@ def demand_plan(plan: PlanFile) -> None:
         (precision.rounds_of_slow >= 2, f"{precision.rounds_of_slow} rounds of slow arms"),
         (precision.settled is None or 0 < precision.settled < 1, f"a loss of {precision.settled} that is settled"),
         (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),
-        (resources.cpus >= 1, f"{resources.cpus} processors"),
-        (min(resources.memory_bytes, resources.shm_bytes, resources.open_files) >= 0, "resources below 0"),
         (min(timing.lead_in_ns, timing.measurement_time_ns, timing.statement_timeout_ns) >= 0, "a time of a visit below 0"),
     ):  # fmt: skip
         if not holds:
             raise ValueError(wrong)
     _demand_tree(msgspec.to_builtins(experiment))
-    _demand(experiment.workload.options, _Options, "workload.options")
+    for arm in experiment.arms:
+        own = arm.configuration
+        if own.resources.cpus < 1:
+            raise ValueError(f"{own.resources.cpus} processors")
+        if min(own.resources.memory_bytes, own.resources.shm_bytes, own.resources.open_files) < 0:
+            raise ValueError("resources below 0")
+        if not own.engine.name or not own.workload.name:
+            raise ValueError(f"the arm {arm.name!r} has no engine or no workload")
+        _demand(own.workload.options, _Options, "workload.options")
+
+
+def _leads_to(experiment: Experiment, name: str) -> bool:
+    """Whether what an arm is held against is held against the baseline in the end."""
+    held, seen = experiment.held_against, set[str]()
+    while name in held and name not in seen:
+        seen.add(name)
+        name = held[name]
+    return name == experiment.baseline
 
 
 def demand_facts(facts: Json, experiment: Experiment) -> None:
@@ -293,6 +322,11 @@ def demand_facts(facts: Json, experiment: Experiment) -> None:
         *facts["descriptions"]["environments"]
     }:
         raise ValueError(f"descriptions without {sorted(lacking)[0]!r}")
+    names = {configuration.engine.name for configuration, _ in experiment.configurations}
+    if without := names - {*facts["descriptions"]["engines"]}:
+        raise ValueError(f"descriptions without {sorted(without)[0]!r}")
+    if {name for told in facts["configurations"] for name in told["arms"]} != {arm.name for arm in experiment.arms}:
+        raise ValueError("what was made for an arm is not told")
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

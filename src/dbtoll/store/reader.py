@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 import msgspec
 
 from dbtoll.errors import RunFolderError
-from dbtoll.model.description import Descriptions
+from dbtoll.model.description import Descriptions, EngineDescription
 from dbtoll.model.json import Json
 from dbtoll.store import contents, upgrade
 from dbtoll.store.executions import packed
@@ -123,8 +123,16 @@ class Run:
 
     @cached_property
     def descriptions(self) -> Descriptions:
-        """What the environments, the engine and the workload are called, and what else of them is to be known here."""
+        """What the environments, the engines and the workload are called, and what else of them is to be known here."""
         return msgspec.convert(self.facts["descriptions"], Descriptions)
+
+    def engine_of(self, arm: str) -> EngineDescription:
+        """What an arm's engine is called, and what else of it is to be known here."""
+        return self.descriptions.engines[self.plan.experiment.arm(arm).configuration.engine.name]
+
+    def facts_of(self, arm: str) -> Json:
+        """What was made for an arm and those of its configuration: engine, settings, image, dataset."""
+        return next((told for told in self.facts["configurations"] if arm in told["arms"]), {})
 
     @property
     def host(self) -> Json:
@@ -191,12 +199,18 @@ def _read(folder: Path, history: _History) -> Run:
         raise RunFolderError(f"{history.path}:1: it does not begin with the record of the run", _EDITED)
     version = history.version
     plan = _checked_json(
-        folder / PLAN_FILE, begin.plan_sha256, PlanFile, upgrade.plan if version < SCHEMA_VERSION else None
+        folder / PLAN_FILE,
+        begin.plan_sha256,
+        PlanFile,
+        partial(upgrade.plan, version=version) if version < SCHEMA_VERSION else None,
     )
     kept = _checked_json(
-        folder / FACTS_FILE, begin.facts_sha256, Json, upgrade.facts if version < SCHEMA_VERSION else None
+        folder / FACTS_FILE,
+        begin.facts_sha256,
+        Json,
+        partial(upgrade.facts, version=version) if version < SCHEMA_VERSION else None,
     )
-    facts = upgrade.with_descriptions(kept, plan.experiment)
+    facts = upgrade.completed(kept, plan.experiment)
     for path, demand in (
         (PLAN_FILE, partial(contents.demand_plan, plan)),
         (FACTS_FILE, partial(contents.demand_facts, facts, plan.experiment)),
@@ -305,7 +319,7 @@ def record_of(line: bytes, version: int = SCHEMA_VERSION) -> Record:
     """What a line of a history holds, its text printable. `msgspec.DecodeError` or `UnicodeDecodeError` where it is no record."""
     data = _printable(line)
     if version < SCHEMA_VERSION:
-        data = msgspec.json.encode(upgrade.record(msgspec.json.decode(data, type=Json)))
+        data = msgspec.json.encode(upgrade.record(msgspec.json.decode(data, type=Json), version))
     record: Record = _decoder.decode(data)
     return record
 

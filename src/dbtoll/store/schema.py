@@ -1,6 +1,7 @@
 """What a run folder holds, as types; docs/SCHEMA.md says what each key means.
 
-Version history: 1, the first; 2, other names for the same things (`store/upgrade.py`).
+Version history: 1, the first; 2, other names for the same things; 3, an arm has an engine, a workload, resources and an image of
+its own, and the facts tell what was made for each configuration (`store/upgrade.py`).
 
 Readers ignore keys that they do not know, so a key with a default may be added without a new version; a key that
 changes its meaning or goes away makes a new one.
@@ -18,7 +19,7 @@ from msgspec import Meta
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SPEC_FILE = "spec.toml"
 PLAN_FILE = "plan.json"

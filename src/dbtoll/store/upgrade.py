@@ -1,6 +1,6 @@
 """Run folders that an earlier dbtoll wrote, as this one writes them.
 
-One step from schema version 1 to version 2 on decoded JSON, before it is checked; and what was not written down once is supplied.
+A step from each schema version to the next on decoded JSON, before it is checked; and what was not written down once is supplied.
 Everything behind the reader knows this version only. What is not of the expected shape is left as it is, for the check.
 The tables hold what was so then. They do not follow what has been added or renamed since.
 """
@@ -43,8 +43,12 @@ EXTREMES = {"least": "min", "most": "max"}
 COST_BOUNDS = {"least_ns": "min_ns", "most_ns": "max_ns"}
 
 
-def record(raw: Json) -> Json:
-    """A line of the history."""
+def record(raw: Json, version: int) -> Json:
+    """A line of the history that was written in that version."""
+    return _record_to_2(raw) if version < 2 else raw
+
+
+def _record_to_2(raw: Json) -> Json:
     kind = raw.get("record")
     upgraded: Json = _renamed(raw, RECORDS.get(kind, {}) if isinstance(kind, str) else {})
     if kind == "gate":
@@ -54,29 +58,40 @@ def record(raw: Json) -> Json:
     if "window" in upgraded:
         upgraded["window"] = _window(upgraded["window"])
     if kind == "start":
-        upgraded["facts"] = facts(upgraded.get("facts", {}))
+        upgraded["facts"] = _facts_to_2(upgraded.get("facts", {}))
     return upgraded
 
 
-def plan(raw: Json) -> Json:
-    """``plan.json``, or what was asked for before there was a plan."""
+def plan(raw: Json, version: int) -> Json:
+    """``plan.json`` that was written in that version."""
+    raw = _plan_to_2(raw) if version < 2 else raw
+    if version < 3 and isinstance(asked := raw.get("experiment"), dict):
+        return {**raw, "experiment": _experiment_to_3(asked)}
+    return raw
+
+
+def _plan_to_2(raw: Json) -> Json:
     upgraded = dict(raw)
     if isinstance(asked := raw.get("experiment"), dict):
-        upgraded["experiment"] = _experiment(asked)
+        upgraded["experiment"] = _experiment_to_2(asked)
     if isinstance(slow := raw.get("slow"), dict):
         upgraded["slow"] = {arm: [_levels(each) for each in _list(levels)] for arm, levels in slow.items()}
     return upgraded
 
 
-def facts(raw: Any) -> Any:
-    """``facts.json``, or the facts of a start."""
+def facts(raw: Json, version: int) -> Any:
+    """``facts.json`` that was written in that version; what only its plan can tell is supplied by `completed`."""
+    return _facts_to_2(raw) if version < 2 else raw
+
+
+def _facts_to_2(raw: Any) -> Any:
     upgraded = _renamed(raw, {"settings_set_aside": "ignored_settings"})
     if isinstance(upgraded, dict) and isinstance(probes := upgraded.get("probes"), dict):
         upgraded["probes"] = {name: _renamed(about, COST_BOUNDS) for name, about in probes.items()}
     return upgraded
 
 
-def _experiment(raw: Json) -> Json:
+def _experiment_to_2(raw: Json) -> Json:
     upgraded: Json = _renamed(raw, {"pace": "visit_timing"})
     upgraded["visit_timing"] = _renamed(upgraded.get("visit_timing", {}), {"dwell_ns": "measurement_time_ns"})
     if isinstance(factors := raw.get("factors"), dict):
@@ -90,6 +105,24 @@ def _experiment(raw: Json) -> Json:
         upgraded["engine"] = _with_name(engine, "name", ENGINES)
     upgraded["arms"] = [
         {**arm, "stack": [_with_name(step, "environment", ENVIRONMENTS) for step in _list(arm.get("stack"))]}
+        if isinstance(arm, dict)
+        else arm
+        for arm in _list(raw.get("arms"))
+    ]
+    return upgraded
+
+
+def _experiment_to_3(raw: Json) -> Json:
+    """What was one for all arms is each arm's own."""
+    names = ("engine", "workload", "resources", "image")
+    configuration = {name: raw[name] for name in names if name in raw}
+    upgraded = {name: value for name, value in raw.items() if name not in names}
+    upgraded["arms"] = [
+        {
+            **arm,
+            "configuration": configuration,
+            "against": None if raw.get("baseline") in (arm.get("name"), arm.get("copy_of")) else raw.get("baseline"),
+        }
         if isinstance(arm, dict)
         else arm
         for arm in _list(raw.get("arms"))
@@ -184,21 +217,35 @@ _WORKLOADS: Mapping[str, WorkloadDescription] = {
 }
 
 
-def with_descriptions(facts: Json, experiment: Experiment) -> Json:
-    """Facts with what was not written down once: ``descriptions``."""
-    if "descriptions" in facts:
+_OF_A_CONFIGURATION = ("checked_by", "settings", "image", "dataset", "driver", "ignored_settings")
+"""Facts that were told once, when all arms had one configuration."""
+
+
+def completed(facts: Json, experiment: Experiment) -> Json:
+    """Facts with what was not written down once, or otherwise: ``descriptions``, and ``configurations``."""
+    described = facts.get("descriptions")
+    if described is None:
+        facts = {**facts, "descriptions": msgspec.json.decode(msgspec.json.encode(_descriptions(experiment)))}
+    elif isinstance(described, dict) and "engine" in described:
+        one = {experiment.configuration.engine.name: described["engine"]}
+        others = {name: each for name, each in described.items() if name != "engine"}
+        facts = {**facts, "descriptions": {"engines": one, **others}}
+    if "configurations" in facts:
         return facts
-    return {**facts, "descriptions": msgspec.json.decode(msgspec.json.encode(_descriptions(experiment)))}
+    told = {name: facts[name] for name in _OF_A_CONFIGURATION if name in facts}
+    first = {"arms": [arm.name for arm in experiment.arms], "engine": experiment.configuration.engine.name, **told}
+    rest = {name: each for name, each in facts.items() if name not in (*_OF_A_CONFIGURATION, "engine")}
+    return {**rest, "configurations": [first]}
 
 
 def _descriptions(experiment: Experiment) -> Descriptions:
-    engine, workload = experiment.engine.name, experiment.workload
+    engine, workload = experiment.configuration.engine.name, experiment.configuration.workload
     described = _WORKLOADS.get(workload.name, WorkloadDescription(workload.name))
     if (scale := workload.options.get("scale")) is not None:
         described = replace(described, size=f"at scale factor {scale}")
     names = {step.environment for arm in experiment.arms for step in arm.stack}
     return Descriptions(
-        engine=_ENGINES.get(engine, EngineDescription(engine)),
+        engines={engine: _ENGINES.get(engine, EngineDescription(engine))},
         workload=described,
         environments={name: _ENVIRONMENTS.get(name, EnvironmentDescription(name)) for name in sorted(names)},
     )

@@ -69,10 +69,11 @@ LEAST_FACTOR = 1e-3
 class CostModel:
     """The ledgers of a run. Empty where it counted nothing.
 
-    ``probes``: another run, whose probes tell what events cost in arms that this one has not (`dbtoll predict`).
+    ``probes``: another run, whose probes tell what events cost in arms that this one has not (`dbtoll predict`). ``baseline``: the
+    arm that others are set against; None: the experiment's.
     """
 
-    def __init__(self, measured: ValidVisits, probes: ValidVisits | None = None) -> None:
+    def __init__(self, measured: ValidVisits, probes: ValidVisits | None = None, baseline: str | None = None) -> None:
         self.measured = measured
         self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
         for visit in measured.run.records(Visit):
@@ -89,7 +90,7 @@ class CostModel:
         self._costs = {
             key: {number: float(np.median(costs)) for number, costs in rounds.items()} for key, rounds in probed.items()
         }
-        self.baseline = measured.run.plan.experiment.baseline
+        self.baseline = baseline or measured.run.plan.experiment.baseline
         self._emulated = frozenset(arm for each in (measured, probes) if each is not None for arm in each.emulated)
         self._spreads: dict[object, list[Json]] = defaultdict(list)
         """Of probes by name, of queries by levels and name: what the collector `samples` told, each time."""
@@ -112,14 +113,15 @@ class CostModel:
         return found
 
     def find_all(self) -> Iterator[LedgerResult]:
-        """Of every arm and combination of levels that was counted."""
+        """Of every arm that is held against the baseline, and combination of levels, that was counted."""
+        held = self.measured.run.plan.experiment.held_against
         for levels in self.measured.levels:
             found = {
                 arm: ledgers
                 for arm in self.measured.arms
                 # Of cold statements only where it is known what the arm's device costs.
                 if levels.get("cache") != "cold" or self.cost_ns(arm, DEVICE_READS.probes[0]) is not None
-                if arm != self.baseline and (ledgers := self.ledgers(arm, levels))
+                if held.get(arm) == self.baseline and (ledgers := self.ledgers(arm, levels))
             }
             overheads = {arm: self._overhead(arm, ledgers) for arm, ledgers in found.items()}
             alarm = reach(list(overheads.values()))
@@ -267,6 +269,8 @@ class CostModel:
         times = self._times(levels)
         if times is None or arm not in times.arms or self.baseline not in times.arms:
             return []
+        if not self.measured.run.plan.experiment.same_engine(arm, self.baseline):
+            return []  # their plans are not the same, whatever they are
         # What another plan does in user mode is not what the baseline's does; and of what fails, the rest is no sample.
         other = self._failing(arm) | self.measured.other_plans.get(arm, frozenset())
         same = [query for query in times.queries if query not in other]
@@ -290,12 +294,12 @@ class CostModel:
         return found
 
     def _events(self, counts: Json, otherwise: Json | None = None, faults: float | None = None) -> Events:
-        calls = self.measured.run.descriptions.engine.round_trip_calls
+        calls = self.measured.run.engine_of(self.baseline).round_trip_calls
         return Events.counted(counts, otherwise, faults, round_trip_calls=calls)
 
     def _failing(self, arm: str) -> frozenset[str]:
         """Queries of which some visit did not work, in the arm or in what it is set against."""
-        arms = (arm, *self.measured.references(arm))
+        arms = (arm, *(self.measured.with_copies(arm) if arm == self.baseline else self.measured.references(arm)))
         return frozenset[str]().union(*(self.measured.failing_queries(each) for each in arms))
 
     def predicted(self, arm: str, levels: Levels) -> tuple[dict[str, Forecast], list[str]]:
@@ -313,7 +317,7 @@ class CostModel:
         for query in times.queries:
             if query in failing:
                 continue
-            timed = _by_round(times, query, self.baseline, self.measured.references(self.baseline))
+            timed = _by_round(times, query, self.baseline, self.measured.with_copies(self.baseline))
             own = self.counts(self.baseline, levels, query)
             if rounds := sorted(set(timed) & set(own)):
                 native_ns = np.array([timed[number][1] for number in rounds])

@@ -33,16 +33,17 @@ CATALOG: Mapping[str, Description] = {
         "the same server and settings",
         "version, encoding, collation and all settings that are not built in, as the server reports them after each start",
         "one differs from the baseline's in the same round (the baseline's own: from its first start)",
-        "start void; label, if the server derives that setting from its machine",
-        "A difference may be the settings', not the environment's.",
-        "Give all arms the same settings.",
+        "start void; label, if the server derives that setting from its machine, or another engine or image was asked for; "
+        "passes, if the arm asked for just that",
+        "A difference may come from this, which nobody asked for, too.",
+        "Give all arms the same settings, or say it with the figure.",
     ),
     "same_resources": Description(
         "the same processors, memory and kernel",
         "what the agent inside the arm sees and may use",
         f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), processor model or "
         "flags, page size, huge pages, swap, open files, clock source, kernel, mitigations",
-        "start void, if the processors or the quota differ and the arm's options did not ask for it; else label, naming each",
+        "start void, if the processors or the quota differ and the arm did not ask for it; else label, naming each",
         "A difference may come from this, not from the environment alone.",
         "Give all arms the same resources, or say it with the figure.",
     ),

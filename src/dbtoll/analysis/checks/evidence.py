@@ -13,6 +13,16 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Check
 from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
 
+
+@dataclass(frozen=True, slots=True)
+class AskedOfServer:
+    """What a server was asked to be other than the baseline's. ``another``: the engine, its version or its image, so that whatever
+    else follows from that was asked for with it; ``settings``: by name."""
+
+    another: bool = False
+    settings: frozenset[str] = frozenset()
+
+
 R = TypeVar("R", Visit, Fingerprint, Counters, CheckRecord, Start)
 
 
@@ -36,7 +46,8 @@ class Evidence:
     """What the checks look at: the counted records of one arm, and what the baseline's are.
 
     ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
-    ``asked``: facts that the options of the arm's environments asked to be other than the baseline's.
+    ``baseline_plans``: None where the baseline has another engine. ``asked``: facts that the arm asked to be other than the
+    baseline's, by options of its environments or by its resources; ``server``: the same of its server.
     ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
     or probes alone. ``shares_kernel``: every start ran on the host's own kernel.
     """
@@ -46,10 +57,11 @@ class Evidence:
     fingerprints: tuple[Fingerprint, ...] = ()
     counters: tuple[Counters, ...] = ()
     checks: tuple[CheckRecord, ...] = ()
-    baseline_plans: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+    baseline_plans: Mapping[tuple[int, int, str], str] | None = field(default_factory=dict)
     starts: Mapping[int, Json] = field(default_factory=dict)
     expected: Mapping[int, Json] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
+    server: AskedOfServer = AskedOfServer()
     probes: Mapping[str, Json] = field(default_factory=dict)
     asks_statements: bool = True
     shares_kernel: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from dbtoll.analysis.checks import differences
 from dbtoll.analysis.checks.caches import cold_reads_disk, warm_stays_warm
 from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate
 from dbtoll.analysis.checks.evidence import Evidence, Finding, grouped_by_arm
@@ -26,35 +27,37 @@ from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
 
 def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
     """Every check of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
-    baseline = run.plan.experiment.baseline
+    experiment = run.plan.experiment
     by_arm = grouped_by_arm(visits)
     fingerprints, counters = grouped_by_arm(run.records(Fingerprint)), grouped_by_arm(run.records(Counters))
     recorded_checks = grouped_by_arm(
         [*(record for record in run.outside if isinstance(record, CheckRecord)), *run.records(CheckRecord)]
     )
-    baseline_plans = {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
     facts = {arm: _facts(starts) for arm, starts in grouped_by_arm(run.records(Start)).items()}
-    known = facts.get(baseline, {})
     probes = run.facts.get("probes", {})
     in_windows = bool(run.plan.transactions) or any(visit.window is not None for visit in visits)
     asks_statements = not in_windows and not probes.keys() >= set(run.plan.queries)
     findings = []
-    for arm in run.plan.experiment.arms:
+    for arm in experiment.arms:
         own = facts.get(arm.name, {})
+        baseline = experiment.held_against.get(arm.name, arm.name)
         evidence = Evidence(
             arm.name,
             tuple(by_arm.get(arm.name, ())),
             tuple(fingerprints.get(arm.name, ())),
             tuple(counters.get(arm.name, ())),
             tuple(recorded_checks.get(arm.name, ())),
-            baseline_plans,
+            {(f.round, f.parameter_set, f.query): f.fingerprint for f in fingerprints.get(baseline, ())}
+            if experiment.same_engine(arm.name, baseline)
+            else None,
             own,
-            _expected(known, own, alone=arm.name == baseline),
-            _asked(arm, run.descriptions.environments),
+            _expected(facts.get(baseline, {}), own, alone=arm.name == baseline),
+            _asked(arm, run.descriptions.environments) | differences.asked_of_resources(experiment, arm.name, baseline),
+            differences.asked_of_server(run, arm.name, baseline),
             probes,
             asks_statements,
             _shares_kernel(own, run.host),
-            run.descriptions.engine,
+            run.engine_of(arm.name),
         )
         findings += recorded(evidence)
         if evidence.visits:

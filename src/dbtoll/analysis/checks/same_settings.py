@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dbtoll.analysis.checks.evidence import AskedOfServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.json import Json
 
@@ -37,10 +38,11 @@ NAMES_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``text``: what it is here and, in brackets, in the baseline."""
+    """``text``: what it is here and, in brackets, in the baseline. ``asked``: for it."""
 
     text: str
     voids: bool = False
+    asked: bool = False
 
 
 def told(different: Mapping[int, Sequence[Difference]]) -> str:
@@ -69,17 +71,29 @@ def tells_of_server(facts: Json) -> bool:
     return any(facts.get(name) for name in (*SERVER_FACTS, "settings"))
 
 
-def of_servers(facts: Json, expected: Json, engine: EngineDescription) -> list[Difference]:
-    """Version and settings that differ, but for those that only say where a server lies."""
+def of_servers(facts: Json, expected: Json, engine: EngineDescription, asked: AskedOfServer) -> list[Difference]:
+    """Version and settings that differ, but for those that only say where a server lies. One that nobody asked for voids, unless
+    another server was asked for: then it comes with that."""
     pairs = {name: (facts.get(name), expected.get(name)) for name in SERVER_FACTS}
     settings, wanted = facts.get("settings") or {}, expected.get("settings") or {}
     for name in sorted({*settings, *wanted} - set(engine.location_settings)):
         pairs[name] = (settings.get(name, "built-in"), wanted.get(name, "built-in"))
+    spelled = {_spelling(name) for name in asked.settings}
     return [
-        Difference(different.text, voids=name not in engine.auto_tuned_settings)
+        Difference(
+            different.text + (", as asked for" if was_asked else ""),
+            voids=not was_asked and not asked.another and name not in engine.auto_tuned_settings,
+            asked=was_asked,
+        )
         for name, pair in pairs.items()
         if (different := _plain(name, *pair)) is not None
+        for was_asked in [(name == "version" and asked.another) or _spelling(name) in spelled]
     ]
+
+
+def _spelling(setting: str) -> str:
+    """MariaDB's files say ``max-connections`` and its server ``max_connections``; PostgreSQL's are not told apart by case."""
+    return setting.lower().replace("-", "_")
 
 
 def _plain(name: str, value: Any, expected: Any) -> Difference | None:
@@ -113,12 +127,16 @@ def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[D
         if memory != baseline:
             yield Difference(f"memory {_gib(memory)} ({_gib(baseline)})")
     elif abs(memory - baseline) > MEMORY_BOUND * baseline:
-        yield Difference(f"memory {_gib(memory)} ({_gib(baseline)})")
+        yield Difference(f"memory {_gib(memory)} ({_gib(baseline)}){_asked_for('memory', asked)}")
     for key, name in COMPARED_FACTS.items():
         if (different := _plain(name, facts.get(key), expected.get(key))) is not None:
-            yield different
+            yield Difference(different.text + _asked_for(key, asked))
     yield from _flags(facts.get("cpu_flags"), expected.get("cpu_flags"))
     yield from _mitigations(facts.get("mitigations"), expected.get("mitigations"))
+
+
+def _asked_for(fact: str, asked: frozenset[str]) -> str:
+    return ", as asked for" if fact in asked else ""
 
 
 def cpu_count(facts: Json) -> int | None:

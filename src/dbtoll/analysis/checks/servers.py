@@ -12,25 +12,33 @@ from dbtoll.store.executions import outcomes
 
 
 def same_server(evidence: Evidence) -> Finding:
-    """Void: a start whose server has another version or other settings than the baseline's.
+    """Void: a start whose server has another version or other settings than the baseline's, unless the arm asked for that.
 
     What a server made of what it found in its machine (`EngineDescription.auto_tuned_settings`) is a label.
     """
     different: dict[int, list[Difference]] = {}
+    wanted: dict[int, list[Difference]] = {}
     compared = 0
     for number, expected in evidence.expected.items():
         if same_settings.tells_of_server(evidence.starts[number]) or same_settings.tells_of_server(expected):
             compared += 1
-            if found := same_settings.of_servers(evidence.starts[number], expected, evidence.engine):
-                different[number] = found
+            found = same_settings.of_servers(evidence.starts[number], expected, evidence.engine, evidence.server)
+            if unasked := [each for each in found if not each.asked]:
+                different[number] = unasked
+            if asked := [each for each in found if each.asked]:
+                wanted[number] = asked
     if not compared:
         return Finding(evidence.arm, Check("same_server", None, "the server says nothing of its version and settings"))
+    if not different and wanted:
+        finding = f"{same_settings.told(wanted)}; all else is the baseline's"
+        return Finding(evidence.arm, Check("same_server", True, finding))
     if not different:
         settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
         finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
         return Finding(evidence.arm, Check("same_server", True, finding))
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
     finding = "other than in the baseline: " + same_settings.told(different)
+    finding += f"; {same_settings.told(wanted)}" if wanted else ""
     return Finding(evidence.arm, Check("same_server", False, finding, voids=bool(void)), tuple(different), void)
 
 
@@ -86,6 +94,8 @@ def same_plans(evidence: Evidence) -> Finding | None:
     """A label: an overhead that comes with a changed plan is not the environment's own."""
     if not evidence.asks_statements:
         return None
+    if evidence.baseline_plans is None:
+        return Finding(evidence.arm, Check("same_plans", None, "plans of unlike engines are not compared", voids=False))
     compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
     if not compared:
         return Finding(evidence.arm, Check("same_plans", None, "no plan fingerprints were taken", voids=False))

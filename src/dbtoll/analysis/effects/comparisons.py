@@ -121,17 +121,20 @@ class Pair:
     references: tuple[int, ...]
 
 
-def pairs(arms: Sequence[str], baseline: str, copies: Sequence[str]) -> list[Pair]:
-    """Each copy against the original, each other arm against the mean of the logs of all of them."""
-    if baseline not in arms:
-        return []
-    original = arms.index(baseline)
-    all_of_it = (original, *(arms.index(copy) for copy in copies if copy in arms))
-    return [
-        Pair(arm, baseline, arm in copies, index, (original,) if arm in copies else all_of_it)
-        for index, arm in enumerate(arms)
-        if arm != baseline
-    ]
+def pairs(arms: Sequence[str], held_against: Mapping[str, str], copies: Mapping[str, str]) -> list[Pair]:
+    """Each copy against its original, each other arm against the mean of the logs of its baseline and the copies of that.
+
+    ``held_against``: arm -> its baseline, copy -> its original; ``copies``: the latter alone.
+    """
+    found = []
+    for index, arm in enumerate(arms):
+        baseline = held_against.get(arm)
+        if baseline is None or baseline not in arms:
+            continue
+        of_it = [arms.index(copy) for copy, original in copies.items() if original == baseline and copy in arms]
+        references = (arms.index(baseline), *(() if arm in copies else of_it))
+        found.append(Pair(arm, baseline, arm in copies, index, references))
+    return found
 
 
 def geomean_rounds(times: TimeArray, pair: Pair) -> Floats:
@@ -180,8 +183,8 @@ def guarded(verdict: Verdict, lacking: Sequence[str]) -> Verdict:
 def compare(
     steady: TimeArray,
     first: TimeArray | None,
-    baseline: str,
-    copies: Sequence[str],
+    held_against: Mapping[str, str],
+    copies: Mapping[str, str],
     precision: Precision,
     *,
     per_query: bool,
@@ -189,15 +192,16 @@ def compare(
 ) -> list[Effect]:
     """All effects of one metric under one combination of levels, A/A first.
 
-    ``other_plans``: arm -> queries for which it has other plans than the baseline. An arm that has such, or is compared
-    with a copy that has, gets `GEOMEAN_SAME_PLANS` too.
+    ``held_against``, ``copies``: see `pairs`. ``other_plans``: arm -> queries for which it has other plans
+    than its baseline. An arm that has such, or is compared with a copy that has, gets `GEOMEAN_SAME_PLANS` too.
     """
     other_plans = other_plans or {}
     first = _of_queries(first, steady.queries) if first else None
-    ordered = sorted(pairs(steady.arms, baseline, copies), key=lambda pair: not pair.is_aa)
+    ordered = sorted(pairs(steady.arms, held_against, copies), key=lambda pair: not pair.is_aa)
     effects: list[Effect] = []
     for pair in ordered:
-        alarm = 0.0 if pair.is_aa else reach([effect for effect in effects if effect.estimand == GEOMEAN])
+        beside = [effect for effect in effects if effect.estimand == GEOMEAN and effect.is_aa]
+        alarm = 0.0 if pair.is_aa else reach(of_both_sides(beside, pair.arm, pair.baseline))
         changed = _changed(steady, pair, other_plans)
         found = _effects(steady, first, pair, precision, per_query=per_query, changed=changed, alarm=alarm)
         effects += [_judged(effect, alarm, precision) for effect in found]
@@ -226,6 +230,11 @@ def _changed(times: TimeArray, pair: Pair, other_plans: Mapping[str, Collection[
     """Queries whose plans are not the same in all arms of a comparison."""
     arms = {pair.arm, *(times.arms[index] for index in pair.references)}
     return frozenset(query for arm in arms for query in other_plans.get(arm, ())) & frozenset(times.queries)
+
+
+def of_both_sides(copies: Sequence[Effect], arm: str, baseline: str) -> list[Effect]:
+    """The A/A effects that tell of the noise in a comparison: of the copies of either arm."""
+    return [effect for effect in copies if effect.is_aa and effect.baseline in (arm, baseline)]
 
 
 def reach(effects: Sequence[Effect]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, pairs, reach
+from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guarded, of_both_sides, pairs, reach
 from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
 from dbtoll.analysis.visits.arrays import nothing
 from dbtoll.analysis.visits.valid import ValidVisits
@@ -35,10 +35,10 @@ def find_all(measured: ValidVisits, comparisons: Sequence[Comparison]) -> Iterat
             others = {name: value for name, value in levels.items() if name != factor}
             found = [
                 contrast(high, low, pair, experiment.precision)
-                for pair in pairs(high.arms, experiment.baseline, measured.copies)
+                for pair in pairs(high.arms, experiment.held_against, experiment.copies)
             ]
-            between = reach(found)
             for effect in found:
+                between = reach(of_both_sides(found, effect.arm, effect.baseline))
                 own = [c for c in beside if c.arm == effect.arm]
                 asked = _Asked(factor, level, against, others)
                 yield _contrast(measured, effect, asked, own, 0.0 if effect.is_aa else between)

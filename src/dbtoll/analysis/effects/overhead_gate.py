@@ -53,7 +53,9 @@ def _cell(c: Comparison, arm: ArmResult, result: Result, limit: float, not_ended
         decision = GateDecision.WITHIN
     else:
         reason = not_ended or _why(c, arm, result)
-    return GateCell(c.arm, c.levels, decision, c.estimate, c.low_decisive, c.high_decisive, c.rounds, reason)
+    return GateCell(
+        c.arm, c.baseline, c.levels, decision, c.estimate, c.low_decisive, c.high_decisive, c.rounds, reason
+    )
 
 
 def _at_most(bound: float | None, limit: float) -> bool:
@@ -75,4 +77,14 @@ def _why(c: Comparison, arm: ArmResult, result: Result) -> str:
 
 def _failed(arm: ArmResult) -> GateCell:
     """Of an arm that has no comparison of its own: without a sound baseline, or its copy, no arm is within."""
-    return GateCell(arm.name, {}, GateDecision.UNDECIDED, None, None, None, arm.rounds, arm.reason or arm.outcome)
+    return GateCell(
+        arm.name,
+        arm.against or arm.copy_of,
+        {},
+        GateDecision.UNDECIDED,
+        None,
+        None,
+        None,
+        arm.rounds,
+        arm.reason or arm.outcome,
+    )

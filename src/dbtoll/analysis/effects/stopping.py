@@ -226,16 +226,22 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
         if times is None:
             continue
         compared = [
-            (pair, geomean_rounds(times, pair)) for pair in pairs(times.arms, experiment.baseline, measured.copies)
+            (pair, geomean_rounds(times, pair))
+            for pair in pairs(times.arms, experiment.held_against, experiment.copies)
         ]
         found += [(pair.arm + (f" ({where})" if where else ""), values) for pair, values in compared]
         by_levels.append(compared)
     settled = settled_arms(by_levels, run.counted[-1].healthy if run.counted else (), precision)
+    settled |= {copy for copy, original in experiment.copies.items() if original in settled}
     for compared in by_levels:
-        of_arms = [values for pair, values in compared if not pair.is_aa and pair.arm not in thinned | settled]
         slow += [values for pair, values in compared if pair.arm in thinned and len(values)]
-        must += deciding(of_arms, [values for pair, values in compared if pair.is_aa])
-        judged = judged or any(len(values) for values in of_arms)
+        for baseline in experiment.baselines:
+            against = [
+                (pair, values) for pair, values in compared if pair.baseline == baseline and pair.arm not in settled
+            ]
+            of_arms = [values for pair, values in against if not pair.is_aa and pair.arm not in thinned]
+            must += deciding(of_arms, [values for pair, values in against if pair.is_aa])
+            judged = judged or any(len(values) for values in of_arms)
     intervals = {
         name: effect
         for name, values in found
@@ -243,7 +249,7 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
         and (effect := fractions(interval.shown))
     }
     decision = decide(must, elapsed_s, next_round_s, precision, len(run.counted), slow)
-    to_judge = set(measured.arms) - {experiment.baseline, *measured.copies, *thinned, *settled}
+    to_judge = set(measured.arms) - {experiment.baseline, *experiment.copies, *thinned, *settled}
     if decision.reason == TARGET_REACHED and to_judge and not judged:
         decision = replace(decision, reason=NO_INTERVAL)
     return Look(decision, metric, intervals, settled)
@@ -253,7 +259,7 @@ def settled_arms(
     by_levels: Sequence[Sequence[tuple[Pair, Floats]]], took_part: Collection[str], precision: Precision
 ) -> frozenset[str]:
     """Arms whose decisive interval lies beyond `Precision.settled` at every combination of levels, on the rounds that a verdict
-    needs; none where nobody else is left to measure (docs/adr/0028).
+    needs; none where nobody else is left to measure (docs/adr/0028), and none against which one that is not settled is held.
 
     ``by_levels``: for each combination the compared arms with their effects per round, log scale; ``took_part``: in the last round.
     """
@@ -261,7 +267,8 @@ def settled_arms(
         return frozenset()
     arms = {pair.arm for compared in by_levels for pair, _ in compared if not pair.is_aa}
     open_arms = {pair.arm for compared in by_levels for pair, values in compared if not _is_far(values, precision)}
-    return frozenset(arms - open_arms) if arms & open_arms & set(took_part) else frozenset()
+    needed = {pair.baseline for compared in by_levels for pair, _ in compared if pair.arm in arms & open_arms}
+    return frozenset(arms - open_arms - needed) if arms & open_arms & set(took_part) else frozenset()
 
 
 def _is_far(values: Floats, precision: Precision) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dbtoll.analysis.result import differences
 from dbtoll.analysis.result.schema import ArmResult, CheckResult
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
@@ -47,6 +48,10 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
         blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_execution}),
         checks=checks,
         emulated=arm.name in measured.emulated,
+        against=arm.against,
+        copy_of=arm.copy_of,
+        server=differences.server(run, arm.name),
+        differences=differences.of_arm(run, arm),
     )
 
 

@@ -68,7 +68,12 @@ def _ungated(run: Run) -> Result:
         windows=summaries,
         plans_changed=tuple(series.plans_changed(run)),
         facts={**run.facts, "engine": provenance.engine(run)},
-        ledgers=tuple(CostModel(measured).find_all()),
+        ledgers=tuple(
+            ledger
+            for name in measured.arms
+            if name in experiment.baselines
+            for ledger in CostModel(measured, baseline=name).find_all()
+        ),
         main_metric=measured.main_metric,
         rounds_to_decide=experiment.precision.rounds_to_decide,
     )
@@ -92,7 +97,7 @@ def _effects(measured: ValidVisits, levels: Levels, metric: str) -> list[Effect]
         steady = nothing(measured.run.plan.queries, measured.arms)
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
-        steady, measured.times(levels, metric, True), experiment.baseline, measured.copies, experiment.precision,
+        steady, measured.times(levels, metric, True), experiment.held_against, experiment.copies, experiment.precision,
         per_query=metric in ("run_time", "event_time") or metric in QUANTILES, other_plans=measured.other_plans,
     )  # fmt: skip
     # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what

@@ -47,9 +47,9 @@ def of(run: Run) -> Provenance:
         run_name=run_name(run),
         date=_date(run.begin.started_at),
         question=experiment.question,
-        workload=experiment.workload.name,
-        workload_options=msgspec.json.encode(experiment.workload.options, order="sorted").decode(),
-        engine=experiment.engine.name,
+        workload=experiment.configuration.workload.name,
+        workload_options=msgspec.json.encode(experiment.configuration.workload.options, order="sorted").decode(),
+        engine=experiment.configuration.engine.name,
         engine_version=engine_version(run),
         machine=_machine(host),
         kernel=_text(host.get("kernel")),
@@ -65,13 +65,13 @@ def run_name(run: Run) -> str:
 
 def engine(run: Run) -> Json:
     """The engine's name and version, for the facts of a result."""
-    return {"name": run.plan.experiment.engine.name, "version": engine_version(run)}
+    return {"name": run.plan.experiment.configuration.engine.name, "version": engine_version(run)}
 
 
 def engine_version(run: Run) -> str | None:
     """``15.14``, as the baseline's server says; else as that of any arm does; None where none tells."""
     baseline = run.plan.experiment.baseline
-    told = [(start.arm != baseline, version) for start in _starts(run) if (version := _version(start.facts))]
+    told = [(start.arm != baseline, version) for start in _starts(run) if (version := version_of(start.facts))]
     return min(told, key=lambda each: each[0])[1] if told else None
 
 
@@ -79,7 +79,7 @@ def _starts(run: Run) -> Iterator[Start]:
     return (record for record in chain(run.records(Start), run.outside) if isinstance(record, Start))
 
 
-def _version(facts: Json) -> str | None:
+def version_of(facts: Json) -> str | None:
     """Of ``PostgreSQL 15.14 (Debian 15.14-0+deb12u1) on x86_64-pc-linux-gnu …`` and ``10.11.14-MariaDB-0+deb12u2`` the number."""
     found = re.search(r"(?<![\w.])\d+[\w.]*", text) if (text := _text(facts.get("version"))) else None
     return found[0] if found else None

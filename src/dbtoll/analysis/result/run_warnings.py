@@ -52,7 +52,8 @@ def _of_run(run: Run) -> Iterator[RunWarning]:
         yield RunWarning(WarningKind.INCOMPLETE_ROUNDS, text)
     for factor, levels in run.plan.experiment.unsupported.items():
         for level, why in levels.items():
-            text = f"unsupported by {run.descriptions.engine.title}: {factor} {level} ({why})"
+            engines = " or ".join(each.title for each in run.descriptions.engines.values())
+            text = f"unsupported by {engines}: {factor} {level} ({why})"
             yield RunWarning(WarningKind.UNSUPPORTED, text)
     if not run.counted:
         yield RunWarning(WarningKind.NO_ROUND, "there is no complete round: nothing can be said")
@@ -76,10 +77,9 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[RunWarning]:
             yield from _of_starts(comparison)
     for floor in noise_floor(comparisons):
         if floor.excludes_zero:
+            of = f" of {floor.arm}" if len({each.arm for each in noise_floor(comparisons)}) > 1 else ""
             low, high = sorted((_change(floor.metric, floor.low), _change(floor.metric, floor.high)))
-            text = (
-                f"two identical copies differ by more than chance in {_metric(floor.metric)}: {low:+.1%} … {high:+.1%}"
-            )
+            text = f"two identical copies{of} differ by more than chance in {_metric(floor.metric)}: {low:+.1%} … {high:+.1%}"
             yield RunWarning(WarningKind.COPIES_DIFFER, text, levels=floor.levels, metric=floor.metric)
 
 
@@ -146,10 +146,16 @@ def _change(metric: str, overhead: float) -> float:
 
 
 def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:
-    """What two copies of the same thing show: A/A's geomean per levels and metric."""
+    """What two copies of the same thing show: A/A's geomean per arm, levels and metric."""
     return [
         NoiseFloor(
-            c.levels, c.metric, c.estimate, c.low, c.high, (c.low_decisive or 0) > 0 or (c.high_decisive or 0) < 0
+            c.baseline,
+            c.levels,
+            c.metric,
+            c.estimate,
+            c.low,
+            c.high,
+            (c.low_decisive or 0) > 0 or (c.high_decisive or 0) < 0,
         )
         for c in comparisons
         if c.is_aa and c.estimand == GEOMEAN and c.estimate is not None and c.low is not None and c.high is not None

@@ -37,10 +37,28 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmDifference:
+    """Something that an arm has and the arm that it is held against has not. ``part``: ``server``, ``image``, ``setting`` (of the
+    server), ``engine`` (an option), ``resources`` or ``workload``. None: not set, or not known."""
+
+    part: str
+    name: str
+    value: str | None
+    baseline: str | None
+
+    @property
+    def title(self) -> str:
+        """What it is, at the head of a row: ``server``, ``C library``, ``jit``."""
+        return self.part if self.name in ("version", "system") else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class ArmResult:
     """One arm; ``rounds`` that count, ``boots`` and ``blocks`` in them.
 
-    ``emulated``: its times are not those of hardware.
+    ``emulated``: its times are not those of hardware. ``against``: the arm that it is held against, None of the baseline;
+    ``copy_of``: of an A/A copy its original. ``server``: its name and version. ``differences``: from the arm that it is held
+    against, beside the environment.
     """
 
     name: str
@@ -52,6 +70,10 @@ class ArmResult:
     blocks: int
     checks: tuple[CheckResult, ...]
     emulated: bool
+    against: str | None = None
+    copy_of: str | None = None
+    server: str = ""
+    differences: tuple[ArmDifference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +225,9 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """A/A's own geomean interval."""
+    """A/A's own geomean interval; ``arm``: of which two copies were measured."""
 
+    arm: str
     levels: Levels
     metric: str
     estimate: Fraction
@@ -449,13 +472,14 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True)
 class GateCell:
-    """What the CI gate says of an arm at one combination of levels.
+    """What the CI gate says of an arm at one combination of levels. ``baseline``: what it is held against, None of the baseline.
 
     ``low`` and ``high``: the decisive interval, which the decision rests on. Of an arm that is not compared itself (the baseline,
     its copy) there is a cell only where something of it failed; it has no levels and no figures.
     """
 
     arm: str
+    baseline: str | None
     levels: Levels
     decision: GateDecision
     estimate: Fraction | None

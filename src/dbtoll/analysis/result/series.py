@@ -160,12 +160,16 @@ def _finite(value: float) -> float | None:
 
 def plans_changed(run: Run) -> list[PlanChange]:
     """Each change once, also where it happened in many rounds."""
-    baseline = run.plan.experiment.baseline
+    experiment = run.plan.experiment
     records = list(run.records(Fingerprint))
-    expected = {(f.round, f.parameter_set, f.query): f.fingerprint for f in records if f.arm == baseline}
+    fingerprints = {(f.arm, f.round, f.parameter_set, f.query): f.fingerprint for f in records}
+    baselines = {
+        arm: baseline for arm, baseline in experiment.held_against.items() if experiment.same_engine(arm, baseline)
+    }
     changes = (
         PlanChange(f.arm, f.query, known, f.fingerprint)
         for f in records
-        if (known := expected.get((f.round, f.parameter_set, f.query))) is not None and known != f.fingerprint
+        if (known := fingerprints.get((baselines.get(f.arm, f.arm), f.round, f.parameter_set, f.query))) is not None
+        and known != f.fingerprint
     )
     return list(dict.fromkeys(changes))

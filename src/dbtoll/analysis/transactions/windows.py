@@ -46,10 +46,9 @@ def find_all(measured: ValidVisits) -> Iterator[WindowsResult]:
         and any(not visit.first_execution for visit in visits)
     ]
     costs = {(str(levels), arm): _Cost.of(_counted(visits)) for levels, arm, visits in groups}
-    experiment = measured.run.plan.experiment
     for levels, arm, visits in groups:
-        baseline = costs.get((str(levels), experiment.baseline))
-        driver = _driver(measured, levels, costs[str(levels), arm], baseline)
+        baseline = costs.get((str(levels), measured.references(arm)[0]))
+        driver = _driver(measured, arm, levels, costs[str(levels), arm], baseline)
         yield _summary(measured, levels, visits, driver, tests=2 * len(groups))
 
 
@@ -90,7 +89,7 @@ def _summary(
         per_s=per_s,
         throughput=_times(per_s, unit.seconds),
         unit=unit.name,
-        rate=experiment.workload.options.get("rate") or None,
+        rate=experiment.arm(visits[0].arm).configuration.workload.options.get("rate") or None,
         backlog_at_end=sum(window["backlog_at_end"] for window in windows),
         round_trips_per_transaction=_median([window["round_trips"] / ended_well(window) for window in ended]),
         connections_lost=sum(window["connections_lost"] for window in windows),
@@ -154,10 +153,10 @@ class _Cost:
         )
 
 
-def _driver(measured: ValidVisits, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
-    experiment = measured.run.plan.experiment
-    threads = experiment.workload.options.get("threads", 1)
-    calibrated = measured.run.facts.get("driver") or {}
+def _driver(measured: ValidVisits, arm: str, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
+    configuration = measured.run.plan.experiment.arm(arm).configuration
+    threads = configuration.workload.options.get("threads", 1)
+    calibrated = measured.run.facts_of(arm).get("driver") or {}
     null_us, null_per_s = (
         (calibrated.get(name) or {}).get(levels.get("interaction"))
         for name in ("null_us_per_transaction", "null_per_s")
@@ -170,7 +169,7 @@ def _driver(measured: ValidVisits, levels: Levels, own: _Cost, baseline: _Cost |
         share_of_threads=share_of_threads,
         null_us_per_transaction=null_us,
         share_of_null_rate=share_of_null_rate,
-        bound=None if baseline is None else _bound(own, baseline, min(threads, experiment.resources.cpus)),
+        bound=None if baseline is None else _bound(own, baseline, min(threads, configuration.resources.cpus)),
         bottleneck=_bottleneck(share_of_threads, share_of_null_rate),
     )
 

@@ -236,7 +236,7 @@ def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
         return "event_time"
     if all(visit.window is None for visit in visits):
         return "run_time"
-    return "response_p50" if experiment.workload.options.get("rate") else TIME_PER_TRANSACTION
+    return "response_p50" if experiment.configuration.workload.options.get("rate") else TIME_PER_TRANSACTION
 
 
 LevelsKey = tuple[tuple[str, str], ...]

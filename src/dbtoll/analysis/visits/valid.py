@@ -60,7 +60,8 @@ class ValidVisits:
         self.arms = tuple(arm.name for arm in experiment.arms if arm.clock == "time")
         self.counting = frozenset(arm.name for arm in experiment.arms if arm.clock == "instructions")
         """Arms whose clock counts instructions."""
-        self.copies = tuple(arm.name for arm in experiment.arms if arm.copy_of == experiment.baseline)
+        self.copies = experiment.copies
+        """A/A copy -> its original."""
         every = list(run.records(Visit))
         self.findings = findings.find_all(run, every)
         void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
@@ -112,13 +113,17 @@ class ValidVisits:
 
     @cached_property
     def other_plans(self) -> dict[str, frozenset[str]]:
-        """Arm -> queries for which its server used another plan than the baseline's, in any round that counts."""
+        """Arm -> queries for which its server used another plan than its baseline's, in any round that counts. Plans of unlike
+        engines are not compared."""
         records = list(self.run.records(Fingerprint))
-        baseline = self.run.plan.experiment.baseline
-        known = {(f.round, f.parameter_set, f.query): f.fingerprint for f in records if f.arm == baseline}
+        experiment = self.run.plan.experiment
+        known = {(f.arm, f.round, f.parameter_set, f.query): f.fingerprint for f in records}
         changed: dict[str, set[str]] = defaultdict(set)
         for f in records:
-            if known.get((f.round, f.parameter_set, f.query), f.fingerprint) != f.fingerprint:
+            baseline = experiment.held_against.get(f.arm)
+            if baseline is None or not experiment.same_engine(f.arm, baseline):
+                continue
+            if known.get((baseline, f.round, f.parameter_set, f.query), f.fingerprint) != f.fingerprint:
                 changed[f.arm].add(f.query)
         return {arm: frozenset(queries) for arm, queries in changed.items()}
 
@@ -134,9 +139,14 @@ class ValidVisits:
         return self._by_levels.get(levels_key(levels), [])
 
     def references(self, arm: str) -> list[str]:
-        """What an arm is set against: all copies of the baseline; a copy against the original alone."""
-        baseline = self.run.plan.experiment.baseline
-        return [baseline, *(() if arm in self.copies else self.copies)]
+        """What an arm is set against: its baseline with all copies of that; a copy its original alone. Of the arm that is held
+        against none: itself with its copies."""
+        baseline = self.run.plan.experiment.held_against.get(arm, arm)
+        return [baseline] if arm in self.copies else self.with_copies(baseline)
+
+    def with_copies(self, arm: str) -> list[str]:
+        """An arm and its A/A copies."""
+        return [arm, *(copy for copy, original in self.copies.items() if original == arm)]
 
     def times(self, levels: Levels, metric: str | Metric, first_execution: bool) -> TimeArray | None:
         """The arrays of one metric, one of `metrics.METRICS` by its name, of steady visits or of first executions."""
@@ -224,16 +234,19 @@ class ValidVisits:
         for each in references:
             reasons += [f"{each}: {why}" for why in (self.invalid(each, query), *self._unsound(each, query)) if why]
         return Bars(
-            next((why for why in reasons if why), None), (*self.failures(arm, query), *self._without_noise_floor)
+            next((why for why in reasons if why), None), (*self.failures(arm, query), *self._without_noise_floor(arm))
         )
 
     @cached_property
-    def _without_noise_floor(self) -> tuple[str, ...]:
+    def _counted(self) -> frozenset[str]:
+        return frozenset(visit.arm for visit in self.visits)
+
+    def _without_noise_floor(self, arm: str) -> Iterator[str]:
         """Where two copies were to show what this machine's noise does, and no second one counts, what is small may be noise."""
-        counted = {visit.arm for visit in self.visits}
-        if not self.copies or counted.intersection(self.copies):
-            return ()
-        return (f"no second copy of {self.run.plan.experiment.baseline} counts, so the noise floor is not known",)
+        for original in dict.fromkeys((self.references(arm)[0], arm)):
+            copies = {copy for copy, of in self.copies.items() if of == original}
+            if copies and not copies & self._counted:
+                yield f"no second copy of {original} counts, so the noise floor is not known"
 
     def _unsound(self, reference: str, query: str | None) -> Sequence[str]:
         """A copy that did not start in a round leaves that round to the original, which is the same thing."""

@@ -34,4 +34,4 @@ class Paper(paper.Paper):
         return reproduced.find_all(parts)
 
     def beside(self, result: Result, experiment: Experiment) -> Iterable[PublishedTable]:
-        return side_by_side.tables(result) if experiment.workload.name == "tpch" else ()
+        return side_by_side.tables(result) if experiment.configuration.workload.name == "tpch" else ()

@@ -58,7 +58,7 @@ class Part(parts.Part):
         if times is None or len(names) < len(queries):
             return None
         effects = comparisons.compare(
-            times, None, experiment.baseline, measured.copies, experiment.precision, per_query=False
+            times, None, experiment.held_against, experiment.copies, experiment.precision, per_query=False
         )
         return next((each for each in effects if each.arm == self.arm and each.estimand == comparisons.GEOMEAN), None)
 

@@ -19,4 +19,4 @@ class Paper(paper.Paper):
     checks = CHECKS
 
     def beside(self, result: Result, experiment: Experiment) -> Iterable[PublishedTable]:
-        return figure5.tables(result, experiment.workload.name)
+        return figure5.tables(result, experiment.configuration.workload.name)

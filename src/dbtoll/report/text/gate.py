@@ -34,7 +34,9 @@ def sentence(result: Result) -> str:
 def cell_name(cell: GateCell, gate: OverheadGate) -> str:
     """``docker``, with its levels where some vary: ``docker (cold)``."""
     levels = levels_text(cell.levels, varied_factors(each.levels for each in gate.cells if each.levels))
-    return f"{cell.arm} ({levels})" if levels and cell.levels else cell.arm
+    several = len({each.baseline for each in gate.cells if each.estimate is not None}) > 1
+    arm = f"{cell.arm} against {cell.baseline}" if several and cell.baseline else cell.arm
+    return f"{arm} ({levels})" if levels and cell.levels else arm
 
 
 def cell_text(cell: GateCell, gate: OverheadGate) -> str:

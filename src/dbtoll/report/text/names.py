@@ -12,7 +12,7 @@ from dbtoll.model.reply import TIME_PER_TRANSACTION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dbtoll.analysis.result.schema import Result
+    from dbtoll.analysis.result.schema import ArmDifference, ArmResult, Result
     from dbtoll.model.json import Json
 from dbtoll.report.text.numbers import count, is_throughput
 
@@ -49,25 +49,63 @@ def with_arm_labels(result: Result) -> Result:
 
     return replace(
         result,
-        arms=tuple(replace(each, name=label(each.name)) for each in result.arms),
+        arms=tuple(
+            replace(
+                each,
+                name=label(each.name),
+                against=each.against and label(each.against),
+                copy_of=each.copy_of and label(each.copy_of),
+            )
+            for each in result.arms
+        ),
+        noise_floor=tuple(replace(each, arm=label(each.arm)) for each in result.noise_floor),
         comparisons=tuple(
             replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.comparisons
         ),
         warnings=tuple(replace(each, arm=each.arm and label(each.arm)) for each in result.warnings),
-        contrasts=tuple(replace(each, arm=label(each.arm)) for each in result.contrasts),
+        contrasts=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.contrasts),
         series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
         windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
         plans_changed=tuple(replace(each, arm=label(each.arm)) for each in result.plans_changed),
         ledgers=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.ledgers),
         gate=result.gate
-        and replace(result.gate, cells=tuple(replace(each, arm=label(each.arm)) for each in result.gate.cells)),
+        and replace(
+            result.gate,
+            cells=tuple(
+                replace(each, arm=label(each.arm), baseline=each.baseline and label(each.baseline))
+                for each in result.gate.cells
+            ),
+        ),
     )
 
 
+def baselines(result: Result) -> list[str]:
+    """The arms that others, not their copies, are held against, in their order."""
+    held = {arm.against for arm in result.arms}
+    return [arm.name for arm in result.arms if arm.name in held]
+
+
+def differences_text(arm: ArmResult, most: int | None = None) -> str:
+    """``PostgreSQL 17.6, not PostgreSQL 15.14; jit on, not off``; empty of an arm that differs in its environment alone. ``most``:
+    so many of them, and how many more there are."""
+    shown = arm.differences[:most]
+    parts = [f"{_prefix(each)}{each.value or NOT_SET}, not {each.baseline or NOT_SET}" for each in shown]
+    if more := len(arm.differences) - len(shown):
+        parts.append(f"and {more} more")
+    return "; ".join(parts)
+
+
+NOT_SET = "not set"
+
+
+def _prefix(difference: ArmDifference) -> str:
+    return "" if difference.part in ("server", "image") and difference.name != "C library" else f"{difference.title} "
+
+
 def engine_title(result: Result) -> str:
-    """The engine as it calls itself."""
-    return str(_described(result, "engine").get("title", ""))
+    """The engine as it calls itself; of unlike engines all of them."""
+    return ", ".join(str(each.get("title", "")) for each in _described(result, "engines").values())
 
 
 def workload_title(result: Result) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 from dbtoll.report.text.names import (
     LEVELS,
     arm_title,
+    baselines,
+    differences_text,
     family,
     levels_text,
     metric_text,
@@ -153,7 +155,7 @@ class Headline:
     """One sentence on one arm.
 
     ``name``: what it opens with. ``kind``: a Verdict, an Outcome or ``noise``. ``levels``: empty where nothing varies.
-    ``note``: a sentence on the total, where its verdict is another; else empty.
+    ``note``: a sentence on what differs beside the environment, and one on the total, where its verdict is another; else empty.
     """
 
     arm: str
@@ -178,8 +180,10 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
     levels = levels_text(comparison.levels, varied)
     if comparison.is_aa:
         same = (c for c in result.comparisons if (c.levels, c.metric) == (comparison.levels, comparison.metric))
-        widened = max((c.widened_by for c in same), default=0.0)
-        return Headline(arm.name, NOISE_FLOOR, levels, noise_phrase(comparison, widened), "noise")
+        widened = max((c.widened_by for c in same if comparison.baseline in (c.arm, c.baseline)), default=0.0)
+        several = sum(each.copy_of is not None for each in result.arms) > 1
+        name = f"{NOISE_FLOOR} of {comparison.baseline}" if several else NOISE_FLOOR
+        return Headline(arm.name, name, levels, noise_phrase(comparison, widened), "noise")
     reason = comparison.reason or (_BEYOND_CHANCE if comparison.widened_by else None)
     if arm.outcome == Outcome.FAILED and comparison.verdict == Verdict.CANNOT_TELL:
         reason = "this is what worked, alone"
@@ -189,7 +193,25 @@ def _headline_of(arm: ArmResult, comparison: Comparison, result: Result, varied:
         lead = f"{verdict_of(comparison, result.margin)}: {phrase.lead}"
         phrase = Phrase(lead, f"{phrase.rest}; {cause}" if cause else phrase.rest)
     kind = comparison.verdict or Verdict.CANNOT_TELL
-    return Headline(arm.name, arm_title(arm.name, result), levels, phrase, kind, _other_answer(comparison, result))
+    notes = (differences_text(arm, DIFFERENCES_NAMED), _other_answer(comparison, result))
+    return Headline(
+        arm.name, _subject(arm, result), levels, phrase, kind, " ".join(_ended(each) for each in notes if each)
+    )
+
+
+DIFFERENCES_NAMED = 4
+"""In a headline; the table has all of them."""
+
+
+def _subject(arm: ArmResult, result: Result) -> str:
+    """``Docker``; ``new against old`` where it differs in more than the environment, or arms have unlike baselines."""
+    title = arm_title(arm.name, result)
+    shown = arm.against and (arm.differences or len(baselines(result)) > 1)
+    return f"{title} against {arm.against}" if shown else title
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith(".") else f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _other_answer(geomean: Comparison, result: Result) -> str:
@@ -250,9 +272,7 @@ def headlines(result: Result) -> list[Headline]:
     for arm in result.arms:
         if arm.outcome != Outcome.OK:
             said.append(
-                Headline(
-                    arm.name, arm_title(arm.name, result), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome
-                )
+                Headline(arm.name, _subject(arm, result), "", outcome_phrase(arm.outcome, arm.reason), arm.outcome)
             )
         said += [
             _headline_of(arm, c, result, varied)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ class CountingDriver:
 
     driver: VisitDriver
     collectors: Sequence[Collector]
-    baseline: str
+    baselines: Collection[str]
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """As when it is timed."""
@@ -78,7 +78,7 @@ class CountingDriver:
         """Which collectors look on together, and why others do not: some are for the baseline alone, and cold, where each pass
         needs a restart, so are all that disturb."""
         left_out = {}
-        if running.arm.name != self.baseline:
+        if running.arm.name not in self.baselines:
             for each in self.collectors:
                 if not each.everywhere or (each.disturbs and is_cold(phase)):
                     left_out[each.name] = "it is counted in the baseline alone"

@@ -40,7 +40,7 @@ class ProbeDriver:
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
     ) -> VisitResult:
         """See VisitDriver. What an arm cannot do is its problem, not a failure."""
-        looked_up = running.arm.name == self.experiment.baseline and query in EXECUTOR_PROBES
+        looked_up = running.arm.name in self.experiment.baselines and query in EXECUTOR_PROBES
         request = {**self.workload.request(query, DATA), "samples": looked_up}
         if self.workload.uncached(query):
             if not self.experiment.exclusive:

@@ -14,7 +14,7 @@ from dbtoll.errors import EngineError
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.workload import Workload
-from dbtoll.model.experiment import Arm, ComponentSpec, Experiment, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 from dbtoll.model.reply import AnswerReference, Statement
@@ -42,8 +42,8 @@ def answered(
     with ExitStack() as stack:
         data = fresh_data(arm) if fresh_data else None
         stack.callback(drop_data, arm)
-        machine = open_stack(context, experiment, arm, data, stack)
-        server = engine.start(machine, DATA, engine.settings(experiment.resources))
+        machine = open_stack(context, arm, data, stack)
+        server = engine.start(machine, DATA, engine.settings(arm.configuration.resources))
         stack.callback(engine.stop, machine, server)
         session = machine.serial(server.address, connection="persistent")
         stack.callback(session.close)
@@ -73,6 +73,7 @@ def of_another_engine(
     name: str,
     context: HostContext,
     experiment: Experiment,
+    configuration: Configuration,
     workload: Workload,
     plan: Plan,
     cache: Cache,
@@ -84,10 +85,9 @@ def of_another_engine(
     if None in columns.values():
         return [{} for _ in range(experiment.parameter_sets)]
     other: Engine = registry.find("engines", name)({})
-    asked = replace(
-        experiment, engine=ComponentSpec(name), arms=(), factors={**experiment.factors, "query_protocol": ("simple",)}
-    )
-    masters, dataset = masters_of(cache, asked, context, other, workload, watch)
+    asked = replace(experiment, factors={**experiment.factors, "query_protocol": ("simple",)})
+    arm = Arm(f"answers of {name}", (Step(BASELINE),), configuration=replace(configuration, engine=ComponentSpec(name)))
+    masters, dataset = masters_of(cache, [arm], context, other, workload, watch)
     statements = [
         workload.statements(other.sql, plan.parameter_seed(number)) for number in range(experiment.parameter_sets)
     ]
@@ -96,7 +96,6 @@ def of_another_engine(
         copies = Copies(masters, context)
         watch.say(f"answers of {other.description.title} to {len(statements)} sets of parameters")
         with understood(f"the {other.description.title} that answers"):
-            arm = Arm(f"answers of {name}", (Step(BASELINE),))
             found = answered(context, asked, other, arm, copies.make, copies.drop, statements)
         (content / FILE).write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
         return {}

@@ -20,17 +20,24 @@ from dbtoll.store.reader import HISTORY_BYTES_MAX, read_file
 
 
 def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared:
-    """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms.
+    """For statements without an independent reference: what the baseline answers in an untimed pass holds for all arms, also for
+    those that ask the query of that name in other words.
 
     Kept in the run folder, so that a resumed run checks against the same. Where the file is damaged the baseline is asked once
     more, and the run's facts tell whether it answers the same (`facts.compare`).
     """
     inputs = prepared.inputs
+    baseline = inputs.of_baseline
+    different = [inputs.by_arm[names[0]] for _, names in inputs.experiment.configurations]
     missing = [
-        {query: statement for query, statement in each.items() if query not in known}
-        for each, known in zip(inputs.statements, inputs.answers, strict=True)
+        {
+            query: statement
+            for query, statement in each.items()
+            if any(query not in own.answers[number] for own in different if own.engine.returns_rows)
+        }
+        for number, each in enumerate(baseline.statements)
     ]
-    if not inputs.engine.returns_rows or not any(missing):
+    if not baseline.engine.returns_rows or not any(missing):
         return prepared
     kept = folder / schema.ANSWERS_FILE
     answers = _kept_answers(kept, missing)
@@ -39,9 +46,12 @@ def baseline_answers(prepared: Prepared, folder: Path, watch: Watch) -> Prepared
         with understood(inputs.experiment.baseline):
             answers = _asked(prepared, missing)
         write_durably(kept, msgspec.json.encode(answers), mode=0o600)  # they are the user's data
-    merged = [{**known, **more} for known, more in zip(inputs.answers, answers, strict=True)]
+    by_arm = {
+        name: replace(own, answers=[{**more, **known} for known, more in zip(own.answers, answers, strict=True)])
+        for name, own in inputs.by_arm.items()
+    }
     digest = hashlib.sha256(msgspec.json.encode(answers)).hexdigest()
-    return replace(prepared, inputs=replace(inputs, answers=merged), facts={**prepared.facts, "answers_sha256": digest})
+    return replace(prepared, inputs=replace(inputs, by_arm=by_arm), facts={**prepared.facts, "answers_sha256": digest})
 
 
 def _kept_answers(kept: Path, missing: Sequence[Mapping[str, Statement]]) -> list[dict[str, AnswerReference]] | None:
@@ -59,7 +69,8 @@ def _asked(prepared: Prepared, missing: Sequence[Mapping[str, Statement]]) -> li
     inputs = prepared.inputs
     experiment = inputs.experiment
     arm = experiment.arm(experiment.baseline)
-    found = answered(prepared.context, experiment, inputs.engine, arm, inputs.fresh_data, inputs.drop_data, missing)
+    own = inputs.of_baseline
+    found = answered(own.context, experiment, own.engine, arm, own.fresh_data, own.drop_data, missing)
     return [{query: _reference(rows) for query, rows in some.items()} for some in found]
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
-from dbtoll.images import dataset, debian, disk, system
+from dbtoll.images import dataset, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
-from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
@@ -31,12 +31,11 @@ DATA_SPARE_BYTES = 256 << 20
 """For a write-ahead log and temporary files, at least; else as much as the data."""
 
 
-def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts: Json, watch: Watch) -> Json:
-    """What those of the arms need that boot: `HostContext.disks` and `HostContext.kernels`."""
-    suite = experiment.image.get("suite", debian.SUITE)
+def for_guests(cache: Cache, arms: Sequence[Arm], image: Artifact, suite: str, run_facts: Json, watch: Watch) -> Json:
+    """What those of the arms of one configuration need that boot: `HostContext.disks` and `HostContext.kernels`."""
     disks: dict[tuple[str, ...], Artifact] = {}
     kernels: dict[str, Artifact] = {}
-    for arm in experiment.arms:
+    for arm in arms:
         for depth, step in enumerate(arm.stack):
             environment = environment_of(step)
             if not isinstance(environment, BootingEnvironment):
@@ -56,19 +55,19 @@ def for_guests(cache: Cache, experiment: Experiment, image: Artifact, run_facts:
 
 
 def masters_of(
-    cache: Cache, experiment: Experiment, context: HostContext, engine: Engine, workload: Workload, watch: Watch
+    cache: Cache, arms: Sequence[Arm], context: HostContext, engine: Engine, workload: Workload, watch: Watch
 ) -> tuple[dict[str, Artifact], Json]:
-    """The masters: the data directory, loaded once in a native arm with every processor that the rig has (`images.dataset`),
-    and where an arm needs it the disk that was made of it; by kind of artifact.
-    """
+    """The masters of the arms of one configuration: the data directory, loaded once in a native arm with every processor that the
+    rig has (`images.dataset`), and where an arm needs it the disk that was made of it; by kind of artifact."""
     image = context.image
     assert image is not None
+    resources = arms[0].configuration.resources
     native = registry.find("environments", BASELINE)()
     cpus = tuple(sorted({*context.cpuset, *os.sched_getaffinity(0)}))
 
     def open_machine(provisions: tuple[Provision, ...]) -> Machine:
         name = machine_name(context.run_id, "loader", 0)
-        machine_spec = MachineSpec(name, context.run_id, "loader", image, provisions, experiment.resources, cpus)
+        machine_spec = MachineSpec(name, context.run_id, "loader", image, provisions, resources, cpus)
         machine: Machine = native.open(context.host, machine_spec, context.journal)
         return machine
 
@@ -79,13 +78,13 @@ def masters_of(
             engine,
             workload,
             image=image,
-            resources=experiment.resources,
+            resources=resources,
             estimate_bytes=workload.estimate_bytes(),
             progress=watch.say,
         )
     facts: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
     masters = {"directory": entry.artifact()}
-    if any(boots(step) for arm in experiment.arms for step in arm.stack):
+    if any(boots(step) for arm in arms for step in arm.stack):
         spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
         masters["file"], facts["disk"] = disk.disk_of(
             cache, masters["directory"], spare_bytes=spare_bytes, progress=watch.say

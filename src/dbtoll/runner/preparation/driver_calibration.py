@@ -5,7 +5,7 @@ from __future__ import annotations
 from dbtoll import registry
 from dbtoll.defaults import BASELINE, FLOOR
 from dbtoll.interfaces.workload import TransactionWorkload
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Experiment, Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MachineSpec
 from dbtoll.model.reply import ended_well
@@ -15,7 +15,9 @@ RAMP_UP_NS, WINDOW_NS = 200_000_000, 1_000_000_000
 """Against the null server a second holds thousands of transactions of every kind but the rarest."""
 
 
-def driver_alone(context: HostContext, experiment: Experiment, workload: TransactionWorkload) -> Json:
+def driver_alone(
+    context: HostContext, experiment: Experiment, resources: Resources, workload: TransactionWorkload
+) -> Json:
     """``{"null_us_per_transaction": {INTERACTION: us}, "null_per_s": {INTERACTION: rate}}``: CPU time of the driver for each
     transaction, and how many it gets through, in a native arm that it shares with the null server.
 
@@ -29,8 +31,8 @@ def driver_alone(context: HostContext, experiment: Experiment, workload: Transac
         arm="calibration",
         image=context.image,
         provisions=(),
-        resources=experiment.resources,
-        cpuset=context.cpuset,
+        resources=resources,
+        cpuset=context.cpuset[-resources.cpus :],
     )
     found: Json = {"null_us_per_transaction": {}, "null_per_s": {}}
     with native.open(context.host, machine_spec, context.journal) as machine:

@@ -25,7 +25,7 @@ def host_machine(
     """
     mine = sorted(os.sched_getaffinity(0))
     require_beforehand(experiment)
-    wanted = experiment.resources.cpus
+    wanted = experiment.cpus
     arms, rest = tuple(mine[-wanted:]), mine[:-wanted] or mine
     measured = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
     with processors.reserved(arms if measured else (), say):

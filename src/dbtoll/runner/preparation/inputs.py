@@ -11,6 +11,7 @@ import msgspec
 
 from dbtoll import defaults, facts, registry
 from dbtoll.errors import UsageError
+from dbtoll.images import debian
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
@@ -19,7 +20,7 @@ from dbtoll.interfaces.machine import Machine, RemoteMachine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.description import Descriptions
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Arm, Configuration, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec
 from dbtoll.model.reply import AnswerReference, Statement
@@ -31,7 +32,7 @@ from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import program_for, simulated
 from dbtoll.runner.preparation.software import system_image
-from dbtoll.runner.rounds import Inputs, Watch
+from dbtoll.runner.rounds import ArmInputs, Inputs, Watch
 from dbtoll.secretive import without_secrets
 
 COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "samples")
@@ -57,47 +58,32 @@ def prepare(
     watch: Watch,
     remotes: RemoteHosts,
 ) -> Prepared:
-    """Image, dataset, references. Each is in the cache or is made now, and what is made is said."""
-    engine: Engine = registry.find("engines", experiment.engine.name)(experiment.engine.options)
-    workload: Workload = registry.find("workloads", experiment.workload.name)(experiment.workload.options)
-    cache = Cache()
+    """Image, dataset, references, for each configuration. Each is in the cache or is made now, and what is made is said."""
     run_facts: Json = {
         "host": facts.host(host),
         "agent": facts.agent(host),
         "code_sha256": facts.code_sha256(),
-    }
-    image: Artifact | None = None
-    if not all(simulated(arm.stack[-1]) for arm in experiment.arms):
-        if experiment.image.get("path"):
-            watch.say(
-                "the image's programs run here, in native arms with your rights: take images from people whom you trust"
-            )
-        image, image_facts = system_image(cache, experiment, engine, watch.say)
-        run_facts["image"] = {"key": image.key, **image_facts}
-    context = HostContext(
-        host, image, cpuset, journal, folder.name, copies=str(scratch() / folder.name), remotes=remotes
-    )
-    if image is not None:
-        context = replace(context, **for_guests(cache, experiment, image, run_facts, watch))
-        steps = {repr(arm.stack[0]): arm.stack[0] for arm in experiment.arms}
-        made = {key: program_for(cache, host, step, watch.say) for key, step in steps.items()}
-        context = replace(context, programs={key: found[0] for key, found in made.items() if found})
-    masters: dict[str, Artifact] = {}
-    if engine.keeps_data and image is not None:  # a simulated arm has no files
-        masters, run_facts["dataset"] = masters_of(cache, experiment, context, engine, workload, watch)
-    settings = engine.settings(experiment.resources)
-    run_facts |= {
-        "engine": experiment.engine.name,
-        "checked_by": engine.checked_by,
-        "settings": dict(settings),
         "cpuset": list(cpuset),
     }
-    run_facts |= {"descriptions": descriptions(experiment, engine, workload), "packages": packages(experiment)}
-    if isinstance(workload, TransactionWorkload):
-        _require_free(engine, settings)
-        if image is not None:
-            watch.say("what the driver costs by itself")
-            run_facts["driver"] = driver_alone(context, experiment, workload)
+    context = HostContext(
+        host, None, cpuset, journal, folder.name, copies=str(scratch() / folder.name), remotes=remotes
+    )
+    steps = {repr(arm.stack[0]): arm.stack[0] for arm in experiment.arms if not simulated(arm.stack[-1])}
+    made = {key: program_for(Cache(), host, step, watch.say) for key, step in steps.items()}
+    context = replace(context, programs={key: found[0] for key, found in made.items() if found})
+    by_arm: dict[str, ArmInputs] = {}
+    told: list[Json] = []
+    for configuration, names in experiment.configurations:
+        made_of = _Configured(experiment, configuration, [experiment.arm(name) for name in names], context, watch)
+        own = made_of.inputs(run_facts)
+        by_arm |= dict.fromkeys(names, own)
+        told.append({"arms": list(names), **made_of.facts})
+    workload = by_arm[experiment.baseline].workload
+    run_facts |= {
+        "configurations": told,
+        "descriptions": descriptions(experiment, [own.engine for own in by_arm.values()], workload),
+        "packages": packages(experiment),
+    }
     probing, probes = (
         (workload, workload.queries) if isinstance(workload, ProbeWorkload) else (None, experiment.explain)
     )
@@ -105,43 +91,106 @@ def prepare(
         probing = registry.find("workloads", defaults.PROBES)({"probes": list(dict.fromkeys(experiment.explain))})
     if probing is not None:
         run_facts["probes"] = {query: probing.about(query) for query in probes}
-    if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
-        watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
-        run_facts["ignored_settings"] = sorted(engine.ignored_settings)
-    plan = Plan(experiment, workload.queries, 1, {})
-    statements = [
-        workload.statements(engine.sql, plan.parameter_seed(number)) for number in range(experiment.parameter_sets)
-    ]
-    answers: list[Mapping[str, AnswerReference]] = [{} for _ in statements]
-    if engine.returns_rows and not isinstance(workload, TransactionWorkload):
-        watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
-        answers = (
-            references(workload, engine.sql, host, statements, cache, watch.say)
-            if engine.checked_by is None or image is None
-            else of_another_engine(engine.checked_by, context, experiment, workload, plan, cache, watch)
-        )
-    fresh = Copies(masters, context) if masters else None
-    if others := _sent(experiment, context, fresh, watch):
-        run_facts["remote_hosts"] = others
     inputs = Inputs(
         experiment=experiment,
-        engine=engine,
-        workload=workload,
-        settings=settings,
-        statements=statements,
-        answers=answers,
-        fresh_data=fresh.make if fresh else None,
-        drop_data=fresh.drop if fresh else lambda arm: None,
+        by_arm=by_arm,
         collectors=[registry.find("collectors", name)() for name in COLLECTORS] if experiment.explain else (),
         probing=probing,
     )
     return Prepared(context, inputs, workload.queries, without_secrets(run_facts))
 
 
-def _sent(experiment: Experiment, context: HostContext, fresh: Copies | None, watch: Watch) -> Json:
+class _Configured:
+    """What is made for the ``arms`` of one configuration; ``facts``: what is to be known of it."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        configuration: Configuration,
+        arms: Sequence[Arm],
+        context: HostContext,
+        watch: Watch,
+    ) -> None:
+        self.experiment, self.configuration, self.arms, self.watch = experiment, configuration, arms, watch
+        self.context = context
+        self.engine: Engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
+        self.workload: Workload = registry.find("workloads", configuration.workload.name)(
+            configuration.workload.options
+        )
+        self.settings = self.engine.settings(configuration.resources)
+        self.facts: Json = {
+            "engine": configuration.engine.name,
+            "checked_by": self.engine.checked_by,
+            "settings": dict(self.settings),
+        }
+
+    def inputs(self, run_facts: Json) -> ArmInputs:
+        """All of it. ``run_facts`` get the kernel, and the other hosts, if there are any."""
+        engine, workload, watch, cache = self.engine, self.workload, self.watch, Cache()
+        if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
+            watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
+            self.facts["ignored_settings"] = sorted(engine.ignored_settings)
+        if isinstance(workload, TransactionWorkload):
+            _require_free(engine, self.settings)
+        masters: dict[str, Artifact] = {}
+        if not all(simulated(arm.stack[-1]) for arm in self.arms):
+            self._make_image(cache, run_facts)
+            if engine.keeps_data:  # a simulated arm has no files
+                masters, self.facts["dataset"] = masters_of(cache, self.arms, self.context, engine, workload, watch)
+            if isinstance(workload, TransactionWorkload):
+                watch.say("what the driver costs by itself")
+                resources = self.configuration.resources
+                self.facts["driver"] = driver_alone(self.context, self.experiment, resources, workload)
+        statements, answers = self._questions(cache)
+        fresh = Copies(masters, self.context) if masters else None
+        if others := _sent(self.arms, self.context, fresh, watch):
+            run_facts["remote_hosts"] = {**run_facts.get("remote_hosts", {}), **others}
+        return ArmInputs(
+            context=self.context,
+            engine=engine,
+            workload=workload,
+            settings=self.settings,
+            statements=statements,
+            answers=answers,
+            fresh_data=fresh.make if fresh else None,
+            drop_data=fresh.drop if fresh else lambda arm: None,
+        )
+
+    def _make_image(self, cache: Cache, run_facts: Json) -> None:
+        """The system image, and what it becomes for guests."""
+        chosen = self.configuration.image
+        if chosen.get("path"):
+            self.watch.say(
+                "the image's programs run here, in native arms with your rights: take images from people whom you trust"
+            )
+        image, image_facts = system_image(cache, self.configuration, self.engine, self.watch.say)
+        self.facts["image"] = {"key": image.key, **image_facts}
+        suite = chosen.get("suite", debian.SUITE)
+        guests = for_guests(cache, self.arms, image, suite, run_facts, self.watch)
+        self.context = replace(self.context, image=image, **guests)
+
+    def _questions(self, cache: Cache) -> tuple[list[dict[str, Statement]], Sequence[Mapping[str, AnswerReference]]]:
+        """Statements and their answers, by parameter set."""
+        engine, workload, experiment = self.engine, self.workload, self.experiment
+        plan = Plan(experiment, workload.queries, 1, {})
+        statements = [
+            workload.statements(engine.sql, plan.parameter_seed(number)) for number in range(experiment.parameter_sets)
+        ]
+        if not engine.returns_rows or isinstance(workload, TransactionWorkload):
+            return statements, [{} for _ in statements]
+        self.watch.say(f"reference answers of an independent engine for {len(statements)} sets of parameters")
+        if engine.checked_by is None or self.context.image is None:
+            host = self.context.host
+            return statements, references(workload, engine.sql, host, statements, cache, self.watch.say)
+        return statements, of_another_engine(
+            engine.checked_by, self.context, experiment, self.configuration, workload, plan, cache, self.watch
+        )
+
+
+def _sent(arms: Sequence[Arm], context: HostContext, fresh: Copies | None, watch: Watch) -> Json:
     """What is dear to send is sent once, before any start waits for it. By arm: what its host is, where that is another one."""
     found: Json = {}
-    for arm in experiment.arms:
+    for arm in arms:
         there = context.at(arm).host
         if there is context.host:
             continue
@@ -155,18 +204,19 @@ def _sent(experiment: Experiment, context: HostContext, fresh: Copies | None, wa
     return found
 
 
-def descriptions(experiment: Experiment, engine: Engine, workload: Workload) -> Json:
+def descriptions(experiment: Experiment, engines: Sequence[Engine], workload: Workload) -> Json:
     """`model.description.Descriptions` of an experiment, as its facts hold them."""
     steps = {step.environment: step for arm in experiment.arms for step in arm.stack}
     environments = {name: environment_of(step).description for name, step in sorted(steps.items())}
-    described = Descriptions(engine.description, workload.description, environments)
+    described = Descriptions({each.name: each.description for each in engines}, workload.description, environments)
     return dict(msgspec.json.decode(msgspec.json.encode(described)))
 
 
 def packages(experiment: Experiment) -> Json:
     """What of an experiment other packages bring: ``environments NAME`` and so on -> package and version."""
     used = {("environments", step.environment) for arm in experiment.arms for step in arm.stack}
-    used |= {("engines", experiment.engine.name), ("workloads", experiment.workload.name)}
+    used |= {("engines", each.engine.name) for each, _ in experiment.configurations}
+    used.add(("workloads", experiment.configuration.workload.name))
     brought = {f"{family} {name}": registry.package_of(family, name) for family, name in sorted(used)}
     return {what: package for what, package in brought.items() if package}
 
@@ -183,9 +233,10 @@ def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
 @contextmanager
 def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
     """What the arms' outermost environments share for the whole run (`interfaces.environment.RunScopedEnvironment`)."""
-    context, experiment = prepared.context, prepared.inputs.experiment
+    experiment = prepared.inputs.experiment
     with ExitStack() as stack:
         for arm in experiment.arms:
+            context = prepared.inputs.by_arm[arm.name].context
             environment = environment_of(arm.stack[0])
             if isinstance(environment, RunScopedEnvironment) and arm.copy_of is None:
                 machine_spec = MachineSpec(
@@ -194,8 +245,8 @@ def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
                     arm=arm.name,
                     image=context.image,
                     provisions=(),
-                    resources=experiment.resources,
-                    cpuset=context.cpuset,
+                    resources=arm.configuration.resources,
+                    cpuset=context.cpuset[-arm.configuration.resources.cpus :],
                     options=dict(arm.stack[0].options),
                     program=context.program_of(arm.stack[0]),
                 )

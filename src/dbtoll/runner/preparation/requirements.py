@@ -85,20 +85,22 @@ def require_beforehand(experiment: Experiment) -> None:
 
     Unavailable: too few processors. ImageError: an image that is none. UsageError: a server in a simulated machine.
     """
-    wanted, there = experiment.resources.cpus, len(os.sched_getaffinity(0))
+    wanted, there = experiment.cpus, len(os.sched_getaffinity(0))
     if wanted > there:
         raise Unavailable(
-            f"each arm shall have {wanted} processors and there are {there}",
+            f"an arm shall have {wanted} processors and there are {there}",
             f"--cpus {there}, or cpus = {there} under [resources]",
         )
-    if path := experiment.image.get("path"):
-        system.require_image(path)
-    simulating = [arm.name for arm in experiment.arms if simulated(arm.stack[-1])]
-    if simulating and registry.find("engines", experiment.engine.name).returns_rows:
-        raise UsageError(
-            f"{', '.join(simulating)}: a simulated machine runs no programs, so no server of {experiment.engine.name} starts in it",
-            f'--engine {defaults.FLOOR}, or name = "{defaults.FLOOR}" under [engine]',
-        )
+    for configuration, names in experiment.configurations:
+        if path := configuration.image.get("path"):
+            system.require_image(path)
+        simulating = [name for name in names if simulated(experiment.arm(name).stack[-1])]
+        engine = configuration.engine.name
+        if simulating and registry.find("engines", engine).returns_rows:
+            raise UsageError(
+                f"{', '.join(simulating)}: a simulated machine runs no programs, so no server of {engine} starts in it",
+                f'--engine {defaults.FLOOR}, or name = "{defaults.FLOOR}" under [engine]',
+            )
 
 
 def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:

@@ -8,7 +8,7 @@ from dbtoll import defaults, registry
 from dbtoll.images import debian, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Configuration
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 from dbtoll.model.software import Software
@@ -21,10 +21,10 @@ def image_software(engine: Engine | None = None) -> Software:
 
 
 def system_image(
-    cache: Cache, experiment: Experiment, engine: Engine, say: Callable[[str], None]
+    cache: Cache, configuration: Configuration, engine: Engine, say: Callable[[str], None]
 ) -> tuple[Artifact, Json]:
-    """The image of an experiment, from the cache or made now, and its facts."""
-    chosen = experiment.image
+    """The image of a configuration, from the cache or made now, and its facts."""
+    chosen = configuration.image
     return system.obtain_image(
         cache,
         choice=chosen.get("path"),

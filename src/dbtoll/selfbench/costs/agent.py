@@ -129,7 +129,7 @@ def stream_into(stack: str, host: AgentMachine, folder: Path, say: Say) -> dict[
     image, _ = system.obtain_image(Cache(), progress=say, software=image_software())
     with temporary_journal() as journal, ExitStack() as closing:
         context = HostContext(host, image, (0,), journal, "selfbench")
-        machine = open_stack(context, experiment, experiment.arms[0], None, closing)
+        machine = open_stack(context, experiment.arms[0], None, closing)
         assert isinstance(machine, AgentMachine)
         return {"round_trip_us": round_trip(machine), "mb_per_s": throughput(machine)}
 

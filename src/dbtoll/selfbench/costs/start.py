@@ -72,6 +72,6 @@ def start_s(prepared: Prepared, asked: Experiment, arm: Arm) -> float:
     host = prepared.context.host
     with ExitStack() as closing:
         begin_ns = host.call("ping", {})["at_ns"]
-        machine = open_stack(prepared.context, asked, arm, None, closing)
+        machine = open_stack(prepared.inputs.by_arm[arm.name].context, arm, None, closing)
         machine.call("ping", {})
         return float(host.call("ping", {})["at_ns"] - begin_ns) / 1e9

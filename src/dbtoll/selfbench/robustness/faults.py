@@ -34,6 +34,7 @@ from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import DATA, RunningArm, open_stack
 from dbtoll.runner.checks import commits
 from dbtoll.runner.preparation.inputs import Prepared
+from dbtoll.runner.rounds import ArmInputs
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
@@ -163,15 +164,16 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
     """Drives a window, lets the fault happen, makes the server whole again, and looks. ``guest``: the arm that is a guest."""
     stack = guest if case.fault in IN_GUESTS else BASELINE
     arm = next(each for each in asked.arms if each.name == stack and each.copy_of is None)
-    workload = prepared.inputs.workload
+    own = prepared.inputs.by_arm[arm.name]
+    workload = own.workload
     assert isinstance(workload, Workload)
-    assert prepared.inputs.fresh_data is not None
-    data = prepared.inputs.fresh_data(arm)
+    assert own.fresh_data is not None
+    data = own.fresh_data(arm)
     try:
         with ExitStack() as around, ExitStack() as closing:
             if case.fault == "disk_full":
                 data = around.enter_context(_small_disk(prepared, data))
-            running = _started(prepared, asked, arm, data, closing)
+            running = _started(own, arm, data, closing)
             durable = durable_engine(running)
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
             durable.make_durable(running.session(), case.durability)
@@ -185,13 +187,13 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
             if case.fault == "machine_killed":
                 pieces = _until_the_machine_dies(running, prepared.context.host, terminals, case, seconds)
                 closing.close()
-                running = _started(prepared, asked, arm, data, closing)
+                running = _started(own, arm, data, closing)
             else:
                 pieces = _with_fault(running, terminals, case, seconds)
             _judge(running, workload, case, before, pieces)
             running.stop_server()
     finally:
-        prepared.inputs.drop_data(arm)
+        own.drop_data(arm)
 
 
 @contextmanager
@@ -204,9 +206,9 @@ def _small_disk(prepared: Prepared, data: Artifact) -> Iterator[Artifact]:
         yield Artifact(f"{data.key}-small", f"{path}/data", data.kind)
 
 
-def _started(prepared: Prepared, asked: Experiment, arm: Arm, data: Artifact, closing: ExitStack) -> RunningArm:
-    machine = open_stack(prepared.context, asked, arm, data, closing)
-    running = RunningArm(arm, machine, prepared.inputs.engine, prepared.inputs.settings, closing)
+def _started(own: ArmInputs, arm: Arm, data: Artifact, closing: ExitStack) -> RunningArm:
+    machine = open_stack(own.context, arm, data, closing)
+    running = RunningArm(arm, machine, own.engine, own.settings, closing)
     running.start_server()
     return running
 

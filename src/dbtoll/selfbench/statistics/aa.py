@@ -146,9 +146,8 @@ def effects_of(asked: Experiment, visits: list[Visit]) -> Floats:
     """[round]: the copy against the original over all queries. Raises Invalid when a start failed: there is nothing to count
     then."""
     arms = [arm.name for arm in asked.arms]
-    copies = [arm.name for arm in asked.arms if arm.copy_of]
     times = collect(visits, list(dict.fromkeys(visit.query for visit in visits)), arms, METRICS["run_time"])
-    (pair,) = (pair for pair in pairs(arms, asked.baseline, copies) if pair.is_aa)
+    (pair,) = (pair for pair in pairs(arms, asked.held_against, asked.copies) if pair.is_aa)
     effects = geomean_rounds(times, pair) if times else np.empty(0)
     if len(effects) < 2:
         raise Invalid("a comparison has no interval: a copy did not start or did not answer", "run it again")

@@ -227,7 +227,7 @@ def by_dbtoll(asked: Experiment, visits: Sequence[Visit]) -> Interval:
     queries = list(dict.fromkeys(visit.query for visit in visits))
     times = collect(visits, queries, arms, METRICS["run_time"])
     assert times is not None
-    (pair,) = comparisons.pairs(arms, asked.baseline, [arms[1]])
+    (pair,) = comparisons.pairs(arms, asked.held_against, asked.copies)
     effects = comparisons.geomean_rounds(times, pair)
     found = stats.interval(effects, LEVEL, len(effects))
     assert found is not None

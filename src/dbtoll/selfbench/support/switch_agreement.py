@@ -16,7 +16,7 @@ from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
-from dbtoll.model.experiment import Arm, Experiment, VisitTiming
+from dbtoll.model.experiment import Experiment, VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.reply import Statement
 from dbtoll.plan import Plan
@@ -44,7 +44,7 @@ class Agreed:
 def variants(experiment: Experiment, name: str) -> dict[str, Experiment]:
     """The arm against one native copy; further native copies, or another measurement time, are all that differs."""
     native, arm = experiment.arm(BASELINE), experiment.arm(name)
-    others = tuple(Arm(f"{BASELINE} {number}", native.stack) for number in (2, 3, 4))
+    others = tuple(replace(native, name=f"{BASELINE} {number}", against=BASELINE) for number in (2, 3, 4))
     pair = replace(experiment, arms=(native, arm))
     return {
         "one_neighbour": pair,
@@ -69,7 +69,9 @@ def measure(
         tried = list(variants(prepared.inputs.experiment, name).items())
         for variant, experiment in chance.sample(tried, len(tried)):
             plan = Plan(replace(experiment, parameter_sets=1), tuple(asked), blocks, {})
-            inputs = replace(prepared.inputs, experiment=experiment, statements=[asked], answers=[{}])
+            own = replace(prepared.inputs.of_baseline, statements=[asked], answers=[{}])
+            by_arm = {arm.name: own for arm in experiment.arms}
+            inputs = replace(prepared.inputs, experiment=experiment, by_arm=by_arm)
             found = measured(replace(prepared, inputs=inputs), [plan.round(number)], watch)
             visits.setdefault(variant, []).extend(found)
         watch.say(f"agreement: round {number + 1} of {rounds}")
@@ -87,7 +89,7 @@ def effects_of(visits: Sequence[Visit], queries: tuple[str, ...], name: str) -> 
     """[round]: the arm against the one native copy that all variants have, over all statements; log scale."""
     arms = (BASELINE, name)
     times = collect([visit for visit in visits if visit.arm in arms], queries, arms, METRICS["run_time"])
-    (pair,) = comparisons.pairs(arms, BASELINE, [])
+    (pair,) = comparisons.pairs(arms, {name: BASELINE}, {})
     effects = comparisons.geomean_rounds(times, pair) if times else None
     if effects is None or len(effects) < 2:
         raise Invalid(f"{name}: fewer than two rounds have all statements", "see what was said of its starts")

@@ -1,0 +1,24 @@
+"""What an arm was asked to be other than the arm that it is held against: the checks demand sameness of all else."""
+
+from __future__ import annotations
+
+from dbtoll.analysis.checks.evidence import AskedOfServer
+from dbtoll.model.experiment import Experiment
+from dbtoll.store.reader import Run
+
+RESOURCES = {"cpus": "processors", "memory_bytes": "memory", "open_files": "open_files"}
+"""Resource -> the fact of a start by which it shows."""
+
+
+def asked_of_resources(experiment: Experiment, arm: str, baseline: str) -> frozenset[str]:
+    """Facts of a start that the arm's own resources make others."""
+    found = experiment.arm(arm).configuration.differences(experiment.arm(baseline).configuration)
+    return frozenset(RESOURCES[each.name] for each in found if each.part == "resources" and each.name in RESOURCES)
+
+
+def asked_of_server(run: Run, arm: str, baseline: str) -> AskedOfServer:
+    """By the engines, the images, and the settings that both were given, those that a profile or a file holds among them."""
+    own, other = (run.plan.experiment.arm(name).configuration for name in (arm, baseline))
+    settings, expected = (run.facts_of(name).get("settings") or {} for name in (arm, baseline))
+    names = frozenset(name for name in {*settings, *expected} if settings.get(name) != expected.get(name))
+    return AskedOfServer(own.engine.name != other.engine.name or own.image != other.image, names)
