@@ -227,6 +227,9 @@ class _Anything:
     def __getattr__(self, name: str) -> Any:
         return self
 
+    def __getitem__(self, key: object) -> Any:
+        return self
+
     def __call__(self, *asked: Any, **how: Any) -> Any:
         return self
 

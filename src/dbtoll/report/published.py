@@ -33,7 +33,12 @@ class Beside:
 
 
 def beside(result: Result, experiment: Experiment) -> Iterator[Beside]:
-    """Of every paper that has such tables. ``result``: with its arms labelled."""
+    """Of every paper that has such tables. ``result``: with its arms labelled.
+
+    None where arms differ in more than their environment, which is what the papers compared.
+    """
+    if len(experiment.configurations) > 1:
+        return
     for member in registry.members("papers"):
         paper: Paper = member()
         if tables := list(paper.beside(result, experiment)):

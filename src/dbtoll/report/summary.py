@@ -58,7 +58,7 @@ def _table(result: Result) -> str:
     absolute = _absolute(result)
     cells = {(c.arm, str(c.levels)): c for c in result.gate.cells} if result.gate else {}
     head = ["arm", "against the baseline", "verdict"]
-    several = len(names.baselines(result)) > 1
+    several = len({c.baseline for c in main}) > 1
     head = [
         head[0],
         *(["held against"] if several else []),

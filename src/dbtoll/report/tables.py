@@ -139,14 +139,15 @@ def _arms_tables(result: Result) -> Iterator[RenderableType]:
             for arm in (baseline, *(c.arm for c in comparisons))
         }
         times = own if any(own.values()) else None
-        several = len({c.baseline for c in comparisons if not c.is_aa}) > 1
+        several = len({c.baseline for c in comparisons}) > 1
+        order = [arm.name for arm in result.arms]
         heads = ["arm", *(["against"] if several else []), *(["time"] if times else [])]
         table = _table(*heads, "geometric mean", "total", "verdict", right=[len(heads) - 1] if times else [])
         if times:
             against = [numbers.NOTHING] if several else []
             row = (baseline, *against, times[baseline], numbers.NOTHING, numbers.NOTHING, "baseline")
             table.add_row(*map(_text, row))
-        for c in comparisons:
+        for c in sorted(comparisons, key=lambda c: order.index(c.arm)) if several else comparisons:
             total = totals.get((c.arm, c.metric, str(c.levels)))
             table.add_row(
                 _text(c.arm),
