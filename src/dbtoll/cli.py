@@ -200,6 +200,7 @@ def quick(
     "dbtoll compare docker",
     "dbtoll compare docker docker:runsc qemu uml --scale 0.1 --budget 20m --target 1% --margin 2%",
     "dbtoll compare docker --workload sql:my-queries --name nightly",
+    'dbtoll compare --arm "old: native, settings=old.conf" --arm "new: native, engine=postgres:17" --max-overhead 2%',
     "dbtoll compare docker --max-overhead 5%",
     "dbtoll compare docker uml --workload tpcc:5,terminals=4 -f interaction=statement+pipelined",
     codes=GATED,

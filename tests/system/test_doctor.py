@@ -73,7 +73,7 @@ def test_a_probe_that_hangs_in_an_arm_leaves_neither_groups_nor_roots() -> None:
         marks.append(f"doctor-{machine.hello()['pid']}")
         context = HostContext(machine, None, noise.processors()[1], NullJournal(), marks[0])
         with ExitStack() as stack:
-            arm = open_stack(context, noise.EXPERIMENT, noise.EXPERIMENT.arms[0], None, stack)
+            arm = open_stack(context, noise.EXPERIMENT.arms[0], None, stack)
             marks.append("opened")
             arm.run(["sleep", "1000"], timeout_s=1000)
         return Probed("ready")

@@ -98,7 +98,7 @@ def test_a_round_is_measured_and_its_data_are_right(
     (native,) = (arm for arm in result.arms if arm.name == "native")
     assert native.outcome is Outcome.OK, native.reason
     assert {check.name: check.passed for check in native.checks}["consistent"] is True
-    driver = json.loads((folder / "facts.json").read_text())["driver"]
+    driver = json.loads((folder / "facts.json").read_text())["configurations"][0]["driver"]
     assert set(driver["null_per_s"]) == set(interactions)
     assert all(0 < us < 1000 for us in driver["null_us_per_transaction"].values())
     windows = [visit for visit in records(folder, "visit") if not visit["first_execution"] and visit["arm"] == "native"]

@@ -11,7 +11,7 @@ from dbtoll.spec.differences import sides
 from dbtoll.text import listed
 
 _NAMED_MAX = 4
-"""Arms that it names; more are counted."""
+"""Arms, and values of an arm, that it names; more are counted."""
 
 
 def default_question(arms: Sequence[Arm], baseline: str) -> str:
@@ -39,11 +39,16 @@ def _of_unlike_arms(others: Sequence[Arm], baseline: Arm, asked: str) -> str:
     told, its = [], list[str]()
     for arm in others:
         own, of_baseline = sides(arm.configuration, baseline.configuration)
-        told.append(f"{arm.name} ({', '.join(own)})" if own else arm.name)
+        told.append(f"{arm.name} ({_few(own)})" if own else arm.name)
         its = list(dict.fromkeys([*its, *of_baseline]))
     which = listed(told) if len(told) <= _NAMED_MAX else f"each of {len(told)} arms"
     many = len(others) > 1 and len(told) <= _NAMED_MAX
-    return f"How much {'do' if many else 'does'} {which} lose on {asked}, against {baseline.name} ({', '.join(its)})?"
+    return f"How much {'do' if many else 'does'} {which} lose on {asked}, against {baseline.name} ({_few(its)})?"
+
+
+def _few(values: Sequence[str]) -> str:
+    more = len(values) - _NAMED_MAX
+    return ", ".join(values[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _asked(workload: ComponentSpec) -> str:

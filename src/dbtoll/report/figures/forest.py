@@ -101,7 +101,8 @@ def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axi
     rows, absolutes = [], Absolutes(result)
     for label, group, c in entries:
         effect = numbers.effect(c)
-        aa = None if c.is_aa else noise.get((str(c.levels), c.metric, c.estimand, c.baseline))
+        copies = [noise.get((str(c.levels), c.metric, c.estimand, name)) for name in (c.baseline, c.arm)]
+        aa = None if c.is_aa else max(filter(None, copies), key=_reach, default=None)
         rows.append(
             ForestRow(
                 label=label,
@@ -128,6 +129,11 @@ def forest(title: str, entries: Sequence[ForestEntry], result: Result, axis: Axi
         has_noise=any(r.noise for r in rows),
         rounds_together=max((each.rounds for *_, c in entries for each in c.by_round), default=1),
     )
+
+
+def _reach(aa: Comparison) -> float:
+    """How far what two copies show goes from 0, of the copies on either side."""
+    return max(abs(bound) for bound in (aa.low or 0.0, aa.high or 0.0))
 
 
 def _marks(comparison: Comparison, each: RoundEffect) -> list[float]:
