@@ -87,16 +87,16 @@ def baselines(result: Result) -> list[str]:
 
 
 def differences_text(arm: ArmResult, most: int | None = None) -> str:
-    """``PostgreSQL 17.6, not PostgreSQL 15.14; jit on, not off``; empty of an arm that differs in its environment alone. ``most``:
-    so many of them, and how many more there are."""
+    """``PostgreSQL 17.6 instead of PostgreSQL 15.14; jit on instead of off``; empty of an arm that differs in its environment
+    alone. ``most``: so many of them, and how many more there are."""
     shown = arm.differences[:most]
-    parts = [f"{_prefix(each)}{each.value or NOT_SET}, not {each.baseline or NOT_SET}" for each in shown]
+    parts = [f"{_prefix(each)}{each.value or NOT_SET} instead of {each.baseline or NOT_SET}" for each in shown]
     if more := len(arm.differences) - len(shown):
         parts.append(f"and {more} more")
     return "; ".join(parts)
 
 
-NOT_SET = "not set"
+NOT_SET = "the default"
 
 
 def _prefix(difference: ArmDifference) -> str:
