@@ -10,6 +10,7 @@ Everything is written by the real writer.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Resources, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,
@@ -59,6 +60,7 @@ def experiment(
     cold: bool = False,
     warm: bool = True,
     connections: tuple[str, ...] = ("persistent",),
+    threads: tuple[str, ...] = (),
     options: Mapping[str, Any] | None = None,
     seed: int = 1,
 ) -> Experiment:
@@ -66,9 +68,16 @@ def experiment(
     return Experiment(
         question="How much does PostgreSQL lose on TPC-H in Docker?",
         expected="nothing that can be told from the noise",
-        arms=arms_of(CONFIGURATION, Step("docker", {"runtime": "runc", **(options or {})})),
+        arms=arms_of(
+            replace(CONFIGURATION, resources=Resources(cpus=max(map(int, threads), default=1))),
+            Step("docker", {"runtime": "runc", **(options or {})}),
+        ),
         baseline=NATIVE,
-        factors={"cache": ("warm",) * warm + ("cold",) * cold, "connection": connections},
+        factors={
+            "cache": ("warm",) * warm + ("cold",) * cold,
+            **({"threads": threads} if threads else {}),
+            "connection": connections,
+        },
         precision=Precision(),
         seed=seed,
     )
@@ -84,6 +93,8 @@ def make_run(
     cold: bool = False,
     warm: bool = True,
     connections: tuple[str, ...] = ("persistent",),
+    threads: tuple[str, ...] = (),
+    serial_fractions: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
     docker_effect: float = 0.012,
     q9_effect: float = 0.25,
@@ -92,17 +103,19 @@ def make_run(
     costs_ns: Mapping[str, Mapping[str, float]] | None = None,
     start_sd: float = 0.008,
     visit_sd: float = 0.02,
+    drift: float = 0.06,
     interrupted: bool = True,
     ended: bool = True,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale.
+    """Write the run; effects are fractions (0.01 is 1 %), standard deviations and the largest drift are on the log scale.
 
+    ``serial_fractions``: of an arm's time, what more threads do not shorten (Amdahl's law); none where it is left out.
     ``query_effects``: of Docker, in place of the other two. ``counts``: what the collectors tell of one execution;
     ``costs_ns``: what probes find, probe -> arm -> ns. ``facts``: of the run, beside `FACTS`.
     """
     chance = random.Random(seed)
-    asked = experiment(cold=cold, warm=warm, connections=connections, options=options, seed=seed)
+    asked = experiment(cold=cold, warm=warm, connections=connections, threads=threads, options=options, seed=seed)
     plan = Plan(asked, QUERIES, blocks, {})
     writer = RunWriter.create(
         folder,
@@ -120,6 +133,7 @@ def make_run(
     # Who plants the queries' effects wants no other plan beside them.
     world.changes_plan = query_effects is None
     world.counts, world.costs_ns = counts, costs_ns or {}
+    world.serial_fractions, world.drift = serial_fractions or {}, drift
     with writer:
         for index in range(rounds):
             for attempt in range(2 if interrupted and index == 2 else 1):
@@ -167,6 +181,8 @@ class _World:
         self.changes_plan = True
         self.counts: Counts | None = None
         self.costs_ns: Mapping[str, Mapping[str, float]] = {}
+        self.serial_fractions: Mapping[str, float] = {}
+        self.drift = 0.06
 
     @property
     def elapsed_s(self) -> float:
@@ -183,8 +199,9 @@ class _World:
                     round=index, arm=arm, check=check, passed=True, finding="as it should be",
                     voids=check == "commit_reaches_device",
                 )  # fmt: skip
-            for query in QUERIES:
-                yield from self._fingerprint(index, arm, query)
+            levels = [{"threads": n} for n in plan.experiment.factors.get("threads", ())] or [{}]
+            for query, at in itertools.product(QUERIES, levels):
+                yield from self._fingerprint(index, arm, query, at)
         order = 0
         for phase in made.phases:
             warm = phase.levels["cache"] == "warm"
@@ -209,12 +226,13 @@ class _World:
                 yield from self._explained(index, arm, phase.levels, order)
                 order += len(QUERIES) + len(self.costs_ns)
 
-    def _fingerprint(self, index: int, arm: str, query: str) -> Iterator[Fingerprint]:
+    def _fingerprint(self, index: int, arm: str, query: str, levels: dict[str, str]) -> Iterator[Fingerprint]:
         changed = arm == DOCKER and query == "Q9" and self.changes_plan
         mark = f"{query.lower()}-{'nestloop' if changed else 'hashjoin'}"
         text = None if mark in self.seen_plans else f"{'Nested Loop' if changed else 'Hash Join'}\n  -> Seq Scan"
         self.seen_plans.add(mark)
-        yield Fingerprint(round=index, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=text)
+        at = {"round": index, "arm": arm, "query": query, "parameter_set": 0, "levels": levels}
+        yield Fingerprint(**at, fingerprint=mark, plan=text)
 
     def _explained(self, index: int, arm: str, levels: dict[str, str], order: int) -> Iterator[Visit]:
         at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_execution": False, "asleep_ok": True}
@@ -254,8 +272,10 @@ class _World:
         """``at``: round, arm, levels, block and query."""
         arm, levels, query = at["arm"], at["levels"], at["query"]
         cold = levels["cache"] == "cold"
-        drift = 0.06 * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
+        drift = self.drift * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
         level = math.log(BASE_MS[query] * 1e6) + offset + drift + self.chance.gauss(0, self.visit_sd)
+        serial, threads = self.serial_fractions.get(arm, 0.0), int(levels.get("threads", "1"))
+        level += math.log(serial + (1 - serial) / threads)
         if arm == DOCKER:
             level += self.effects[query] + (0.05 if first_execution else 0.0)
         if first_execution or cold:

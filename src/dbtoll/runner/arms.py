@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dbtoll import registry
-from dbtoll.errors import Unavailable
-from dbtoll.interfaces.engine import Engine
+from dbtoll.errors import EngineError, Unavailable
+from dbtoll.interfaces.engine import Engine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, Environment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import (
@@ -29,6 +29,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
+from dbtoll.text import noun
 
 if TYPE_CHECKING:
     from dbtoll.runner.hosts import RemoteHosts
@@ -157,7 +158,8 @@ def machine_name(run_id: str, arm: str, depth: int) -> str:
 class RunningArm:
     """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
 
-    ``outside``: terminals will work outside of its machine too, so its server listens on a network.
+    ``outside``: terminals will work outside of its machine too, so its server listens on a network. ``threads``: that its server
+    gives a query at most; None: as the settings say. ``warmed_up``: this server has answered every query before.
     """
 
     arm: Arm
@@ -166,6 +168,8 @@ class RunningArm:
     settings: Mapping[str, str]
     closing: ExitStack
     outside: bool = False
+    threads: int | None = None
+    warmed_up: bool = False
     server: Server | None = None
     awake: bool = True
     failure: str | None = None
@@ -181,7 +185,11 @@ class RunningArm:
 
     def start_server(self) -> None:
         network = _reachable(self.machine).listen_at() if self.outside else None
-        self.server = self.engine.start(self.machine, DATA, self.settings, network=network)
+        settings = self.settings
+        if self.threads is not None and isinstance(self.engine, ThreadedEngine):
+            settings = {**settings, **self.engine.settings_of_threads(self.threads)}
+        self.warmed_up = False
+        self.server = self.engine.start(self.machine, DATA, settings, network=network)
 
     def stop_server(self) -> None:
         """Cleanly, with all sessions closed before."""
@@ -189,6 +197,43 @@ class RunningArm:
         if self.server is not None:
             server, self.server = self.server, None
             self.engine.stop(self.machine, server)
+
+    def use_threads(self, threads: int) -> None:
+        """A server that gives a query at most so many threads: the one that runs, or another one in its place.
+
+        EngineError unless the server says that it is so, and that all else is as it was.
+        """
+        if not isinstance(self.engine, ThreadedEngine):  # it has one, and nobody asks for more (`Engine.unsupported`)
+            return
+        if threads != self.threads:
+            before = self._other_settings(self.engine)
+            self.stop_server()
+            self.threads = threads
+            self.start_server()
+            after = self._other_settings(self.engine)
+            if changed := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+                number = f"{threads} {noun(threads, 'thread')}"
+                raise EngineError(
+                    f"{self.arm.name}: with {number} its server has other settings too: {', '.join(changed)}",
+                    "say by the engine's settings what they are to be",
+                )
+        if (told := self.engine.threads(self.session())) != threads:
+            raise EngineError(
+                f"{self.arm.name}: its server gives a query {told} {noun(told, 'thread')}, not {threads}",
+                "see its log",
+            )
+
+    def _other_settings(self, engine: ThreadedEngine) -> Json:
+        """What the server says of its settings, but for those of threads and those of its place."""
+        told = self.engine.facts(self.session()).get("settings") or {}
+        described = self.engine.description
+        left_out = {
+            *engine.thread_settings,
+            *engine.following_settings,
+            *described.location_settings,
+            *described.auto_tuned_settings,
+        }
+        return {name: value for name, value in told.items() if name not in left_out}
 
     def session(self, connection: str = "persistent") -> Session:
         """The driver session of that connection mode; opened when first asked for."""
@@ -239,13 +284,21 @@ class RunningArm:
             terminals.close()
 
     def restart_cold(self, host: Machine) -> None:
-        """Server stopped for certain, caches of the guest and of the host dropped, server up again (DESIGN §5)."""
+        """Server stopped for certain, caches of the guest and of the host dropped, server up again, and what was read for that
+        dropped too (DESIGN §5)."""
         self.stop_server()
+        # Before it starts: what it had found in memory and mapped would stay.
         self.drop_caches(host)
         self.start_server()
+        # HyPer and DuckDB read ahead when they open a database: of a small one all, which no statement would read again.
+        self.drop_caches(host)
 
     def drop_caches(self, host: Machine) -> None:
-        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device."""
+        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device.
+
+        BIAS: what a process has mapped stays. So of the programs of arms that share the image's files (native, containers) some is
+        in memory as long as another of their servers sleeps, and a guest reads its own again.
+        """
         around = stack_of(self.machine)
         for machine in around:
             if isinstance(machine, CacheDroppingMachine):

@@ -18,12 +18,14 @@ from typing import Any
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
-from dbtoll.interfaces.engine import ListeningEngine
+from dbtoll.interfaces.engine import ListeningEngine, ThreadedEngine
 from dbtoll.interfaces.environment import NetworkedEnvironment
 from dbtoll.model.experiment import (
+    ABOVE_ONE,
     FACTORS,
     PARAMETER_SETS,
     SETTLED_LEAST,
+    THREADS,
     TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
@@ -42,6 +44,7 @@ from dbtoll.spec.options import OptionError, flag, given_values, integer, option
 from dbtoll.spec.question import default_question
 from dbtoll.spec.stack import NESTED, parse_stack, write_stack
 from dbtoll.spec.suites import servers_of_suites
+from dbtoll.spec.threads import thread_levels
 
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
@@ -63,7 +66,7 @@ _KEYS = {
         "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
     "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image"},
-    "resources": {"cpus", "memory", "shm", "open_files"},
+    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
@@ -144,7 +147,9 @@ class _Reader:
         factors: dict[str, tuple[str, ...]] = {}
         unsupported: dict[str, dict[str, str]] = {}
         with self.collected():
-            factors, unsupported = self.factors(registry.find("workloads", common.workload.name).factors, engines)
+            configurations = [arm.configuration for arm in arms] or [common]
+            known = registry.find("workloads", common.workload.name).factors
+            factors, unsupported = self.factors(known, engines, configurations)
         explain = self.take("", "explain", flag, False)
         baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
@@ -415,7 +420,7 @@ class _Reader:
             raise self.error(prefix + table, "name", error.message, error.hint) from None
 
     def factors(
-        self, known: Mapping[str, tuple[str, ...]], engines: Sequence[str]
+        self, known: Mapping[str, tuple[str, ...]], engines: Sequence[str], configurations: Sequence[Configuration]
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
         """Factor -> levels that are run, and factor -> level that was asked for and an engine has not -> why."""
         lacking: dict[str, dict[str, str]] = {}
@@ -424,8 +429,15 @@ class _Reader:
                 lacking[factor] = {**levels, **lacking.get(factor, {})}
         given = self.table("factors")
         self.known(given, "factors", set(known))
-        chosen, unsupported = {}, {}
+        chosen: dict[str, tuple[str, ...]] = {}
+        unsupported: dict[str, dict[str, str]] = {}
         for name, levels in known.items():
+            if name == THREADS:
+                if name in given:
+                    with self.collected():
+                        chosen[name], without = self.threads(given[name], configurations)
+                        unsupported |= without
+                continue
             lacks = lacking.get(name, {})
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
@@ -449,6 +461,38 @@ class _Reader:
                 self.fault("factors", name, f"{' or '.join(engines)} has no {name} {why}", help_)
         return chosen, unsupported
 
+    def threads(
+        self, value: Any, configurations: Sequence[Configuration]
+    ) -> tuple[tuple[str, ...], dict[str, dict[str, str]]]:
+        """Numbers of threads that all arms run, and factor -> those that the engine of one has not -> why."""
+        fewest = min((each.resources for each in configurations), key=lambda resources: resources.cpus)
+        why: str | None = None
+        try:
+            levels = thread_levels(value, fewest, written=self.resource)
+            for each in configurations:
+                found = registry.find("engines", each.engine.name)
+                made = found(each.engine.options)
+                if isinstance(made, ThreadedEngine):
+                    made.settings_of_threads(int(levels[0]))
+                    continue
+                why = found.unsupported.get(THREADS, {}).get(ABOVE_ONE)
+                if why is None or "1" not in levels:
+                    raise UsageError(
+                        f"{found.name} has no threads to choose{f': {why}' if why else ''}",
+                        f"engines that have: {', '.join(_threaded_engines())}",
+                    )
+        except (UsageError, SpecError) as error:
+            raise self.error("factors", THREADS, error.message, error.hint) from None
+        if why is None:
+            return levels, {}
+        return levels[:1], {THREADS: dict.fromkeys(levels[1:], why)} if levels[1:] else {}
+
+    def resource(self, key: str, value: Any) -> str:
+        """How its user says a key of [resources]."""
+        if self.file == COMMAND_LINE:
+            return f"--{key}" if value is True else f"--{key} {value}"
+        return f"{key} = {str(value).lower()} under [resources]"
+
     def resources(self, table: str, default: Resources) -> Resources:
         self.known(self.table(table), table)
         made = Resources(
@@ -456,6 +500,7 @@ class _Reader:
             memory_bytes=self.take(table, "memory", _size, default.memory_bytes),
             shm_bytes=self.take(table, "shm", _size, default.shm_bytes),
             open_files=self.take(table, "open_files", integer, default.open_files),
+            oversubscribe=self.take(table, "oversubscribe", flag, default.oversubscribe),
         )
         if made.cpus < 1:
             self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -707,6 +752,10 @@ def _asked(workload: ComponentSpec) -> tuple[frozenset[str], bool]:
 def _words(table: str) -> list[str]:
     """``arm.1.engine`` -> arm, engine."""
     return [word for word in table.split(".") if word and not word.isdigit()]
+
+
+def _threaded_engines() -> list[str]:
+    return [str(each.name) for each in registry.members("engines") if isinstance(each({}), ThreadedEngine)]
 
 
 def _size(value: Any) -> int:
