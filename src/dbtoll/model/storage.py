@@ -41,7 +41,7 @@ EXT4_JOURNAL_BYTES = 64 << 20
 writes must wait for its file system's journal, which must not depend on how large the dataset happens to be."""
 
 AND = "+"
-"""Between two devices, of which the second is that of the baseline's second copy (A/A)."""
+"""Between two devices, of which the second is that of the arm's second copy (A/A)."""
 
 PARTITIONS = "all arms stand at the same time, so each needs a device of its own; partitions of one will do"
 
