@@ -593,7 +593,8 @@ def test_killed_after_any_line_of_its_journal_a_device_of_its_data_is_empty_agai
         assert f'"{device}"' in (short_path / f"k{os.getpid()}-0" / FILE).read_text()
         for line in range(1, lines + 1):
             folder = short_path / f"k{os.getpid()}-{line}"
-            kill_at_line(folder, name, {"storage": device}, line)
+            # The first life of a daemon with a fresh root may note more than the later ones.
+            kill_at_line(folder, name, {"storage": device}, line, may_end=line > lines - 2)
             cleaned = Cleaned()
             assert clean_one(journal_of(folder), cleaned), (line, cleaned)
             assert local.run(["wipefs", "--all", "--no-act", device]).output == b"", line
