@@ -88,6 +88,7 @@ def option_table(table_of: Mapping[str, Option]) -> str:
     rows = []
     for name, option in table_of.items():
         values = listed(option.choices) if option.choices else KINDS[option.kind]
+        values += ", path" if option.or_path else ""
         rows.append((code(name), values, default(option), prose(option.help)))
     return table(("option", "values", "default", "meaning"), rows)
 

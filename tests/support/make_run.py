@@ -194,10 +194,10 @@ class _World:
         for arm in made.start_order:
             self.now_ns += 400_000_000
             yield Start(round=index, arm=arm, outcome="ok", facts=start_facts(arm))
-            for check in ("answers_known", "commit_reaches_device"):
+            for check in ("answers_known", "commit_reaches_device", "storage"):
                 yield CheckRecord(
                     round=index, arm=arm, check=check, passed=True, finding="as it should be",
-                    voids=check == "commit_reaches_device",
+                    voids=check != "answers_known",
                 )  # fmt: skip
             levels = [{"threads": n} for n in plan.experiment.factors.get("threads", ())] or [{}]
             for query, at in itertools.product(QUERIES, levels):
@@ -309,6 +309,7 @@ def start_facts(arm: str) -> dict[str, Any]:
         "memory_bytes": 8 << 30, "memory_limit_bytes": 4 << 30, "swap_bytes": 0, "open_files": 65536,
         "page_bytes": 4096, "huge_pages": 0, "transparent_hugepages": "madvise", "clocksource": "tsc",
         "mitigations": {"meltdown": "Not affected", "spectre_v2": "Mitigation: Retpolines"},
+        "storage": {"kind": "bind", "file_system": "ext4", "cache": None},
         "environment": {"name": "docker" if arm == DOCKER else "native", "emulated": False},
         "version": "PostgreSQL 15.14", "encoding": "UTF8", "collation": "C",
         "settings": {"jit": "off", "autovacuum": "off", "port": "20001" if arm == DOCKER else "20002"},

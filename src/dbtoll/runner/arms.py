@@ -29,6 +29,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
+from dbtoll.model.storage import DIRECT, MEMORY, chosen
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
@@ -89,6 +90,23 @@ def environment_of(step: Step) -> Environment:
 def boots(step: Step) -> bool:
     """Whether that environment has a kernel of its own, and so takes disks."""
     return isinstance(environment_of(step), BootingEnvironment)
+
+
+def storage_of(arm: Arm) -> str | None:
+    """The kind of storage of its last environment, which holds the data; None where that has no such thing."""
+    step = arm.stack[-1]
+    return chosen(step.options, environment_of(step).options)
+
+
+def in_memory(arm: Arm) -> bool:
+    """Whether its data were asked to lie in a memory file system, of whichever environment of its stack."""
+    return any(chosen(step.options, environment_of(step).options) == MEMORY for step in arm.stack)
+
+
+def copied_from(arm: Arm) -> bool:
+    """Whether the arm works on a copy that is made of what it is provided with, which then is only read."""
+    holder = next((step for step in arm.stack if boots(step)), arm.stack[-1])
+    return chosen(holder.options, environment_of(holder).options) not in (None, *DIRECT)
 
 
 def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:

@@ -21,9 +21,9 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 from dbtoll.model.plan import Block, Phase, Round
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack
+from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack, storage_of
 from dbtoll.runner.budget import Budget
-from dbtoll.runner.checks import commits, paths
+from dbtoll.runner.checks import commits, paths, storage
 from dbtoll.runner.drivers.counting import CountingDriver
 from dbtoll.runner.drivers.probes import ProbeDriver
 from dbtoll.runner.drivers.protocol import VisitDriver, is_cold
@@ -221,6 +221,9 @@ class RoundRun:
         placements = experiment.factors.get("placement", ())
         if placements:
             facts["paths"] = found = paths.measured(running, placements)
+        kind = storage_of(arm) if data is not None else None
+        if kind is not None:
+            facts["storage"] = storage.found(running.machine, kind)
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
             self.context, running, engine, arm.configuration.workload.name, data, self.plan.index, durability
@@ -228,6 +231,8 @@ class RoundRun:
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
         self.write(self.answers_gate(arm))
         self.write(commit)
+        if kind is not None and data is not None:
+            self.write(storage.check(running.machine, kind, data, self.plan.index, arm.name))
         if placements:
             self.write(paths.check(self.plan.index, arm.name, found))
 

@@ -7,6 +7,7 @@ and takes the same way, so there is one way into a run.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
 from dbtoll.interfaces.engine import ListeningEngine, ThreadedEngine
 from dbtoll.interfaces.environment import NetworkedEnvironment
+from dbtoll.model import storage
 from dbtoll.model.experiment import (
     ABOVE_ONE,
     FACTORS,
@@ -42,7 +44,8 @@ from dbtoll.spec.command_line import COMMAND_LINE
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.question import default_question
-from dbtoll.spec.stack import NESTED, parse_stack, write_stack
+from dbtoll.spec.stack import LEVEL, NESTED, demand_few, parse_stack, write_stack
+from dbtoll.spec.stack import levels as stack_levels
 from dbtoll.spec.suites import servers_of_suites
 from dbtoll.spec.threads import thread_levels
 
@@ -122,6 +125,8 @@ class _Reader:
     def __init__(self, document: dict[str, Any], text: str, file: str) -> None:
         self.document, self.lines, self.file = document, text.splitlines(), file
         self.faults: list[UsageError | SpecError] = []
+        self.tables: dict[str, str] = {}
+        """Arm -> the table that it stands in."""
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -182,7 +187,7 @@ class _Reader:
                 with self.collected():
                     self.check_listens(arm)
                 with self.collected():
-                    arms[index] = self.reachable(arm, index)
+                    arms[index] = self.reachable(arm)
         self.check_cells(experiment)
         self.require_none()
         with self.collected():
@@ -191,7 +196,10 @@ class _Reader:
             arms = self.held_against(arms, experiment)
         self.require_none()
         cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
-        return replace(experiment, arms=with_copies(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+        arms = list(with_copies(arms))
+        self.give_devices(arms)
+        self.require_none()
+        return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
 
     def check_baseline(self, experiment: Experiment) -> None:
         baseline = experiment.baseline
@@ -305,41 +313,44 @@ class _Reader:
         arms: list[Arm] = []
         for index, table in enumerate(tables):
             with self.collected():
-                arm = self.arm(table, f"arm.{index}", common)
-                if arm.name in [other.name for other in arms]:
-                    raise self.error(
-                        f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
-                    )
-                arms.append(arm)
+                for arm in self.arms_of(table, f"arm.{index}", common):
+                    if arm.name in [other.name for other in arms]:
+                        raise self.error(
+                            f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
+                        )
+                    arms.append(arm)
+                    self.tables[arm.name] = f"arm.{index}"
         return arms
 
-    def arm(self, table: Any, where: str, common: Configuration) -> Arm:
+    def arms_of(self, table: Any, where: str, common: Configuration) -> Iterator[Arm]:
+        """One, or one for each level of an option that has several."""
         if not isinstance(table, dict):
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
-        stack = self.stack(table, where)
-        text = write_stack(stack)
-        name = self.take(where, "name", text_value, text)
-        if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
-            raise self.error(
-                where, "name", f"{name!r} cannot be an arm's name",
-                f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
-            )  # fmt: skip
-        counts = stack[-1].options.get("clock") == "instructions"
-        return Arm(
-            name,
-            stack,
-            text=text,
-            clock="instructions" if counts else "time",
-            configuration=self.configuration(table, where, common),
-            against=self.take(where, "against", text_value, None),
-        )
+        for stack, told in self.stacks(table, where):
+            text = write_stack(stack)
+            given = self.take(where, "name", text_value, None)
+            name = text if given is None else f"{given} {told}".strip()
+            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
+                raise self.error(
+                    where, "name", f"{name!r} cannot be an arm's name",
+                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
+                )  # fmt: skip
+            counts = stack[-1].options.get("clock") == "instructions"
+            yield Arm(
+                name,
+                stack,
+                text=text,
+                clock="instructions" if counts else "time",
+                configuration=self.configuration(table, where, common),
+                against=self.take(where, "against", text_value, None),
+            )
 
-    def reachable(self, arm: Arm, index: int) -> Arm:
+    def reachable(self, arm: Arm) -> Arm:
         """The arm with a network by which the machine around its last environment reaches it."""
         *around, step = arm.stack
         environment = registry.find("environments", step.environment)()
-        where = f"arm.{index}"
+        where = self.tables[arm.name]
         if not isinstance(environment, NetworkedEnvironment):
             raise self.error(where, "stack", f"{step.environment} cannot be reached from outside", INSIDE)
         try:
@@ -375,17 +386,28 @@ class _Reader:
                 "factors", "placement", f"a server of {engine.name} cannot be reached from outside", INSIDE
             )
 
-    def stack(self, table: dict[str, Any], where: str) -> tuple[Step, ...]:
-        given = table.get("stack")
-        options = table.get("options", {})
+    def stacks(self, table: dict[str, Any], where: str) -> list[tuple[tuple[Step, ...], str]]:
+        """Those that the table's stack and options stand for, each with what tells it from the others (`spec.stack.levels`)."""
+        given, options = table.get("stack"), table.get("options", {})
+        found = []
         try:
             if isinstance(given, list) and all(isinstance(part, str) for part in given):
                 given = NESTED.join(given)
-            steps = parse_stack(text_value(given))
-            if options:
-                environment = registry.find("environments", steps[-1].environment)
-                more = given_values(options, environment.options, f"environment {steps[-1].environment!r}")
-                steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
+            varied = {
+                key: value.split(LEVEL) for key, value in options.items() if isinstance(value, str) and LEVEL in value
+            }
+            demand_few(list(varied.values()))
+            for (text, told), *chosen in itertools.product(stack_levels(text_value(given)), *varied.values()):
+                steps = parse_stack(text)
+                level = dict(zip(varied, (each.strip() for each in chosen), strict=True))
+                if options:
+                    environment = registry.find("environments", steps[-1].environment)
+                    more = given_values(
+                        {**options, **level}, environment.options, f"environment {steps[-1].environment!r}"
+                    )
+                    steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
+                words = [told, *(f"{key}={value}" for key, value in level.items())]
+                found.append((steps, ",".join(filter(None, words))))
         except OptionError as error:
             raise self.error(
                 f"{where}.options" if error.key in options else where, error.key, error.message, error.hint
@@ -394,7 +416,7 @@ class _Reader:
             raise self.error(where, "stack", error.message, error.hint) from None
         except TypeError:
             raise self.error(where, "stack", "an arm needs its stack", 'for example stack = "docker"') from None
-        return steps
+        return found
 
     def choice(self, table: str, family: str, default: str, prefix: str = "") -> ComponentSpec:
         given = self.merged(table, prefix)
@@ -591,6 +613,38 @@ class _Reader:
                              f"leave the image out, or take {' or '.join(having)}")  # fmt: skip
         return {"suite": suite if suite in having else having[0]}
 
+    def give_devices(self, arms: list[Arm]) -> None:
+        """Each arm the device that its data lie on; a second copy (A/A) takes the second one that is named there."""
+        taken: dict[str, str] = {}
+        copied = {arm.copy_of for arm in arms}
+        for index, arm in enumerate(arms):
+            kind = str(arm.stack[-1].options.get(storage.OPTION, ""))
+            if not storage.is_device(kind):
+                continue
+            own = kind.split(storage.AND)
+            wanted = 2 if (arm.copy_of or arm.name) in copied else 1
+            if len(own) != wanted:
+                one = "needs a device of its own, and so does its second copy (A/A): storage=/dev/A+/dev/B"
+                self.fault(
+                    self.tables[arm.copy_of or arm.name],
+                    "stack",
+                    f"{arm.name!r} {one if wanted == 2 else 'has one device'}",
+                    storage.PARTITIONS,
+                )
+                continue
+            device = own[arm.copy_of is not None]
+            if device in taken:
+                self.fault(
+                    self.tables[arm.copy_of or arm.name],
+                    "stack",
+                    f"{arm.name!r} and {taken[device]!r} have one device",
+                    storage.PARTITIONS,
+                )
+            taken[device] = arm.name
+            step = arm.stack[-1]
+            stack = (*arm.stack[:-1], Step(step.environment, {**step.options, storage.OPTION: device}))
+            arms[index] = replace(arm, stack=stack)
+
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
@@ -604,6 +658,12 @@ class _Reader:
                 "factors", "cache", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
+        for arm in experiment.arms if "cold" in factors.get("cache", ()) else ():
+            if any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack):
+                self.fault(
+                    "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
+                    'leave cache = ["cold"] out, or take another storage',
+                )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
 

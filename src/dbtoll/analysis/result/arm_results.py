@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dbtoll.analysis.result import differences
 from dbtoll.analysis.result.schema import ArmResult, CheckResult
@@ -52,6 +53,7 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
         copy_of=arm.copy_of,
         server=differences.server(run, arm.name),
         differences=differences.of_arm(run, arm),
+        storage=next(filter(None, (_storage(start.facts.get("storage")) for start in begun)), None),
     )
 
 
@@ -70,6 +72,14 @@ def _outcome(
     if bad:
         return Outcome(bad[-1].outcome), bad[-1].reason
     return Outcome.FAILED, "it has no complete round"
+
+
+def _storage(told: Any) -> str | None:
+    """``image: ext4, cache none``; None where nothing was told."""
+    if not isinstance(told, dict) or not told.get("kind"):
+        return None
+    cache = told.get("cache")
+    return f"{told['kind']}: {told.get('file_system') or 'not known'}" + (f", cache {cache}" if cache else "")
 
 
 def _step_text(environment: str, options: Mapping[str, object]) -> str:

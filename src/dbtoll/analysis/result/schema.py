@@ -58,7 +58,7 @@ class ArmResult:
 
     ``emulated``: its times are not those of hardware. ``against``: the arm that it is held against, None of the baseline;
     ``copy_of``: of an A/A copy its original. ``server``: its name and version. ``differences``: from the arm that it is held
-    against, beside the environment.
+    against, beside the environment. ``storage``: the kind that was asked for, and what was found there.
     """
 
     name: str
@@ -74,6 +74,7 @@ class ArmResult:
     copy_of: str | None = None
     server: str = ""
     differences: tuple[ArmDifference, ...] = ()
+    storage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
