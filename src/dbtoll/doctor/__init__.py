@@ -6,11 +6,10 @@ hangs does not keep the others from being made.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 
-from dbtoll import facts
+from dbtoll import facts, namespaces
 from dbtoll.doctor import availability, fixes, host, noise, without_agent
 from dbtoll.doctor.deadline import Probe, Probed, asked, with_deadline
 from dbtoll.errors import DbtollError
@@ -48,7 +47,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         lack for family in found.values() for each in family.values() for lack in each.missing_requirements
     )
     either = {**found["environments"], **found["machine"]}
-    is_root = os.geteuid() == 0
+    is_root = namespaces.is_root()
     noticed = found["machine"].get("noise")
     return {
         "host": {**described, "meaning": host.meaning(described)},
@@ -57,7 +56,7 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         "hint": command,
         "advice": advice,
         "root": is_root,
-        "root_adds": [] if is_root else [name for name, each in either.items() if each.state != "ready"],
+        "root_adds": [] if is_root else [name for name, each in either.items() if each.state in ("lacks", "hangs")],
         "can_measure": any(
             each.state == "ready" and not availability.simulated(name) for name, each in found["environments"].items()
         ),

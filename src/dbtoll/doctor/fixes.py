@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterable
 
+from dbtoll import namespaces
 from dbtoll.model.machine import MissingRequirement
 
 INSTALL = "apt-get install -y --no-install-recommends"
@@ -38,6 +38,6 @@ def together(missing_requirements: Iterable[MissingRequirement]) -> tuple[str | 
 
 
 def _as_root(command: str, *, several: bool) -> str:
-    if os.geteuid() == 0:
+    if namespaces.is_root():
         return command
     return f"sudo sh -c {shlex.quote(command)}" if several else f"sudo {command}"

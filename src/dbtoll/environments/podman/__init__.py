@@ -193,12 +193,13 @@ def _runtime_here(parent: AgentMachine, options: Mapping[str, Any]) -> str | Non
 @contextmanager
 def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
     """Those in dbtoll's own storage, by a service that is started for that."""
-    if machine.run(["test", "-w", f"{DATA_ROOT}/root"], check=False).exit_code != 0:
+    root = machine.place(DATA_ROOT)
+    if machine.run(["test", "-w", f"{root}/root"], check=False).exit_code != 0:
         yield []
         return
     mark = f"clean-{machine.hello()['pid']}"
     machine_spec = MachineSpec(mark, mark, "podman", None, (), Resources(), own_cpus(machine))
-    with plain_errors(DATA_ROOT), ExitStack() as stack:
-        own = Service(machine, journal, machine_spec, DATA_ROOT, None)
+    with plain_errors(root), ExitStack() as stack:
+        own = Service(machine, journal, machine_spec, root, None)
         stack.callback(own.end)
         yield imported(stack.enter_context(Api(machine, own.socket)))

@@ -65,7 +65,7 @@ class Service:
         self._machine = machine
         self._data_root = data_root
         name = f"{machine_spec.name}-podman-{next(_numbers)}"
-        stage = f"{STAGES}/{name}"
+        stage = f"{machine.place(STAGES)}/{name}"
         self.socket = f"{stage}/podman.sock"
         self._staged = journal.create("stage", path=stage)
         self._stage = stage
@@ -106,6 +106,7 @@ class Service:
             within=LaunchLimits(self._group.directories, mounts=(), cpus=cpus),
         )
         self.process = process
+        self._group.begun(process.pid)
         deadline = time.monotonic() + START_DEADLINE_S
         while not exists(machine, self.socket) or not answers(machine, self.socket):
             if not process.running() or time.monotonic() > deadline:
