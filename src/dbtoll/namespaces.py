@@ -169,6 +169,15 @@ def enter() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
+def as_oneself() -> list[str]:
+    """Words before a program that is to be under the number that its user has outside, such as ssh, which looks up by that number
+    who it is and where its configuration lies. None but in a namespace."""
+    if not is_inside():
+        return []
+    user, group = (Path(f"/proc/self/{kind}_map").read_text(encoding="ascii").split()[1] for kind in ("uid", "gid"))
+    return ["unshare", "--user", f"--map-user={user}", f"--map-group={group}", "--"]
+
+
 def _uid_map() -> str:
     try:
         return Path("/proc/self/uid_map").read_text(encoding="ascii")

@@ -12,7 +12,7 @@ from dbtoll.model.machine import MissingRequirement
 INSTALL = "apt-get install -y --no-install-recommends"
 
 _INSTALLS = re.compile(r"apt-get install(?: -\S+)*((?: [a-z0-9][a-z0-9+.-]+)+)")
-_PROGRAMS = ("mount ", "modprobe ", "sysctl ")
+_PROGRAMS = ("mount ", "modprobe ", "sysctl ", "usermod ")
 """A hint that begins with one of these is a command as it stands."""
 
 

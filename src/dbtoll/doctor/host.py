@@ -66,6 +66,17 @@ def control_groups(machine: InspectableMachine) -> Probed:
     return Probed("lacks" if missing_requirements else "ready", missing_requirements, words[version], told)
 
 
+def privileges(machine: InspectableMachine) -> Probed:
+    """Whether this user can be root where arms are opened, if only in a user namespace; and its other users."""
+    if lack := namespaces.lacking():
+        return Probed("lacks", (MissingRequirement(*lack),))
+    if namespaces.is_root():
+        return Probed("ready", note="root")
+    return Probed(
+        "ready", note="no root, so a user namespace with subordinate ids, in which everything is done as by root"
+    )
+
+
 def tracing(machine: InspectableMachine) -> Probed:
     """Whether the kernel's tracepoints can be read: one is switched on for a moment, in an instance of its own."""
     why = "to count system calls and block requests in the kernel"
@@ -132,6 +143,7 @@ def networks(machine: InspectableMachine) -> Probed:
 
 
 PROBES: Mapping[str, Callable[[InspectableMachine], Probed]] = {
+    "privileges": privileges,
     "control_groups": control_groups,
     "tracing": tracing,
     "pressure": pressure,

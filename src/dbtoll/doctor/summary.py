@@ -11,6 +11,7 @@ WIDTH = 120
 NAME = 18
 
 TITLES = {
+    "privileges": "privileges",
     "control_groups": "control groups",
     "tracing": "tracing",
     "pressure": "pressure",
@@ -48,7 +49,18 @@ def _lines(found: Json) -> Iterator[str]:
     if found["hint"]:
         yield "one command brings everything that is missing and can be brought:"
         yield f"  {found['hint']}"
-    if not found["can_measure"]:
+    yield from _told_last(found)
+
+
+def _told_last(found: Json) -> Iterator[str]:
+    """What can be measured as things are, or what has to come first."""
+    if found["can_measure"]:
+        yield f"can be measured as things are: {', '.join(found['measurable'])}"
+    elif found["machine"]["agent"]["state"] != "ready":
+        (lack, *_) = found["machine"]["agent"]["lacks"]
+        yield f"nothing can be measured before the agent is there: {lack['hint'] or lack['why']}"
+        yield "whether the environments work is tried then"
+    else:
         yield "nothing can be measured here as things are"
 
 

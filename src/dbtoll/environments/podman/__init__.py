@@ -61,8 +61,7 @@ class Environment(docker.Environment):
         "socket": Option(
             "text",
             None,
-            f"the API's socket; else {ROOTFUL} (without root, the user's own) if it answers and has the runtime, else dbtoll "
-            "starts a service of its own",
+            f"the API's socket; else {ROOTFUL} if it answers and has the runtime, else dbtoll starts a service of its own",
         ),
         "data_root": Option(
             "text", None, f"the storage of dbtoll's own service; else {DATA_ROOT}, or memory in a guest"
@@ -73,9 +72,8 @@ class Environment(docker.Environment):
     @classmethod
     def look(cls) -> interface.Sight:
         """Whether a service answers; where one does no program is needed."""
-        socket = socket_of(os.geteuid())
-        if Path(socket).is_socket():
-            return interface.Sight(f"a socket of podman is at {socket}", needs_programs=False)
+        if os.access(ROOTFUL, os.W_OK):
+            return interface.Sight(f"a socket of podman is at {ROOTFUL}", needs_programs=False)
         return interface.Sight("no service answers: dbtoll starts one of its own")
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,21 +144,15 @@ class Environment(docker.Environment):
         chosen = _by_system.setdefault(parent, {})
         asked = repr([options["runtime"], options["data_root"]])
         if asked not in chosen:
-            socket = socket_of(int(parent.run(["id", "-u"]).output))
             is_used = (
-                options["data_root"] is None and exists(parent, socket) and _has(parent, socket, options["runtime"])
+                options["data_root"] is None and exists(parent, ROOTFUL) and _has(parent, ROOTFUL, options["runtime"])
             )
-            chosen[asked] = socket if is_used else None
+            chosen[asked] = ROOTFUL if is_used else None
         return chosen[asked]
 
 
 _by_system: WeakKeyDictionary[AgentMachine, dict[str, str | None]] = WeakKeyDictionary()
 """The socket of a machine's own service, by what is asked for; None: dbtoll's own is used."""
-
-
-def socket_of(uid: int) -> str:
-    """Where the service of that user answers (podman-system-service(1))."""
-    return ROOTFUL if uid == 0 else f"/run/user/{uid}/podman/podman.sock"
 
 
 def _has(parent: AgentMachine, socket: str, runtime: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dbtoll import namespaces
 from dbtoll.errors import AgentFailure, Unavailable
@@ -90,6 +91,19 @@ def is_first_user_namespace(machine: InspectableMachine) -> bool:
         return namespaces.is_whole(machine.get("/proc/self/uid_map").decode())
     except AgentFailure:  # a kernel without user namespaces
         return True
+
+
+def without_root(machine: InspectableMachine) -> dict[str, Any]:
+    """What is not as it would be with root: {} with it, else ``control_groups`` (`Layout.versions`), whether memory is limited
+    (``memory_limit``), and what keeps an arm to its processors (``processors``: ``cpuset`` or ``affinity``)."""
+    if is_first_user_namespace(machine):
+        return {}
+    layout = find_layout(machine)
+    return {
+        "control_groups": layout.versions(),
+        "memory_limit": layout.having("memory") is not None,
+        "processors": "cpuset" if layout.having("cpuset") else "affinity",
+    }
 
 
 def _may_write(machine: InspectableMachine, group: str) -> bool:
