@@ -197,6 +197,10 @@ impl Stat {
         self.pid
     }
 
+    pub(super) fn parent(&self) -> u32 {
+        self.parent
+    }
+
     /// A field by its number in proc(5); the first after the name is 3.
     fn get(&self, number: usize) -> Option<u64> {
         self.fields.get(number - 3).copied()

@@ -35,6 +35,10 @@ enum Make {
     Running,
 }
 
+/// How long after which a process that has not stopped is taken to wait for a child.
+const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE_MAX: Duration = Duration::from_millis(200);
+
 /// Between two looks at processes that have not stopped yet.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -56,7 +60,7 @@ fn members(root: u32) -> Result<BTreeSet<u32>, Failure> {
 /// Returns when no thread of the tree can run. Two looks that find the same processes, all of them stopped: whoever is stopped
 /// starts no other, so the second would have shown whom the first had overlooked.
 fn stopped(root: u32, timeout: Duration) -> Result<BTreeSet<u32>, Failure> {
-    let deadline = Instant::now() + timeout;
+    let (began, mut patience) = (Instant::now(), PATIENCE);
     let mut before = BTreeSet::new();
     loop {
         let found = members(root)?;
@@ -64,14 +68,24 @@ fn stopped(root: u32, timeout: Duration) -> Result<BTreeSet<u32>, Failure> {
         if awake.is_empty() && found == before {
             return Ok(found);
         }
-        if Instant::now() > deadline {
+        if began.elapsed() > timeout {
             let message = format!("processes {awake:?} have not stopped within {} ms", timeout.as_millis());
             return Err(Failure::new(Code::Timeout, message));
         }
-        // A process that is traced stops when its tracer, which is stopped, does not let it go on: a guest's process in
-        // User Mode Linux. A signal would be told to the tracer, which takes it for the guest's.
-        awake.iter().filter(|pid| !is_traced(**pid)).for_each(|pid| signal(*pid, Signal::STOP));
-        if !awake.is_empty() {
+        for pid in &awake {
+            // Who is traced, a guest's process in User Mode Linux, stops at any signal until its tracer, which is stopped itself,
+            // lets it go on. That tracer takes SIGSTOP for a fault of the guest's, and SIGALRM for nothing.
+            signal(*pid, if is_traced(*pid) { Signal::ALARM } else { Signal::STOP });
+        }
+        let waits_for_child = |pid: &&u32| began.elapsed() > PATIENCE && !is_stopped(**pid);
+        let children: Vec<u32> = awake.iter().filter(waits_for_child).flat_map(|pid| children(*pid)).collect();
+        if !children.is_empty() {
+            // Who waits for its child to execute a program (vfork) cannot stop before that has happened. A child that gets no
+            // processor meanwhile is stopped again before it has done anything: next time it has longer.
+            children.iter().filter(|pid| !is_traced(**pid)).for_each(|pid| signal(*pid, Signal::CONT));
+            thread::sleep(patience);
+            patience = (patience * 2).min(PATIENCE_MAX);
+        } else if !awake.is_empty() {
             thread::sleep(PAUSE);
         }
         before = found;
@@ -92,6 +106,11 @@ fn is_stopped(pid: u32) -> bool {
         let state = stat.rfind(')').and_then(|end| stat[end + 1..].trim_start().chars().next());
         matches!(state, Some('T' | 't' | 'Z' | 'X') | None)
     })
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let stats = all_stats().unwrap_or_default();
+    stats.iter().filter(|stat| stat.parent() == pid).map(Stat::pid).collect()
 }
 
 fn is_traced(pid: u32) -> bool {

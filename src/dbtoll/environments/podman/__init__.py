@@ -177,6 +177,12 @@ def _runtime_here(parent: AgentMachine, options: Mapping[str, Any]) -> str | Non
     """crun until 1.8, so in Debian 12, starts nothing where trees of both versions of control groups are mounted."""
     if options["runtime"] is not None:
         return str(options["runtime"])
+    if not find_layout(parent).hierarchies:
+        if find_program(parent, "crun") is None:
+            raise Unavailable(
+                f"{parent.name}: only crun starts a container without control groups", "apt-get install -y crun"
+            )
+        return "crun"
     is_refused = find_layout(parent).versions() == "hybrid"
     return "runc" if is_refused and find_program(parent, "runc") is not None else None
 
