@@ -66,6 +66,7 @@ ONLY_IF_THERE = {
     "bwrap": "where it is not installed it comes out of its package",
     "qemu-aarch64": "without it the wheel's other agent is looked at and not run",
     "qemu-aarch64-static": "as qemu-aarch64",
+    "crun": "podman's package recommends it, and who lacks it is told",
     "runc": "its tests are skipped without it; docker.io brings it",
     "pgbench": "a peer that the user brings",
     "sysbench": "a peer that the user brings",
