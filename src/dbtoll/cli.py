@@ -526,6 +526,7 @@ def predict(
     "dbtoll reproduce",
     "dbtoll reproduce PAPER",
     "dbtoll reproduce PAPER docker --set scale=0.1 --budget 10m --exclusive",
+    "dbtoll reproduce PAPER --part NAME --reuse RUN",
     codes=(65, 66, 69, 71, INTERRUPTED),
 )
 def reproduce(
@@ -559,6 +560,14 @@ def reproduce(
             autocompletion=completion.runs,
         ),
     ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", metavar="NAME", help="Measure this part alone; may be given several times."),
+    ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option("--samples", metavar="FOLDER", help="The authors' own samples, where they published them."),
+    ] = None,
     exclusive: Exclusive = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -579,7 +588,9 @@ def reproduce(
         rounds=rounds,
         budget=budget,
         exclusive=exclusive,
+        only=part or (),
         use=[find_run(run, runs_dir) for run in reuse or []],
+        samples=samples,
         runs_dir=runs_dir,
         as_json=as_json,
         quiet=quiet,

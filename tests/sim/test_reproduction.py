@@ -6,13 +6,15 @@ import csv
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_part
 
 from dbtoll import registry, spec
-from dbtoll.analysis.reproduction.paper import Paper, Reproduction
+from dbtoll.analysis.reproduction.paper import Paper, PartFile, Reproduction
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import reproduce
 from dbtoll.errors import UsageError
@@ -127,11 +129,34 @@ def test_another_environment_takes_the_papers_place(environment: str, role: str,
 
 def test_a_part_is_left_out_where_it_cannot_be_measured() -> None:
     warm, cold, unread = minhas2008().about.parts
-    assert reproduce._left_out(warm, "docker", exclusive=False) is None
-    assert "--exclusive" in str(reproduce._left_out(cold, "docker", exclusive=False))
-    assert reproduce._left_out(cold, "docker", exclusive=True) is None
-    assert reproduce._left_out(unread, "docker:runsc", exclusive=True) == "docker has no option read_ahead"
-    assert reproduce._left_out(unread, "qemu:tcg", exclusive=True) is None
+
+    def left_out(part: PartFile, environment: str, *, exclusive: bool, only: Sequence[str] = (), **values: str) -> str:
+        roles = only or (part.role,)
+        return str(reproduce._left_out(part, environment, exclusive=exclusive, values=values, only=roles))
+
+    assert left_out(warm, "docker", exclusive=False) == "None"
+    assert "--exclusive" in left_out(cold, "docker", exclusive=False)
+    assert left_out(cold, "docker", exclusive=True) == "None"
+    assert left_out(cold, "docker", exclusive=True, only=["warm"]) == "it was not asked for"
+    assert left_out(unread, "docker:runsc", exclusive=True) == "docker has no option read_ahead"
+    assert left_out(unread, "qemu:tcg", exclusive=True) == "None"
+    remote = replace_part(warm, needs=("host",))
+    assert left_out(remote, "uml", exclusive=False) == "it needs a host: --set host=VALUE"
+    assert left_out(remote, "uml", exclusive=False, host="ssh:there") == "None"
+
+
+def test_parts_are_chosen_by_name() -> None:
+    paper = minhas2008()
+    assert reproduce._chosen(paper, []) == ["warm", "cold", "cold without read-ahead"]
+    assert reproduce._chosen(paper, ["cold"]) == ["cold"]
+    with pytest.raises(UsageError, match="--part hot: minhas2008 has no such part"):
+        reproduce._chosen(paper, ["hot"])
+    with pytest.raises(UsageError, match="without the part 'warm' nothing can be said: it was not asked for"):
+        reproduce._require_enough(paper, {"warm": "it was not asked for"})
+    reproduce._require_enough(paper, {"cold": "it was not asked for"})
+    other: Paper = registry.find("papers", "muehlbauer2015")()
+    with pytest.raises(UsageError, match="no part of muehlbauer2015 can be measured: it was not asked for"):
+        reproduce._require_enough(other, {part.role: "it was not asked for" for part in other.about.parts})
 
 
 def test_rounds_that_are_asked_for_are_the_rounds_that_are_measured() -> None:
@@ -141,6 +166,53 @@ def test_rounds_that_are_asked_for_are_the_rounds_that_are_measured() -> None:
     assert (asked.rounds_min, asked.rounds_max) == (7, 7) and asked.margin == Precision().margin
     with pytest.raises(UsageError, match="at least two rounds"):
         reproduce._of_rounds(experiment, 1)
+
+
+# --- another paper, by two of its parts ----------------------------------------------------------------------------------
+
+
+def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> None:
+    """The parts as they are, in a simulated world: one system takes a tenth longer in the guest, the other half as long again."""
+    paper: Paper = registry.find("papers", "muehlbauer2015")()
+    found = {}
+    for role, slowdown in (("hyper", 1.1), ("monetdb", 1.5)):
+        (part,) = (part for part in paper.about.parts if part.role == role)
+        environment = f"simulated:slowdown={slowdown}"
+        asked, text = spec.read(paper.folder / part.file, variables={"environment": environment, "scale": "0.01"})
+        native = parse_stack("simulated")
+        noop = [
+            replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop")))
+            for each in asked.arms
+        ]
+        experiment = replace(
+            asked,
+            arms=tuple(
+                arm if arm.name == environment else replace(arm, stack=native, text=write_stack(native)) for arm in noop
+            ),
+            precision=replace(asked.precision, budget_s=20, rounds_max=5),
+        )
+        found[role] = read_run(runs.begin(experiment, text, tmp_path / role, Quiet(lambda _: None)))
+    made = paper.reproduce(found)
+    told = {each.checked.claim.id: each.judged for each in made.claims}
+    assert list(told) == [claim.id for claim in paper.claims]
+    outcome = {
+        name: tuple(each and each.outcome for each in (judged.direction, judged.size)) for name, judged in told.items()
+    }
+    assert outcome["H01"] == outcome["H03"] == ("reproduced", "not possible here")
+    assert outcome["H02"] == outcome["H04"] == ("not possible here", "not possible here")
+    # Both gaps are as wide: none is nearer.
+    assert outcome["H06"][0] != "reproduced"
+    assert outcome["H07"] == outcome["H10"] == ("cannot tell", "cannot tell")
+    assert [each.name for each in made.tables] == [
+        "Figure 2", "Figure 2 HyPer", "Figure 2 MonetDB", "Changed plans", "Figure 3"
+    ]  # fmt: skip
+    written = reports.write(tmp_path / paper.name, paper.about, made, [], list(found.values()))
+    page = written[0].read_text()
+    assert page.count('class="forest wide beside"') == 4 and page.count('class="curves beside"') == 1
+    with (tmp_path / paper.name / "figure2.csv").open(newline="") as file:
+        rows = {row[0]: row for row in csv.reader(file)}
+    assert float(rows["HyPer, KVM"][3]) == pytest.approx(0.175, abs=0.001)
+    assert float(rows["MonetDB, simulated:slowdown=1.5"][7]) == pytest.approx(0.5, abs=0.1)
 
 
 # --- a paper that somebody adds -----------------------------------------------------------------------------------------
@@ -184,6 +256,9 @@ def test_a_paper_in_one_folder_is_listed_and_reproduced(toy: Path) -> None:
     assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
     other = dbtoll("reproduce", "minhas2008", "--reuse", str(folder), "--runs-dir", str(toy))
     assert other.returncode == UsageError.exit_code and "no run of a part of minhas2008" in other.stderr
+    published = dbtoll("reproduce", "toy2020", "--samples", str(toy), "--reuse", str(folder), "--runs-dir", str(toy))
+    assert published.returncode == UsageError.exit_code
+    assert "--samples: the authors of toy2020 published none" in published.stderr
     # Any run has figures beside it, and how to repeat it with the values that it had.
     assert dbtoll("report", str(folder)).returncode == 0
     report = (folder / "report.html").read_text()

@@ -24,6 +24,8 @@ LENGTH_NS = 4_000_000_000
 INTERVAL_NS = LENGTH_NS // INTERVALS
 ROUND_TRIPS = {"statement": 28, "procedure": 1}
 
+DOCKER_STEP = Step("docker")
+
 Shape = Callable[[float], float]
 """Throughput, of its usual level, at a time between 0 (a window's start) and 1 (its end)."""
 
@@ -59,13 +61,14 @@ def make_windows(
     causes: Mapping[str, Mapping[str, int]] | None = None,
     changes: Json | None = None,
     clock_rate: float = 1.0,
+    step: Step = DOCKER_STEP,
     seed: int = 1,
 ) -> Path:
     """Write the run. ``noise``: standard deviation of a window's level, log scale, and of an interval's, in per cent of its mean.
 
     ``shapes`` and ``driver_us`` by arm; ``driver``: the calibration in the facts; ``causes``: ``failed`` and ``retried`` of the
     first transaction in each window; ``changes``: keys of every window that are other than usual;
-    ``clock_rate``: of all arms' clocks, of the host's.
+    ``clock_rate``: of all arms' clocks, of the host's; ``step``: what the third arm is.
     """
     chance = random.Random(seed)
     kinds = KINDS if workload == "tpcc" else TATP_KINDS
@@ -77,7 +80,7 @@ def make_windows(
                 ComponentSpec("postgres", {}),
                 ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
             ),
-            Step("docker"),
+            step,
         ),
         baseline=NATIVE,
         factors={"interaction": interactions, "isolation": ("read_committed",)},

@@ -14,7 +14,7 @@ from dbtoll.analysis.reproduction.paper import Paper
 from dbtoll.analysis.reproduction.published import percent_geomean, percent_of_totals, read_table
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.papers.minhas2008.published import table as minhas_table
-from dbtoll.papers.muehlbauer2015.published import run_times, samples, table
+from dbtoll.papers.muehlbauer2015.published import overhead, run_times, samples, spread, table
 
 ROOT = Path(__file__).parents[2]
 RAW = Path(os.environ.get("DBTOLL_MUEHLBAUER2015_RAW", ROOT.parent / "shared/published/muehlbauer2015/raw"))
@@ -55,6 +55,16 @@ def test_the_table_that_is_carried_is_that_of_the_samples() -> None:
         medians = run_times(system, threads, (environment,), "median_s").ns[0, 0, :, 0]
         assert own.mean(axis=0) == pytest.approx(means, rel=1e-5)
         assert np.median(own, axis=0) == pytest.approx(medians, rel=1e-5)
+
+
+@needs_raw
+def test_the_spread_of_the_authors_runs_lies_around_their_figure(tmp_path: Path) -> None:
+    for system, environment in (("HyPer", "kvm"), ("MonetDB", "virtualbox-shm")):
+        low, high = spread(RAW, system, 4, environment)
+        found = overhead(system, 4, environment)
+        assert found is not None and low < found < high < low + 0.2
+    # Q9 alone is far above all of them together.
+    assert spread(RAW, "MonetDB", 4, "kvm", ["Q9"])[0] > spread(RAW, "MonetDB", 4, "kvm")[1]
 
 
 def test_missing_or_foreign_samples_are_named(tmp_path: Path) -> None:
@@ -108,9 +118,13 @@ def test_the_parts_of_a_paper_say_which_they_are(paper: Paper) -> None:
     environment = paper.about.environment
     for part in paper.about.parts:
         file = paper.folder / part.file
-        experiment, _ = spec.read(file, exclusive="exclusive" in part.needs, variables={"environment": environment})
+        needed = {name: f"ssh:{name}" for name in part.needs if name != "exclusive"}
+        declared = spec.variables_of(file)
+        assert needed.keys() == {name for name, option in declared.items() if option.default is None}
+        values = needed or {"environment": environment}
+        experiment, _ = spec.read(file, exclusive="exclusive" in part.needs, variables=values)
         assert (experiment.paper, experiment.role) == (paper.name, part.role)
-        assert environment in [step.environment for arm in experiment.arms for step in arm.stack]
+        assert set(values.values()) <= {arm.name for arm in experiment.arms}
         if "exclusive" in part.needs:
             with pytest.raises(SpecError, match="drops the page cache"):
                 spec.read(file)

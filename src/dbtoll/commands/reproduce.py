@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from dbtoll import registry, spec
+from dbtoll.analysis.reproduction import ENVIRONMENT
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import RunFolderError, UsageError
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from dbtoll.analysis.reproduction.paper import Paper, PartFile
     from dbtoll.store.reader import Run
 
-ENVIRONMENT = "environment"
-"""The variable of a part's specification that says what is measured in the place of the paper's environment."""
+EXCLUSIVE = "exclusive"
+"""What a part may need that is an option of its own; all else that it needs are variables."""
 
 
 def list_papers(*, as_json: bool) -> None:
@@ -63,7 +64,9 @@ def reproduce(
     rounds: int | None,
     budget: str | None,
     exclusive: bool,
+    only: Sequence[str] = (),
     use: Sequence[Path],
+    samples: Path | None = None,
     runs_dir: Path,
     as_json: bool,
     quiet: bool,
@@ -71,7 +74,8 @@ def reproduce(
 ) -> int:
     """A paper's experiments, measured here, beside its tables, figures and claims. Parts in ``use`` are not measured again.
 
-    ``environment``: None: the paper's own choice. ``variables``: NAME=VALUE, for the parts that declare them.
+    ``environment``: None: the paper's own choice. ``variables``: NAME=VALUE, for the parts that declare them. ``only``: roles of
+    the parts to be measured; none: all. ``samples``: the folder of the authors' own samples.
     """
     from dbtoll.analysis.result.builder import analyze_run
     from dbtoll.progress import Progress
@@ -85,14 +89,25 @@ def reproduce(
     values = from_words(variables)
     if ENVIRONMENT in values:
         raise UsageError("--set environment: it is named after the paper", f"dbtoll reproduce {name} ENV")
+    if samples is not None and not paper.about.samples:
+        raise UsageError(f"--samples: the authors of {name} published none", "leave it out")
     given = _given(paper, {ENVIRONMENT: environment, **values})
     found = _used(paper, use)
+    left_out = {
+        part.role: why
+        for part in paper.about.parts
+        if part.role not in found
+        and (why := _left_out(part, environment, exclusive=exclusive, values=values, only=_chosen(paper, only)))
+    }
+    _require_enough(paper, left_out)
     console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+    if samples is None and paper.about.samples:
+        console.print(f"samples: left out: --samples FOLDER names them ({paper.about.samples})", markup=False)
     for part in paper.about.parts:
         if part.role in found:
             continue
-        if why := _left_out(part, environment, exclusive=exclusive):
-            console.print(f"{part.role}: left out: {why}", markup=False)
+        if part.role in left_out:
+            console.print(f"{part.role}: left out: {left_out[part.role]}", markup=False)
             continue
         experiment, text = spec.read(paper.folder / part.file, exclusive=exclusive, variables=given[part.role])
         experiment = _of_rounds(asked_otherwise(experiment, budget, None), rounds)
@@ -100,13 +115,10 @@ def reproduce(
         console.print(f"{part.role}: {experiment.question}", markup=False)
         with Progress(experiment, quiet=quiet, yes=yes) as progress:
             found[part.role] = runs.begin_part(experiment, text, runs_dir, progress)
-    needed = paper.about.parts[0].role
-    if needed not in found:
-        raise UsageError(f"without the part {needed!r} nothing can be said", "leave --reuse out, or name a run of it")
-    result = paper.reproduce(found)
+    result = paper.reproduce(found, samples)
     parts = [found[part.role] for part in paper.about.parts if part.role in found]
     explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]
-    main = found[needed]
+    main = parts[0]
     try:
         written = reports.write(main.folder / name, paper.about, result, explained, parts)
     except OSError as error:
@@ -153,14 +165,42 @@ def _used(paper: Paper, folders: Sequence[Path]) -> dict[str, Run]:
     return found
 
 
-def _left_out(part: PartFile, environment: str, *, exclusive: bool) -> str | None:
-    """Why a part is not measured; None if it is."""
-    if "exclusive" in part.needs and not exclusive:
+def _chosen(paper: Paper, only: Sequence[str]) -> list[str]:
+    """The roles that shall be measured. UsageError for one that the paper has not."""
+    roles = [part.role for part in paper.about.parts]
+    for role in only:
+        if role not in roles:
+            raise UsageError(f"--part {role}: {paper.name} has no such part", f"its parts are: {', '.join(roles)}")
+    return list(only) or roles
+
+
+def _left_out(
+    part: PartFile, environment: str, *, exclusive: bool, values: Mapping[str, str], only: Sequence[str]
+) -> str | None:
+    """Why a part is not measured; None if it is. ``values``: of the variables that the user gave; ``only``: the parts that are
+    asked for."""
+    if part.role not in only:
+        return "it was not asked for"
+    if EXCLUSIVE in part.needs and not exclusive:
         return "it drops this machine's caches; say that the machine is yours: --exclusive"
+    if lacking := [name for name in part.needs if name != EXCLUSIVE and name not in values]:
+        return f"it needs a {lacking[0]}: --set {lacking[0]}=VALUE"
     name, _, _ = environment.rsplit("//", maxsplit=1)[-1].partition(":")
     if part.option and part.option not in registry.find("environments", name).options:
         return f"{name} has no option {part.option}"
     return None
+
+
+def _require_enough(paper: Paper, left_out: Mapping[str, str]) -> None:
+    """UsageError, before anything is measured, where nothing could be said."""
+    for part in paper.about.parts:
+        if part.needed and part.role in left_out:
+            raise UsageError(
+                f"without the part {part.role!r} nothing can be said: {left_out[part.role]}",
+                f"measure it (--part {part.role!r}), or name a run of it: --reuse RUN",
+            )
+    if len(left_out) == len(paper.about.parts):
+        raise UsageError(f"no part of {paper.name} can be measured: {'; '.join(dict.fromkeys(left_out.values()))}")
 
 
 def _of_rounds(experiment: Experiment, rounds: int | None) -> Experiment:

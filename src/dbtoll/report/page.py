@@ -18,7 +18,7 @@ from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
 from dbtoll.report import attribution, published, scaling, transactions
 from dbtoll.report.absolute import Absolutes
-from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
+from dbtoll.report.figures import axis, beside, forest, over_time, response_times, run_order
 from dbtoll.report.figures import scaling as scaling_figure
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
@@ -139,6 +139,8 @@ def _environment() -> Environment:
         decides=lambda c: numbers.decisive(c).bounds or numbers.NOTHING,
         causes=names.causes,
         cell_class=published.cell_class,
+        published_lines=beside.line_panels,
+        published_marks=beside.beside,
         cell_text=published.cell_text,
         count=numbers.count,
         css=_css,

@@ -17,6 +17,8 @@ from dbtoll.report.text import names, numbers, sentences
 _NUMBERS: dict[str, Callable[[float], str]] = {
     "s": lambda value: numbers.time_of(value * 1e9),
     "ms": numbers.milliseconds,
+    "ns": numbers.time_of,
+    "times": lambda value: f"{numbers.figure(value)}×",
     "percent": lambda value: numbers.EffectText("run_time", value / 100, None, None).value,
     "MB": lambda value: f"{numbers.figure(value)} MB",
 }

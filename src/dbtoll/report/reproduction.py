@@ -16,6 +16,7 @@ from dbtoll import __version__
 from dbtoll.analysis.reproduction.tables import Difference, Quantity
 from dbtoll.durable import make_directory, write_durably
 from dbtoll.report import attribution, published
+from dbtoll.report.figures import beside
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def render(about: About, found: Reproduction, explained: Sequence[Result], runs:
         claim_row=claim_row,
         nothing=numbers.NOTHING,
         outcomes=OUTCOMES,
+        published_lines=beside.line_panels,
+        published_marks=beside.beside,
     )
     labelled = [names.with_arm_labels(each) for each in explained]
     ledgers = tuple(ledger for each in labelled for ledger in each.ledgers)

@@ -2,3 +2,6 @@
 
 The papers themselves are the members of the family `dbtoll.papers`, a folder each; this package names none of them.
 """
+
+ENVIRONMENT = "environment"
+"""The variable of a part's specification that says what is measured in the place of the paper's environment."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -30,13 +30,15 @@ class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One of the specifications that a reproduction consists of.
 
     ``role``: what the rules know it by; the specification says the same. ``file``: its path in the paper's folder. ``needs``: what
-    the user has to say beside it. ``option``: of the environment; one that has none such is not measured in this part.
+    the user has to say beside it: ``exclusive``, or a value for that variable of the specification. ``option``: of the environment;
+    one that has none such is not measured in this part. ``needed``: without it nothing can be said of the others.
     """
 
     role: str
     file: str
-    needs: tuple[Literal["exclusive"], ...] = ()
+    needs: tuple[str, ...] = ()
     option: str = ""
+    needed: bool = False
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"parts": "part"}):
@@ -44,8 +46,9 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     ``authors``: empty if we do not know them. ``measured``: a sentence: what the paper compared. ``beside``: a clause that follows
     the paper's title, where a run that is not its reproduction has figures beside the printed ones. ``environment``: what is
-    measured in the place of the paper's, unless another is named. ``parts``: of a reproduction, the first one always; empty where
-    nothing of it is measured yet.
+    measured in the place of the paper's, unless another is named. ``samples``: where the authors published their own, which are not
+    copied here; empty if they did not. ``parts``: of a reproduction; empty where nothing of it is
+    measured yet.
     """
 
     title: str
@@ -54,6 +57,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     measured: str = ""
     beside: str = ""
     environment: str = ""
+    samples: str = ""
     parts: tuple[PartFile, ...] = ()
 
 
@@ -128,10 +132,13 @@ class Paper:
             for claim in self.claims
         )
 
-    def reproduce(self, runs: Mapping[str, Run]) -> Reproduction:
-        """What was measured again: tables and verdicts. ``runs``: by role; only that of the first part has to be there."""
-        main = Part(runs[self.about.parts[0].role])
-        parts = self.parts(runs)
+    def reproduce(self, runs: Mapping[str, Run], samples: Path | None = None) -> Reproduction:
+        """What was measured again: tables and verdicts. ``runs``: by role, at least one, and all of the ``needed`` parts.
+
+        ``samples``: the folder of the authors' own samples, where the user has it. Raises UsageError for files of another form.
+        """
+        main = Part(next(runs[part.role] for part in self.about.parts if part.role in runs))
+        parts = self.parts(runs, samples)
         return Reproduction(
             paper=self.name,
             arm=main.arm,
@@ -140,8 +147,8 @@ class Paper:
             claims=tuple(ClaimResult(each, self.rules[each.claim.id](parts)) for each in self.checked()),
         )
 
-    def parts(self, runs: Mapping[str, Run]) -> Any:
-        """What `tables` and ``rules`` are given: by default a `Part` for each role."""
+    def parts(self, runs: Mapping[str, Run], samples: Path | None = None) -> Any:
+        """What `tables` and ``rules`` are given: by default a `Part` for each role. ``samples``: see `reproduce`."""
         return {role: Part(run) for role, run in runs.items()}
 
     def tables(self, parts: Any) -> Iterable[PublishedTable]:

@@ -9,8 +9,23 @@ from dbtoll.analysis.result.schema import Levels
 from dbtoll.model.experiment import Verdict
 
 Unit = Literal[
-    "s", "ms", "percent", "count", "per second", "transactions/s", "tpmC", "MB", "text", "difference", "verdict"
+    "s",
+    "ms",
+    "ns",
+    "percent",
+    "count",
+    "per second",
+    "transactions/s",
+    "tpmC",
+    "MB",
+    "times",
+    "text",
+    "difference",
+    "verdict",
 ]
+"""``times``: so many times as fast."""
+
+Mark = Literal["", "point", "hollow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +33,14 @@ class Column:
     """``ours``: measured here; else as the paper prints it.
 
     ``decimals``: how many the paper prints, if the figure is shown so; None: as many digits as dbtoll shows of that unit.
+    ``mark``: how its differences are drawn; empty: not at all.
     """
 
     name: str
     unit: Unit
     ours: bool
     decimals: int | None = None
+    mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +58,29 @@ class Quantity:
     """An absolute figure with its interval, in the column's unit."""
 
     estimate: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 Cell = float | str | Verdict | Difference | Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a picture: ``places`` on the axis, which are whole numbers, with a figure at each."""
+
+    name: str
+    ours: bool
+    places: tuple[int, ...]
+    figures: tuple[Quantity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Lines over one another, the paper's and ours: a picture of a table."""
+
+    title: str
+    curves: tuple[Curve, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +88,7 @@ class PublishedTable:
     """A table or figure of a paper. A cell is None where the paper or we have no such figure.
 
     ``rows``: each begins with its head, one of ``rows_are``. ``arm``: the one that it is about, where it is about one alone;
-    ``levels``: at which of the run's.
+    ``levels``: at which of the run's. ``curves``: drawn above it; of ``places``, which is what they are numbers of, in ``of``.
     """
 
     name: str
@@ -64,6 +99,9 @@ class PublishedTable:
     rows_are: str = "query"
     arm: str = ""
     levels: Levels | None = None
+    curves: tuple[Curves, ...] = ()
+    places: str = ""
+    of: str = ""
 
     @property
     def published(self) -> int:

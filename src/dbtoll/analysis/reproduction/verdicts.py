@@ -24,12 +24,13 @@ SIZE = "within 80 to 125 % of the published figure"
 NOT_COUNTED = "it was not counted in this run"
 
 ClaimOutcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
-Unit = Literal["overhead", "share", "r"]
+Unit = Literal["overhead", "share", "r", "times"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Measured here, with its interval; all but ``r`` are fractions. ``published``: the paper's, by the same estimand.
+    """Measured here, with its interval; all but ``r`` and ``times`` (so many times as fast) are fractions. ``published``: the
+    paper's, by the same estimand.
 
     ``why``: nothing may rest on it, since.
     """
@@ -162,9 +163,14 @@ def compared(
     return Figure(name, "overhead", found.estimate, found.low_decisive, found.high_decisive, published, why)
 
 
-def effect_figure(part: Part, name: str, found: comparisons.Effect | None) -> Figure | None:
-    """The same of an effect that is not in the result."""
+def effect_figure(part: Part, name: str, found: comparisons.Effect | None, of_many: int = 1) -> Figure | None:
+    """The same of an effect that is not in the result. ``of_many``: intervals that hold together (Bonferroni)."""
     decisive = fractions(found.decisive) if found else None
+    if found is not None and of_many > 1 and found.by_round:
+        precision = part.run.plan.experiment.precision
+        values = np.array([value for _, value in found.by_round])
+        together = stats.interval(values, (1 - precision.confidence) / of_many, precision.rounds_min)
+        decisive = fractions(together.widened(found.widened_by)) if together else None
     if found is None or decisive is None:
         return None
     why = found.reason or part.too_few(found.rounds) or "; ".join(found.left_out) or part.barred

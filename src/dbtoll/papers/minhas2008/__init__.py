@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from dbtoll.analysis.reproduction import paper
 from dbtoll.analysis.reproduction.tables import PublishedTable
@@ -22,7 +23,7 @@ class Paper(paper.Paper):
     checks = CHECKS
     rules = RULES
 
-    def parts(self, runs: Mapping[str, Run]) -> Parts:
+    def parts(self, runs: Mapping[str, Run], samples: Path | None = None) -> Parts:
         cold, unread = runs.get("cold"), runs.get("cold without read-ahead")
         return Parts(
             warm=Part(runs["warm"]),

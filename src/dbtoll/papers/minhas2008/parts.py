@@ -13,9 +13,6 @@ from dbtoll.analysis.attribution.items import KINDS_OF_CALLS, OTHER_CALLS, PROCE
 from dbtoll.analysis.attribution.ledger import Ledger
 from dbtoll.analysis.effects import comparisons
 from dbtoll.analysis.reproduction import parts
-from dbtoll.analysis.result.schema import Levels
-from dbtoll.analysis.visits.arrays import collect
-from dbtoll.analysis.visits.metrics import METRICS
 from dbtoll.model.json import Json
 
 OWN, ONE = "per_statement", "persistent"
@@ -42,25 +39,9 @@ class CountedFigure:
 class Part(parts.Part):
     """One of the runs, by the levels of connection."""
 
-    def levels(self, connection: str) -> Levels | None:
-        return next((each for each in self.book.measured.levels if each.get("connection") == connection), None)
-
     def geomean(self, connection: str, queries: Collection[str]) -> comparisons.Effect | None:
         """Over some of the queries alone."""
-        levels, measured, experiment = self.levels(connection), self.book.measured, self.run.plan.experiment
-        chosen = [
-            visit
-            for visit in (measured.of(levels) if levels else ())
-            if not visit.first_execution and visit.query in queries
-        ]
-        names = [name for name in self.run.plan.queries if name in queries]
-        times = collect(chosen, names, measured.arms, METRICS["run_time"])
-        if times is None or len(names) < len(queries):
-            return None
-        effects = comparisons.compare(
-            times, None, experiment.held_against, experiment.copies, experiment.precision, per_query=False
-        )
-        return next((each for each in effects if each.arm == self.arm and each.estimand == comparisons.GEOMEAN), None)
+        return self.effect(comparisons.GEOMEAN, queries, connection=connection)
 
     def median_s(self, arm: str, connection: str, query: str) -> float | None:
         for each in self.result.times:
@@ -69,7 +50,7 @@ class Part(parts.Part):
         return None
 
     def by_round(self, arm: str, connection: str, query: str) -> dict[int, CountedFigure]:
-        levels = self.levels(connection)
+        levels = self.levels(connection=connection)
         rounds = {} if levels is None else self.book.counts(arm, levels, query)
         return {number: _counted(each) for number, each in rounds.items()}
 
@@ -82,7 +63,7 @@ class Part(parts.Part):
 
     @cached_property
     def _ledgers(self) -> dict[str, Ledger]:
-        levels = self.levels(OWN)
+        levels = self.levels(connection=OWN)
         return {each.query: each for each in (self.book.ledgers(self.arm, levels) if levels else ())}
 
     def calls_by_round(self, query: str, cost: Cost = "ns") -> dict[int, tuple[float, float]]:

@@ -39,10 +39,10 @@ def tables(result: Result, workload: str) -> Iterator[PublishedTable]:
             title="throughput of TPC-C and TATP",
             columns=(
                 Column("transactions/s", "count", False),
-                Column("difference", "difference", False),
+                Column("difference", "difference", False, mark="point"),
                 Column("arm", "text", True),
                 Column(unit, unit, True),
-                Column("difference", "difference", True),
+                Column("difference", "difference", True, mark="point"),
                 Column("verdict", "verdict", True),
             ),
             rows=tuple(_rows(result, levels, printed, windows)),
@@ -61,7 +61,7 @@ def _rows(
         if arm.name == baseline:
             arms[BARE].append(arm.name)
         elif arm.name in comparisons and not comparisons[arm.name].is_aa:
-            arms.setdefault(_counterpart(arm), []).append(arm.name)
+            arms.setdefault(counterpart(arm), []).append(arm.name)
     for environment, names in arms.items():
         published = None if environment is None else printed[environment]
         for name in names or [None]:
@@ -88,6 +88,7 @@ def _ours(arm: str | None, windows: WindowsResult | None, comparison: Comparison
     return throughput, difference, comparison.verdict
 
 
-def _counterpart(arm: ArmResult) -> str | None:
+def counterpart(arm: ArmResult) -> str | None:
+    """The paper's environment of that kind; None where it has none."""
     environment, _, options = arm.stack.split("//")[-1].partition(":")
     return None if "runsc" in options else COUNTERPARTS.get(environment)
