@@ -133,7 +133,7 @@ class Environment(interface.Environment):
             "open_files": nofile,
         }
         with ExitStack() as on_close:
-            group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
+            group = create_group(parent, journal, machine_spec.group, limits)
             on_close.callback(group.close)
             within = LaunchLimits(group.directories, rlimits={"nofile": nofile}, cpus=machine_spec.cpuset)
             channel = Channel(agent_stream(parent, argv, within=within), machine_spec.name)

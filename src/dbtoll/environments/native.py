@@ -106,7 +106,7 @@ class Environment(interface.Environment):
             machine_spec.cpuset, machine_spec.resources.memory_bytes, options["cpu_quota"], options["cpu_period"]
         )
         with ExitStack() as on_close:
-            group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
+            group = create_group(parent, journal, machine_spec.group, limits)
             on_close.callback(group.close)
             within = confine(parent, machine_spec, group.directories, journal, on_close, on_host=on_host)
             channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), machine_spec.name)

@@ -15,9 +15,8 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import MachineSpec
+from dbtoll.model.machine import DATA, MachineSpec
 
-DATA = "/dbtoll/data"
 RUN = "/dbtoll/run"
 
 FRESH_DIRECTORIES = {"/tmp": 0o1777, "/run": 0o755, RUN: 0o1777}

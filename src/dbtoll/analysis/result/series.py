@@ -16,10 +16,11 @@ from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
 from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesBin
 from dbtoll.analysis.visits.metrics import levels_key
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.store.executions import outcomes
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint, Visit
+from dbtoll.store.schema import Fingerprint
 
 Cell = tuple[tuple[tuple[str, str], ...], str, str]
 """Levels, arm and query."""
@@ -35,7 +36,7 @@ DIGITS = 6
 class Deviation:
     """A steady visit that took ``ns``, ``elapsed_s`` since the run began: log of that over its cell's median."""
 
-    visit: Visit
+    visit: VisitTotals
     ns: float
     elapsed_s: float
     log: float

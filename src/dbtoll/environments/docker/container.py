@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dbtoll.environments.docker.api import Api, reason
 from dbtoll.environments.docker.images import tag_of
-from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
@@ -76,7 +76,12 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
     name = wish.machine_spec.name
     # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms, in a group
     # of the arm's own, as podman puts a group for its relay beside the container's.
-    group = layout.path(wish.machine_spec.run_id, name) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
+    group = layout.path(*wish.machine_spec.group) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
+    if group is None and wish.machine_spec.enclosing:
+        raise Unavailable(
+            f"{name}: a daemon whose groups are systemd's cannot put the containers of an arm into one group",
+            "let it use the driver cgroupfs (`exec-opts` in its daemon.json)",
+        )
     paths = [tree.mount + group for tree in layout.hierarchies] if group else []
     with plain_errors(name), ExitStack() as undo:
         host_config = client.create_host_config(
@@ -103,7 +108,7 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
         undo.callback(end)
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
-            create_group(wish.parent, NullJournal(), (wish.machine_spec.run_id, name), Limits(wish.machine_spec.cpuset))
+            create_group(wish.parent, NullJournal(), wish.machine_spec.group, Limits(wish.machine_spec.cpuset))
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
