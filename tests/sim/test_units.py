@@ -59,7 +59,7 @@ def test_every_unit_is_recorded_and_all_begin_at_one_moment(workload: str, tmp_p
     text = specification(workload)
     folder = runs.begin(experiment(text), text, tmp_path, Counting(5))
     run = read_run(folder)
-    units = {"three": 3, "three (A/A)": 3, "slow": 3, "two by two": 4}
+    units = {"three": 3, "three (A/A)": 3, "slow": 3, "two by two": 4, "two by two (A/A)": 4}
     for visit in run.records(Visit):
         assert len(visit.units) == units[visit.arm]
         assert len({unit.host_start_ns for unit in visit.units}) == 1
