@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from dbtoll import cli, errors, registry, selfbench, units
 from dbtoll.analysis.checks.catalog import CATALOG
-from dbtoll.model.experiment import FACTOR_HELP, FACTORS, TRANSACTION_FACTORS
+from dbtoll.model.experiment import DOUBLING, FACTOR_HELP, FACTORS, TRANSACTION_FACTORS
 from dbtoll.model.options import Option
 from dbtoll.workloads import probes
 
@@ -88,6 +88,7 @@ def option_table(table_of: Mapping[str, Option]) -> str:
     rows = []
     for name, option in table_of.items():
         values = listed(option.choices) if option.choices else KINDS[option.kind]
+        values += ", path" if option.or_path else ""
         rows.append((code(name), values, default(option), prose(option.help)))
     return table(("option", "values", "default", "meaning"), rows)
 
@@ -111,7 +112,10 @@ def default(option: Option) -> str:
 def factors(of: str) -> str:
     """``statements`` or ``transactions``."""
     levels = {"statements": FACTORS, "transactions": TRANSACTION_FACTORS}[of]
-    rows = [(code(name), listed(of_it), prose(FACTOR_HELP[name])) for name, of_it in levels.items()]
+    rows = [
+        (code(name), listed(of_it or ("1", "2", "4", DOUBLING)), prose(FACTOR_HELP[name]))
+        for name, of_it in levels.items()
+    ]
     return table(("factor", "levels", "meaning"), rows)
 
 

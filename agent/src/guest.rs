@@ -43,6 +43,7 @@ struct Guest {
     /// The system image; without one the guest stays in the initial memory file system, which is enough to say hello.
     image: Option<Disk>,
     disks: Vec<Disk>,
+    memories: Vec<Memory>,
     shm_bytes: u64,
     open_files: u64,
     /// How it is reached from outside; without one there is only its loopback.
@@ -66,6 +67,15 @@ struct Disk {
     /// Where it is mounted in the image; `/` for the image itself.
     at: String,
     writable: bool,
+}
+
+/// A file system in the guest's memory, empty.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Memory {
+    /// Where it is mounted in the image.
+    at: String,
+    size_bytes: u64,
 }
 
 /// Makes the machine and executes this program in it. Returns only when something is missing; the guest is then of no
@@ -107,6 +117,12 @@ fn enter_image(guest: &Guest, image: &Disk) -> Result<(), Failure> {
     furnish(guest)?;
     for disk in &guest.disks {
         mount_disk(disk, &format!("{ROOT}{}", disk.at))?;
+    }
+    for memory in &guest.memories {
+        let at = format!("{ROOT}{}", memory.at);
+        fs::create_dir_all(&at).map_err(|error| Failure::io(format!("mkdir {at}"), error))?;
+        let safe = MountFlags::NOSUID | MountFlags::NODEV;
+        file_system("tmpfs", &at, safe, &format!("size={},mode=700", memory.size_bytes))?;
     }
     let agent = format!("{ROOT}{AGENT}");
     mount_bind(INIT, &agent).map_err(|error| Failure::io(format!("mount {INIT} on {agent}"), error))?;

@@ -51,6 +51,9 @@ pub struct Mount {
     pub size_bytes: Option<u64>,
     #[serde(default)]
     pub mode: Option<u32>,
+    /// Makes the directory `target` before, in a directory that an earlier mount has brought.
+    #[serde(default)]
+    pub make: bool,
 }
 
 fn yes() -> bool {
@@ -62,6 +65,7 @@ fn yes() -> bool {
 pub enum MountKind {
     Bind,
     Rbind,
+    Ext4,
     Tmpfs,
     Proc,
     Devpts,
@@ -143,13 +147,13 @@ impl Program {
 
 impl Mount {
     fn check(&self) -> Result<(), Failure> {
-        let is_bind = matches!(self.kind, MountKind::Bind | MountKind::Rbind);
+        let has_source = matches!(self.kind, MountKind::Bind | MountKind::Rbind | MountKind::Ext4);
         let texts = [Some(&self.target), self.source.as_ref()];
         if texts.into_iter().flatten().any(|path| !path.starts_with('/') || path.contains('\0')) {
             return Err(Failure::bad_request("mounts: source and target must be absolute paths"));
         }
-        if is_bind != self.source.is_some() {
-            return Err(Failure::bad_request("mounts: bind and rbind need a source, the others have none"));
+        if has_source != self.source.is_some() {
+            return Err(Failure::bad_request("mounts: bind, rbind and ext4 need a source, the others have none"));
         }
         if self.kind != MountKind::Tmpfs && (self.size_bytes.is_some() || self.mode.is_some()) {
             return Err(Failure::bad_request("mounts: size_bytes and mode are for tmpfs"));
@@ -162,9 +166,13 @@ impl Mount {
         let source = self.source.as_deref().unwrap_or_default();
         let read_only = if self.writable { MountFlags::empty() } else { MountFlags::RDONLY };
         let safe = MountFlags::NOSUID | MountFlags::NODEV;
+        if self.make {
+            fs::create_dir(target).map_err(|error| Failure::io(format!("mkdir {target}"), error))?;
+        }
         let result = match self.kind {
             MountKind::Bind => mount_bind(source, target).map_err(io::Error::from),
             MountKind::Rbind => mount_bind_recursive(source, target).map_err(io::Error::from),
+            MountKind::Ext4 => mount(source, target, "ext4", read_only, None).map_err(io::Error::from),
             MountKind::Tmpfs => {
                 let size = self.size_bytes.map(|size| format!("size={size},")).unwrap_or_default();
                 let data = c_string(&format!("{size}mode={:o}", self.mode.unwrap_or(0o1777)))?;

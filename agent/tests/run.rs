@@ -123,6 +123,7 @@ fn failures_name_their_step() {
         json!({"argv": ["true"], "cpus": [1024]}),
         json!({"argv": ["true"], "stop_signal": 0}),
         json!({"argv": ["true"], "mounts": [{"kind": "bind", "target": "/mnt"}]}),
+        json!({"argv": ["true"], "mounts": [{"kind": "ext4", "target": "/mnt"}]}),
         json!({"argv": ["true"], "mounts": [{"kind": "proc", "target": "mnt"}]}),
         json!({"argv": ["true"], "mounts": [{"kind": "overlay", "target": "/mnt"}]}),
     ];
@@ -256,6 +257,7 @@ fn root_user_and_mounts() {
         {"kind": "devpts", "target": inside("dev/pts")},
         {"kind": "bind", "source": scratch.path("outside"), "target": inside("shared")},
         {"kind": "bind", "source": scratch.path("outside"), "target": inside("readonly"), "writable": false},
+        {"kind": "bind", "source": scratch.path("outside"), "target": inside("dev/shm/made"), "make": true},
     ]);
     let script = "id; echo $$; pwd; df -k /dev/shm | tail -1; echo yes > /shared/made; \
         touch /readonly/x || echo refused; touch /usr/x || echo refused; cut -d' ' -f5 /proc/self/mountinfo | sort; hostname";
@@ -271,7 +273,11 @@ fn root_user_and_mounts() {
     assert!(lines[3].starts_with("tmpfs") && lines[3].contains(" 1024 "), "{output}");
     assert_eq!(&lines[4..6], ["refused", "refused"]);
     // The root is a mount point itself.
-    assert_eq!(&lines[6..13], ["/", "/dev/pts", "/dev/shm", "/proc", "/readonly", "/shared", "/usr"], "{output}");
+    assert_eq!(
+        &lines[6..14],
+        ["/", "/dev/pts", "/dev/shm", "/dev/shm/made", "/proc", "/readonly", "/shared", "/usr"],
+        "{output}"
+    );
     let made = fs::metadata(scratch.path("outside/made")).unwrap();
     assert_eq!((made.uid(), made.mode() & 0o777), (4321, 0o644));
     assert_eq!(answer.result["exit_code"], 0);

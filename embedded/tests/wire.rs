@@ -510,6 +510,7 @@ fn monetdb_shows_plans() {
     let server = Server::start(&setup, &folder, &["nr_threads=1", "memorylimit=500"]);
     let mut raw = server.raw();
     raw.run("create table t (a integer)");
+    assert_eq!(raw.run("Show nr_threads;").rows, [[Some("1".to_owned())]]);
     let plan = raw.run("plan select sum(a) from t");
     assert!(plan.values().concat().contains("table(\"sys\".\"t\")"), "{plan:?}");
     assert_eq!(raw.query("explain select 1").errors, ["0A000"]);

@@ -144,6 +144,9 @@ Factors = Annotated[
     typer.Option("--factor", "-f", help="FACTOR=LEVEL+LEVEL, several times if wanted; <<factors>>."),
 ]
 Cpus = Annotated[int, typer.Option(help="Processors of each arm.")]
+Oversubscribe = Annotated[
+    bool, typer.Option("--oversubscribe", help="Let levels of the factor threads be more than the processors.")
+]
 Memory = Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")]
 Seed = Annotated[int, typer.Option(help="Of the order and the parameters.")]
 
@@ -240,6 +243,7 @@ def compare(
     baseline: Baseline = None,
     factor: Factors = None,
     cpus: Cpus = 1,
+    oversubscribe: Oversubscribe = False,
     memory: Memory = "4 GiB",
     explain: Annotated[bool, typer.Option("--explain", help="Count events and probe what they cost, too.")] = False,
     seed: Seed = 1,
@@ -276,7 +280,7 @@ def compare(
         image=image,
         tables={
             "factors": measure.factors(factor or []),
-            "resources": {"cpus": cpus, "memory": memory},
+            "resources": {"cpus": cpus, "oversubscribe": oversubscribe or None, "memory": memory},
             "precision": {"budget": budget, "target": target, "margin": margin, "confidence": confidence},
         },
         top={
@@ -446,6 +450,7 @@ def predict(
     factor: Factors = None,
     budget: Annotated[str, typer.Option(help="Time to measure, for the counts and for the probes each.")] = "5m",
     cpus: Cpus = 1,
+    oversubscribe: Oversubscribe = False,
     memory: Memory = "4 GiB",
     seed: Seed = 1,
     runs_dir: RunsDir = RUNS,
@@ -462,7 +467,7 @@ def predict(
     if not stacks and probes_run is None:
         raise UsageError("no environment is named", "dbtoll predict uml qemu, or --probes-run RUN")
     tables: dict[str, dict[str, Any]] = {
-        "resources": {"cpus": cpus, "memory": memory},
+        "resources": {"cpus": cpus, "oversubscribe": oversubscribe or None, "memory": memory},
         "precision": {"budget": budget},
     }
     profile_text = measure.comparison_text(

@@ -110,10 +110,11 @@ def _suites() -> str:
 
 
 def _factors() -> str:
-    from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS
+    from dbtoll.model.experiment import DOUBLING, FACTORS, TRANSACTION_FACTORS
 
     def listed(table: Mapping[str, tuple[str, ...]]) -> str:
-        return ", ".join(f"{name} ({', '.join(levels)})" for name, levels in table.items())
+        numbers = ("1", "2", "4", "…", DOUBLING)
+        return ", ".join(f"{name} ({', '.join(levels or numbers)})" for name, levels in table.items())
 
     return f"of statements {listed(FACTORS)}; of transactions {listed(TRANSACTION_FACTORS)}"
 

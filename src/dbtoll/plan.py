@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import THREADS, Experiment
 from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
@@ -46,8 +46,8 @@ class Plan:
         arms = [arm.name for arm in self.experiment.arms if arm.clock == "time"]
         order = tuple(chance.shuffled(every_arm))
         phases = [
-            Phase(levels, tuple(self._timed(chance, every_arm, arms, levels, self.blocks_of(index))))
-            for levels in self.experiment.combinations
+            Phase(levels, tuple(self._timed(chance, index, every_arm, arms, levels)))
+            for levels in self._combinations(index)
         ]
         if self.experiment.explain:
             phases += [
@@ -71,21 +71,36 @@ class Plan:
         text = f"dbtoll parameters {self.experiment.seed} {parameter_set}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
+    def _combinations(self, index: int) -> list[dict[str, str]]:
+        """Of the factors' levels, in the order of the phases of round ``index``.
+
+        Numbers of threads are set against one another within an arm, so their order is drawn by chance for every two rounds and
+        turned round in the second of them: what changes steadily from phase to phase then adds nothing to their ratio.
+        """
+        factors = self.experiment.factors
+        if THREADS not in factors:
+            return self.experiment.combinations
+        order = _Chance(self.experiment.seed, THREADS, index // 2).shuffled(factors[THREADS])
+        drawn = tuple(reversed(order) if index % 2 else order)
+        return replace(self.experiment, factors={**factors, THREADS: drawn}).combinations
+
     def _timed(
         self,
         chance: _Chance,
+        index: int,
         every_arm: Sequence[str],
         arms: Sequence[str],
         levels: Mapping[str, str],
-        blocks: int,
     ) -> Iterator[Block]:
-        """The blocks of a timed phase. ``arms``: those whose clock is time."""
+        """The blocks of a timed phase of round ``index``. ``arms``: those whose clock is time."""
         quick = [arm for arm in arms if levels not in self.slow.get(arm, ())]
-        first = chance.below(self.experiment.parameter_sets)
-        for block in range(blocks):
+        # What is set against one another has the same parameters: arms in a block, and numbers of threads in a round.
+        drawing = _Chance(self.experiment.seed, "parameters", index) if THREADS in levels else chance
+        first = drawing.below(self.experiment.parameter_sets)
+        for block in range(self.blocks_of(index)):
             # What is counted is what was timed, in all blocks.
             again = block == 0 or bool(self.experiment.explain)
-            parameter_set = first if again else chance.below(self.experiment.parameter_sets)
+            parameter_set = first if again else drawing.below(self.experiment.parameter_sets)
             # A count that does not change is taken once; of a statement that waits for a disk it means little.
             present = quick if block else arms if _cold(levels) else every_arm
             yield self._block(chance, present, self.queries, block, parameter_set)

@@ -26,7 +26,8 @@ from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.experiment import Step
-from dbtoll.model.machine import Artifact, MachineSpec
+from dbtoll.model.machine import Artifact, MachineSpec, Provision
+from dbtoll.model.storage import OPTION
 from dbtoll.runner.cleanup.journal import FILE, Journal
 from dbtoll.runner.preparation.requirements import program_for
 
@@ -52,15 +53,18 @@ def lines_of_a_life(folder: Path, environment: str, options: Mapping[str, Any]) 
     return (folder / FILE).read_bytes().count(b"\n")
 
 
-def kill_at_line(folder: Path, environment: str, options: Mapping[str, Any], line: int) -> None:
+def kill_at_line(
+    folder: Path, environment: str, options: Mapping[str, Any], line: int, *, may_end: bool = False
+) -> None:
     """Live such a life in another process, which kills its agent and itself right after that line of its journal.
 
-    ``options``: beyond those with which nothing of this host's is used.
+    ``options``: beyond those with which nothing of this host's is used. ``may_end``: its journal may have fewer lines.
     """
     folder.mkdir()
     with _started(folder, environment, "small", {**_own_options(environment, folder), **options}, line) as run:
         code = run.wait(120)
-    assert code == (0 if line == NEVER else -signal.SIGKILL), f"line {line}: exit code {code}"
+    ends = {0} if line == NEVER else {-signal.SIGKILL, *([0] if may_end else [])}
+    assert code in ends, f"line {line}: exit code {code}"
 
 
 def journal_of(folder: Path) -> Path:
@@ -126,8 +130,15 @@ def main(folder: str, environment: str, image: str, options: str, line: str) -> 
 def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) -> MachineSpec:
     """``image``: a path, ``none``, or ``small``: made here, beside the folder; a guest boots without any disk.
 
-    With ``small`` the run's id is the folder's name: everything that the run makes is found by it.
+    With ``small`` the run's id is the folder's name: everything that the run makes is found by it. Where ``options`` say where data
+    lie, there are some.
     """
+    provisions: tuple[Provision, ...] = ()
+    if OPTION in options:
+        data = folder.parent / "data"
+        data.mkdir(exist_ok=True)
+        (data / "given").write_text("content")
+        provisions = (Provision(Artifact("killed-data", str(data)), "/dbtoll/data", writable=True),)
     if image != "small":
         there = None if image == "none" else Artifact(f"killed-{Path(image).parent.name}", image)
         return machine_spec("killed", there, options=options)
@@ -135,10 +146,10 @@ def _place(folder: Path, environment: str, image: str, options: dict[str, Any]) 
     opener = registry.find("environments", environment)()
     if isinstance(opener, BootingEnvironment):
         kernel = debian_kernel(Cache())[0] if opener.kernel(options) else None
-        return replace(machine_spec("killed", None, options=options), kernel=kernel, **named)
+        return replace(machine_spec("killed", None, provisions=provisions, options=options), kernel=kernel, **named)
     root = folder.parent / "small"
     made = Artifact("killed-small", str(root)) if root.exists() else small_image(root)
-    return replace(machine_spec("killed", made, options=options), **named)
+    return replace(machine_spec("killed", made, provisions=provisions, options=options), **named)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Everything is written by the real writer.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
-from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Step
+from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Resources, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
     Batch,
@@ -62,6 +63,7 @@ def experiment(
     cold: bool = False,
     warm: bool = True,
     connections: tuple[str, ...] = ("persistent",),
+    threads: tuple[str, ...] = (),
     options: Mapping[str, Any] | None = None,
     seed: int = 1,
 ) -> Experiment:
@@ -69,9 +71,16 @@ def experiment(
     return Experiment(
         question="How much does PostgreSQL lose on TPC-H in Docker?",
         expected="nothing that can be told from the noise",
-        arms=arms_of(CONFIGURATION, Step("docker", {"runtime": "runc", **(options or {})})),
+        arms=arms_of(
+            replace(CONFIGURATION, resources=Resources(cpus=max(map(int, threads), default=1))),
+            Step("docker", {"runtime": "runc", **(options or {})}),
+        ),
         baseline=NATIVE,
-        factors={"cache": ("warm",) * warm + ("cold",) * cold, "connection": connections},
+        factors={
+            "cache": ("warm",) * warm + ("cold",) * cold,
+            **({"threads": threads} if threads else {}),
+            "connection": connections,
+        },
         precision=Precision(),
         seed=seed,
     )
@@ -87,6 +96,8 @@ def make_run(
     cold: bool = False,
     warm: bool = True,
     connections: tuple[str, ...] = ("persistent",),
+    threads: tuple[str, ...] = (),
+    serial_fractions: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
     docker_effect: float = 0.012,
     q9_effect: float = 0.25,
@@ -95,17 +106,19 @@ def make_run(
     costs_ns: Mapping[str, Mapping[str, float]] | None = None,
     start_sd: float = 0.008,
     visit_sd: float = 0.02,
+    drift: float = 0.06,
     interrupted: bool = True,
     ended: bool = True,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the run; effects are fractions (0.01 is 1 %), standard deviations are on the log scale.
+    """Write the run; effects are fractions (0.01 is 1 %), standard deviations and the largest drift are on the log scale.
 
+    ``serial_fractions``: of an arm's time, what more threads do not shorten (Amdahl's law); none where it is left out.
     ``query_effects``: of Docker, in place of the other two. ``counts``: what the collectors tell of one execution;
     ``costs_ns``: what probes find, probe -> arm -> ns. ``facts``: of the run, beside `FACTS`.
     """
     chance = random.Random(seed)
-    asked = experiment(cold=cold, warm=warm, connections=connections, options=options, seed=seed)
+    asked = experiment(cold=cold, warm=warm, connections=connections, threads=threads, options=options, seed=seed)
     plan = Plan(asked, QUERIES, blocks, {})
     writer = RunWriter.create(
         folder,
@@ -123,6 +136,7 @@ def make_run(
     # Who plants the queries' effects wants no other plan beside them.
     world.changes_plan = query_effects is None
     world.counts, world.costs_ns = counts, costs_ns or {}
+    world.serial_fractions, world.drift = serial_fractions or {}, drift
     with writer:
         for index in range(rounds):
             for attempt in range(2 if interrupted and index == 2 else 1):
@@ -170,6 +184,8 @@ class _World:
         self.changes_plan = True
         self.counts: Counts | None = None
         self.costs_ns: Mapping[str, Mapping[str, float]] = {}
+        self.serial_fractions: Mapping[str, float] = {}
+        self.drift = 0.06
 
     @property
     def elapsed_s(self) -> float:
@@ -181,13 +197,14 @@ class _World:
         for arm in made.start_order:
             self.now_ns += 400_000_000
             yield Start(round=index, arm=arm, outcome="ok", servers=(start_facts(arm),))
-            for check in ("answers_known", "commit_reaches_device"):
+            for check in ("answers_known", "commit_reaches_device", "storage"):
                 yield CheckRecord(
                     round=index, arm=arm, check=check, passed=True, finding="as it should be",
-                    voids=check == "commit_reaches_device",
+                    voids=check != "answers_known",
                 )  # fmt: skip
-            for query in QUERIES:
-                yield from self._fingerprint(index, arm, query)
+            levels = [{"threads": n} for n in plan.experiment.factors.get("threads", ())] or [{}]
+            for query, at in itertools.product(QUERIES, levels):
+                yield from self._fingerprint(index, arm, query, at)
         order = 0
         for phase in made.phases:
             warm = phase.levels["cache"] == "warm"
@@ -212,12 +229,13 @@ class _World:
                 yield from self._explained(index, arm, phase.levels, order)
                 order += len(QUERIES) + len(self.costs_ns)
 
-    def _fingerprint(self, index: int, arm: str, query: str) -> Iterator[Fingerprint]:
+    def _fingerprint(self, index: int, arm: str, query: str, levels: dict[str, str]) -> Iterator[Fingerprint]:
         changed = arm == DOCKER and query == "Q9" and self.changes_plan
         mark = f"{query.lower()}-{'nestloop' if changed else 'hashjoin'}"
         text = None if mark in self.seen_plans else f"{'Nested Loop' if changed else 'Hash Join'}\n  -> Seq Scan"
         self.seen_plans.add(mark)
-        yield Fingerprint(round=index, arm=arm, query=query, parameter_set=0, fingerprint=mark, plan=text)
+        at = {"round": index, "arm": arm, "query": query, "parameter_set": 0, "levels": levels}
+        yield Fingerprint(**at, fingerprint=mark, plan=text)
 
     def _explained(self, index: int, arm: str, levels: dict[str, str], order: int) -> Iterator[Visit]:
         at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_execution": False, "asleep_ok": True}
@@ -252,8 +270,10 @@ class _World:
         """``at``: round, arm, levels, block and query."""
         arm, levels, query = at["arm"], at["levels"], at["query"]
         cold = levels["cache"] == "cold"
-        drift = 0.06 * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
+        drift = self.drift * math.sin(4 * (self.now_ns - self.begin_ns) / self.expected_ns)
         level = math.log(BASE_MS[query] * 1e6) + offset + drift + self.chance.gauss(0, self.visit_sd)
+        serial, threads = self.serial_fractions.get(arm, 0.0), int(levels.get("threads", "1"))
+        level += math.log(serial + (1 - serial) / threads)
         if arm == DOCKER:
             level += self.effects[query] + (0.05 if first_execution else 0.0)
         if first_execution or cold:
@@ -290,6 +310,7 @@ def start_facts(arm: str) -> dict[str, Any]:
         "memory_bytes": 8 << 30, "memory_limit_bytes": 4 << 30, "swap_bytes": 0, "open_files": 65536,
         "page_bytes": 4096, "huge_pages": 0, "transparent_hugepages": "madvise", "clocksource": "tsc",
         "mitigations": {"meltdown": "Not affected", "spectre_v2": "Mitigation: Retpolines"},
+        "storage": {"kind": "bind", "file_system": "ext4", "cache": None},
         "environment": {"name": "docker" if arm == DOCKER else "native", "emulated": False},
         "version": "PostgreSQL 15.14", "encoding": "UTF8", "collation": "C",
         "settings": {"jit": "off", "autovacuum": "off", "port": "20001" if arm == DOCKER else "20002"},

@@ -158,7 +158,7 @@ def test_there_is_room_for_all_and_as_much_as_was_asked_for(shape: str, spare_by
     image, facts = made(root, tmp_path / "cache", spare_bytes=spare_bytes)
     assert facts["free_bytes"] >= spare_bytes
     assert facts["size_bytes"] % MIB == 0
-    taken = max(facts["content_bytes"] + disk.JOURNAL_BYTES + spare_bytes, 2 * disk.JOURNAL_BYTES)
+    taken = max(facts["content_bytes"] + disk.EXT4_JOURNAL_BYTES + spare_bytes, 2 * disk.EXT4_JOURNAL_BYTES)
     assert facts["size_bytes"] < taken * 1.1 + 40 * MIB
     with opened(image) as file_system:
         assert file_system.free_inodes >= spare_bytes // disk.BYTES_PER_SPARE_INODE

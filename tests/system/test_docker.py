@@ -332,7 +332,7 @@ def test_its_facts_name_what_lies_in_between(open_one: Open) -> None:
     assert Path(told["runtime_path"]).is_file()
 
 
-@pytest.mark.parametrize("storage", ["bind", "volume", "layer"])
+@pytest.mark.parametrize("storage", ["bind", "volume", "layer", "memory"])
 def test_data_lies_where_it_was_asked_for(open_one: Open, client: sdk.APIClient, tmp_path: Path, storage: str) -> None:
     (tmp_path / "inner").mkdir(mode=0o700)
     (tmp_path / "inner/given").write_text("content")

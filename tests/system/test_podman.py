@@ -123,7 +123,7 @@ def test_an_arm_has_what_it_was_given_and_sleeps(open_one: Open, socket: str) ->
         assert first.run(["true"]).exit_code == 0
 
 
-@pytest.mark.parametrize("storage", ["bind", "volume", "layer"])
+@pytest.mark.parametrize("storage", ["bind", "volume", "layer", "memory"])
 def test_data_lies_where_it_was_asked_for(open_one: Open, tmp_path: Path, storage: str) -> None:
     (tmp_path / "given").write_text("content")
     provision = Provision(Artifact("data", str(tmp_path)), "/dbtoll/data", writable=True)

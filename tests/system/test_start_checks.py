@@ -32,10 +32,11 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Arm, Experiment, Outcome, Resources, Step
 from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
+from dbtoll.model.storage import BIND, MEMORY
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, RunningArm
 from dbtoll.runner.budget import Budget
-from dbtoll.runner.checks import commits
+from dbtoll.runner.checks import commits, mounts
 from dbtoll.runner.cleanup import removers
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation.inputs import Prepared
@@ -72,7 +73,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 @pytest.fixture
 def on_disk(local: AgentMachine, tmp_path: Path) -> Path:
     """An empty directory on a file system that has a device."""
-    if commits.file_system(local, str(tmp_path)) in commits.IN_MEMORY:
+    if commits.file_system(local, str(tmp_path)) in mounts.IN_MEMORY:
         pytest.skip(f"{tmp_path} lies in memory: give pytest a --basetemp on a disk")
     folder = tmp_path / "data"
     folder.mkdir()
@@ -95,8 +96,9 @@ def check_of_server(
     settings: Mapping[str, str] | None = None,
     engine: Any = None,
     durability: tuple[str, ...] = (),
+    storage: str = BIND,
 ) -> CheckRecord:
-    """What the check says of a native arm with the engine, else PostgreSQL, on ``data``."""
+    """What the check says of a native arm with the engine, else PostgreSQL, on ``data``, where ``storage`` was asked for."""
     artifact = Artifact("checks", str(data))
     engine = engine or Engine({})
     provision = Provision(artifact, DATA, writable=True)
@@ -104,7 +106,7 @@ def check_of_server(
     engine.create(machine, DATA)
     with ExitStack() as closing:
         asked = {**engine.settings(RESOURCES), **(settings or {})}
-        running = RunningArm(Arm("a", (Step("native"),)), (machine,), engine, asked, closing)
+        running = RunningArm(Arm("a", (Step("native", {"storage": storage}),)), (machine,), engine, asked, closing)
         running.start_servers()
         try:
             context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
@@ -171,6 +173,22 @@ def test_data_in_memory_are_found(local: AgentMachine, journal: Journal, open_ar
     assert check.finding.count("the data lie in memory (tmpfs)") == 2
 
 
+def test_data_that_were_asked_to_lie_in_memory_are_committed_to_no_device(
+    local: AgentMachine, journal: Journal, open_arm: OpenArm, in_memory: Path
+) -> None:
+    levels = ("device", "os_cache")
+    check = check_of_server(local, journal, open_arm, in_memory, storage=MEMORY, durability=levels)
+    assert check.passed is True
+    assert check.finding.count("as asked for, of 5 that were acknowledged none reached a block device") == 3
+
+
+def test_data_that_were_asked_to_lie_in_memory_and_reach_a_device_are_found(
+    local: AgentMachine, journal: Journal, open_arm: OpenArm, on_disk: Path
+) -> None:
+    check = check_of_server(local, journal, open_arm, on_disk, storage=MEMORY)
+    assert check.passed is False, check.finding
+
+
 @contextmanager
 def guest(
     local: AgentMachine, journal: Journal, tmp_path: Path, environment: Qemu | Uml, options: dict[str, Any]
@@ -198,12 +216,13 @@ def guest(
     ("environment", "options", "passed", "said"),
     [
         (Uml(), {}, True, "all 5 were written"),
+        (Uml(), {"storage": "memory"}, True, "as asked for, of 5 that were acknowledged none reached a block device"),
         # linux.uml 6.1 answers the flushes of its guest without any call.
         (Uml(), {"sync": False}, False, "none of the arm's processes on the host asked"),
         (Qemu(), {"accel": "tcg"}, True, "by qemu-system-x86"),
         (Qemu(), {"accel": "tcg", "cache": "unsafe"}, False, "none of the arm's processes on the host asked"),
     ],
-    ids=["uml", "uml sync=no", "qemu", "qemu cache=unsafe"],
+    ids=["uml", "uml in memory", "uml sync=no", "qemu", "qemu cache=unsafe"],
 )
 def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
     local: AgentMachine,

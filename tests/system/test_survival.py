@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,23 +25,24 @@ import pytest
 
 from dbtoll import registry, spec
 from dbtoll.channel import relay
-from dbtoll.contracts.machines import CPU, machine_spec, small_image, start_of
+from dbtoll.contracts.machines import CPU, loop_device, machine_spec, small_image, start_of
 from dbtoll.environments import docker
 from dbtoll.environments.docker import dockerd
 from dbtoll.errors import INTERRUPTED, AgentFailure, ChannelError, DbtollError, RunFolderError, Unavailable
 from dbtoll.images import dataset
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
-from dbtoll.machines import programs
+from dbtoll.machines import programs, storage
 from dbtoll.machines.agent import session
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.experiment import Arm
 from dbtoll.runner import pilot, run
 from dbtoll.runner.arms import machine_name
-from dbtoll.runner.cleanup.journal import leftovers
+from dbtoll.runner.cleanup.journal import FILE, leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench import measure
@@ -578,6 +580,48 @@ def test_killed_after_any_line_of_its_journal_nothing_stays(
             time.sleep(0.05)
         assert left == {}, (line, cleaned)
         assert leftovers(journal_of(folder)) == []
+
+
+@pytest.mark.parametrize("name", ["native", "bubblewrap", "docker", "podman", "uml"])
+def test_killed_after_any_line_of_its_journal_a_device_of_its_data_is_empty_again(
+    name: str, short_path: Path, local: AgentMachine
+) -> None:
+    """What is mounted, what is on the device, and what a container engine keeps of it."""
+    needs(name)
+    with loop_device(local, short_path) as device:
+        lines = lines_of_a_life(short_path / f"k{os.getpid()}-0", name, {"storage": device})
+        assert f'"{device}"' in (short_path / f"k{os.getpid()}-0" / FILE).read_text()
+        for line in range(1, lines + 1):
+            folder = short_path / f"k{os.getpid()}-{line}"
+            # The first life of a daemon with a fresh root may note more than the later ones.
+            kill_at_line(folder, name, {"storage": device}, line, may_end=line > lines - 2)
+            cleaned = Cleaned()
+            assert clean_one(journal_of(folder), cleaned), (line, cleaned)
+            assert local.run(["wipefs", "--all", "--no-act", device]).output == b"", line
+            assert device not in local.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
+            assert leftovers(journal_of(folder)) == []
+
+
+def test_a_device_that_was_being_filled_is_unmounted_and_emptied_and_no_other_one(
+    local: AgentMachine, short_path: Path
+) -> None:
+    mark, mount = str(uuid.uuid4()), f"{storage.MOUNTS}/t{os.getpid()}-device"
+    with loop_device(local, short_path) as device:
+        identity = {"device": device, "uuid": mark, "mount": mount, "boot": boot_id(local)}
+        local.run(["mke2fs", "-q", "-t", "ext4", "-U", mark, device])
+        storage.remove(local, {**identity, "uuid": str(uuid.uuid4())})
+        assert mark in local.run(["blkid", "--probe", device]).output.decode()
+        local.run(["mkdir", "-p", mount])
+        local.run(["mount", device, mount])
+        storage.remove(local, identity)  # also while it is mounted
+        assert not Path(mount).exists()
+        assert local.run(["cmp", "--bytes", str(storage.EMPTY_BYTES), device, "/dev/zero"]).exit_code == 0
+        # Without a file system: one that was being made, unless that was before the host began anew.
+        local.run(["dd", "if=/dev/urandom", f"of={device}", "bs=4096", "count=8", "conv=fsync", "status=none"])
+        storage.remove(local, {**identity, "boot": "another"})
+        assert local.run(["cmp", "--bytes", "4096", device, "/dev/zero"], check=False).exit_code == 1
+        storage.remove(local, identity)
+        assert local.run(["cmp", "--bytes", "4096", device, "/dev/zero"]).exit_code == 0
 
 
 def test_a_daemon_that_sleeps_for_a_living_run_is_not_taken_for_a_dead_ones(

@@ -135,6 +135,7 @@ OF_OTHERS = {"consistent", "path", "plausible_costs", "started_together"}
 SECONDS = 1_000_000_000
 CASES: dict[str, tuple[Alter, str, str]] = {
     # check: what goes wrong in one round, what it takes out, what it says
+    "storage": (with_gate("storage"), "round", "it did not"),
     "answers_known": (with_gate("answers_known"), "nothing", "it did not"),
     "commit_reaches_device": (with_gate("commit_reaches_device"), "round", "it did not"),
     "same_server": (with_facts(settings={"jit": "on", "port": "9"}), "round", "jit on (off)"),
@@ -274,6 +275,8 @@ def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp
         ({"memory_limit_bytes": None, "memory_bytes": None}, "memory not known (4.00 GiB)"),
         ({"cpu_flags": ["avx", "fpu", "hypervisor", "sse"]}, "processor flags without avx2 and with hypervisor"),
         ({"cpu_flags": None}, "processor flags not known"),
+        ({"storage": {"kind": "memory"}}, "storage memory (bind or image)"),
+        ({"storage": {"kind": "/dev/sdb"}}, "storage a device (bind or image)"),
         ({"cpu_model": "QEMU TCG CPU"}, "processor model QEMU TCG CPU (Simulated CPU)"),
         ({"clocksource": "kvm-clock"}, "clock source kvm-clock (tsc)"),
         ({"transparent_hugepages": "always"}, "transparent huge pages always (madvise)"),

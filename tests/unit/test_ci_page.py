@@ -21,7 +21,7 @@ from dbtoll.analysis.result.schema import to_json
 from dbtoll.cli import app
 from dbtoll.report import export
 from dbtoll.store.reader import read_run
-from tests.support.make_run import COPY, DOCKER, make_run
+from tests.support.make_run import COPY, DOCKER, NATIVE, make_run
 from tests.support.make_windows import make_windows
 from tests.support.program import ROOT
 
@@ -122,9 +122,10 @@ def test_jq_finds_what_the_page_says(runs: Path) -> None:
     cells = result["gate"]["cells"]
     expected = [
         [["exceeded"]],
-        [[c["arm"], c["decision"], c["estimate"], c["low"], c["high"], c["rounds"], ""] for c in cells],
+        [[c["arm"], c["baseline"], c["decision"], c["estimate"], c["low"], c["high"], c["rounds"], ""] for c in cells],
         [[c["arm"], c["estimate"], c["low"], c["high"], c["verdict"]] for c in main],
         [["postgres 15.14"]],
+        [[name, "PostgreSQL 15.14"] for name in (NATIVE, COPY, DOCKER)],
     ]
     lines = jq_lines()
     assert len(lines) == len(expected)

@@ -104,7 +104,8 @@ def test_values_are_those_that_there_are(dbtoll: Run) -> None:
     bookworm = "bookworm (DuckDB 2.0, HyPer 9.1, MariaDB 10.11, MonetDB 11.41, PostgreSQL 15)"
     trixie = "trixie (DuckDB 2.0, HyPer 9.1, MariaDB 11.8, MonetDB 11.41, PostgreSQL 17)"
     assert f"{bookworm}, {trixie}" in said
-    assert all(f"{name} ({', '.join(levels)})" in said for name, levels in FACTORS.items())
+    assert all(f"{name} ({', '.join(levels)}" in said for name, levels in FACTORS.items())
+    assert "threads (1, 2, 4, …, doubling)" in said
     assert "<<" not in said
 
 

@@ -17,6 +17,7 @@ class Daemon:
     def __init__(self, *refusals: int) -> None:
         self.refusals = list(refusals)
         self.removed: list[str] = []
+        self.volumes: list[str] = []
 
     def remove_container(self, name: str, *, force: bool, v: bool) -> None:
         assert force
@@ -28,15 +29,22 @@ class Daemon:
             raise kind("refused", response=response, explanation="container state improper: stopped")
         self.removed.append(name)
 
+    def remove_volume(self, name: str) -> None:
+        self.volumes.append(name)
+        raise NotFound("no such volume")
+
 
 def test_a_container_that_ends_just_now_is_removed_all_the_same() -> None:
     daemon = Daemon(500, 500)
     remove_container(daemon, "a")
     assert daemon.removed == ["a"]
+    assert daemon.volumes == ["a"]  # where its data lay on a device
 
 
 def test_a_container_that_is_gone_is_no_error() -> None:
-    remove_container(Daemon(500, 404), "a")
+    daemon = Daemon(500, 404)
+    remove_container(daemon, "a")
+    assert daemon.volumes == ["a"]  # the container of a killed run went, its volume did not
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:

@@ -409,7 +409,7 @@ def test_headline_page_and_summary_say_what_differs(upgraded: tuple[Result, Run]
     (headline,) = (each for each in sentences.headlines(result) if each.arm == DOCKER)
     assert headline.name == "Docker against native"
     assert headline.note.startswith(
-        "PostgreSQL 17.6, not PostgreSQL 15.14; Debian 13, not Debian 12; C library 2.41, not 2.36;"
+        "PostgreSQL 17.6 instead of PostgreSQL 15.14; Debian 13 instead of Debian 12; C library 2.41 instead of 2.36;"
     )
     shown = page.render(result, run)
     assert 'id="differences"' in shown and "What differs" in shown and "PostgreSQL 15.14, PostgreSQL 17.6" in shown

@@ -62,6 +62,7 @@ def test_the_description_is_what_the_agent_reads() -> None:
         "shm_bytes": 1 << 20,
         "open_files": 777,
         "network": None,
+        "memories": [],
     }
     reached = replace(GUEST, network=Interface("eth0", "10.0.2.15", "255.255.255.0"))
     described = json.loads(members(initramfs(b"a", reached, {}))["guest.json"][2])

@@ -38,12 +38,13 @@ EVERYWHERE = {
         "coreutils": "cat chmod chown chroot cp dd df du echo env false head id ln ls mkdir mktemp mv nohup nproc readlink rm "
         "rmdir sleep sort stat sync tail test touch true wc yes",
         "dash": "sh",
+        "diffutils": "cmp",
         "dpkg": "dpkg dpkg-deb dpkg-query",
         "findutils": "find",
         "grep": "grep",
         "libc-bin": "ldd locale",
         "tar": "tar",
-        "util-linux": "flock mountpoint setpriv setsid taskset unshare",
+        "util-linux": "blkid blockdev flock mountpoint setpriv setsid taskset unshare wipefs",
     }.items()
     for program in programs.split()
 }

@@ -196,6 +196,94 @@ def test_what_cannot_be_reached_from_outside_is_an_error(stack: str, engine: str
         assert word in str(caught.value)
 
 
+SEVERAL = """
+[engine]
+name = "noop"
+[[arm]]
+stack = "native"
+"""
+
+
+def names(more: str) -> list[str]:
+    return [arm.name for arm in spec.parse(SEVERAL + more, "x.toml").arms[2:]]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            'stack = "docker:storage=bind|memory"',
+            ["docker:storage=bind", "docker:storage=memory"],
+        ),
+        (
+            'name = "box"\nstack = "docker:runc|runsc,storage=layer|memory"',
+            [f"box {runtime},storage={kind}" for runtime in ("runc", "runsc") for kind in ("layer", "memory")],
+        ),
+        ('stack = "qemu:cache=none|unsafe//docker"', ["qemu:cache=none//docker", "qemu:cache=unsafe//docker"]),
+        (
+            'name = "box"\nstack = "podman"\n[arm.options]\nstorage = "bind | layer"\nshm = "1 GiB"',
+            ["box storage=bind", "box storage=layer"],
+        ),
+    ],
+)
+def test_several_values_of_an_option_are_an_arm_each(more: str, expected: list[str]) -> None:
+    assert names(f"[[arm]]\n{more}\n") == expected
+
+
+def test_more_arms_than_can_stand_at_one_time_are_refused() -> None:
+    options = ",".join(f"{name}=1|2|3|4" for name in ("cpu_quota", "shm", "seccomp", "apparmor"))
+    with pytest.raises(SpecError, match="that stands for 256 arms"):
+        names(f'[[arm]]\nstack = "docker:{options}"\n')
+
+
+def test_each_of_several_values_is_converted_and_checked() -> None:
+    arms = spec.parse(SEVERAL + '[[arm]]\nstack = "docker:cpu_quota=0.5|1"\n', "x.toml").arms
+    assert [arm.stack[0].options["cpu_quota"] for arm in arms[2:]] == [0.5, 1.0]
+    with pytest.raises(SpecError, match=r"x.toml:6: .*'disk' is not one of bind, volume, layer, memory, and no path"):
+        names('[[arm]]\nstack = "docker:storage=bind|disk"\n')
+    with pytest.raises(SpecError, match="two arms are named 'docker:storage=bind'"):
+        names('[[arm]]\nstack = "docker:storage=bind|bind"\n')
+
+
+def test_each_arm_has_a_block_device_of_its_own_and_the_baseline_two() -> None:
+    text = SEVERAL.replace('"native"', '"native:storage=/dev/sdb+/dev/sdc"')
+    arms = spec.parse(text + '[[arm]]\nstack = "qemu:storage=/dev/sdd"\n', "x.toml").arms
+    assert [arm.stack[0].options["storage"] for arm in arms] == ["/dev/sdb", "/dev/sdc", "/dev/sdd"]
+    for wrong in ("docker:storage=/dev/sdb", "docker:storage=/dev/sdd+/dev/sde"):
+        with pytest.raises(SpecError, match="one device"):
+            spec.parse(text + f'[[arm]]\nstack = "{wrong}"\n', "x.toml")
+    with pytest.raises(SpecError, match="and so does its second copy"):
+        spec.parse(text.replace("+/dev/sdc", ""), "x.toml")
+
+
+def test_nothing_in_memory_is_cold() -> None:
+    text = "exclusive = true\n" + SEVERAL + '[[arm]]\nstack = "docker:storage=memory"\n'
+    spec.parse(text, "x.toml")
+    with pytest.raises(
+        SpecError, match="the data of 'docker:storage=memory' lie in memory, so no statement there is cold"
+    ):
+        spec.parse(text + '[factors]\ncache = ["warm", "cold"]\n', "x.toml")
+
+
+def test_arms_that_are_all_in_memory_have_a_baseline_in_memory() -> None:
+    def baseline(*stacks: str) -> str:
+        text = command_line.comparison(
+            stacks,
+            baseline=None,
+            engine="noop",
+            engine_options={},
+            workload="tpch",
+            workload_options={},
+            tables={},
+            top={},
+        )
+        return spec.parse(text, command_line.COMMAND_LINE).baseline
+
+    assert baseline("docker:storage=memory", "qemu:storage=memory") == "native:storage=memory"
+    assert baseline("qemu//docker:storage=memory") == "qemu//native:storage=memory"
+    assert baseline("docker:storage=bind|memory") == baseline("docker:storage=layer") == baseline("qemu") == "native"
+
+
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"nothing\.toml: cannot be read"):
         spec.read(tmp_path / "nothing.toml")

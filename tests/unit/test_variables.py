@@ -138,7 +138,13 @@ def test_the_plan_lists_them_and_takes_values(tmp_path: Path, capsys: pytest.Cap
     assert shown[3] == "variable scale = 0.5 (number): Scale factor of TPC-H."
     planning.show_plan(file, variables=["scale=0.5"], rounds=1, blocks=1, visits=False, as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert told["variables"]["query"] == {"kind": "text", "default": "Q6", "help": "The first query.", "choices": []}
+    assert told["variables"]["query"] == {
+        "kind": "text",
+        "default": "Q6",
+        "help": "The first query.",
+        "choices": [],
+        "or_path": False,
+    }
     assert told["experiment"]["variables"]["scale"] == 0.5
 
 

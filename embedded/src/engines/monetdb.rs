@@ -7,6 +7,7 @@
 //! - `sys.sessions()` and `sys.queue()` crash the library, and the server with it.
 //! - 64 sessions are all, one of them the server's own.
 //! - Times have milliseconds. Intervals are numbers: of months, or of milliseconds.
+//! - No SQL tells how many threads a query has: `SHOW nr_threads` is answered here, from the library's own variable.
 //! - `EXPLAIN` is executed without any output; `PLAN` writes to the standard output, where it is collected.
 
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Seek};
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::engine::{
@@ -143,6 +144,16 @@ fn load(options: &Options) -> Result<(&'static Functions, String), String> {
     }
 }
 
+/// How many threads a query has at most (`GDKnr_threads` of `gdk.h`, an int that is written when a database is opened).
+fn thread_limit(options: &Options) -> Result<&'static AtomicI32, String> {
+    let library = crate::library::open(&options.library, &options.preload)?;
+    // SAFETY: the type is that of the library's C header, and as large and as aligned as an atomic one of its size.
+    let place = unsafe { library.get::<*const AtomicI32>(b"GDKnr_threads\0") }.map(|symbol| *symbol);
+    std::mem::forget(library);
+    // SAFETY: the library stays loaded as long as the process lives.
+    place.map(|place| unsafe { &*place }).map_err(|_| "MonetDB has no variable GDKnr_threads".to_owned())
+}
+
 fn version(options: &Options) -> Result<String, String> {
     load(options).map(|(_, version)| version)
 }
@@ -191,7 +202,8 @@ fn open(options: &Options, database: &str) -> Opened {
     let path = std::path::absolute(database).map_err(|error| format!("{database}: {error}"))?;
     let path = c_string(&path.to_string_lossy()).map_err(|error| error.message)?;
     let catalogue = Arc::new(AtomicU64::new(0));
-    let farm = Farm { functions, path, settings, version, catalogue, first: Mutex::new(null_mut()) };
+    let threads = thread_limit(options)?;
+    let farm = Farm { functions, path, settings, version, threads, catalogue, first: Mutex::new(null_mut()) };
     let handle = farm.open().map_err(|error| format!("cannot open {database}: {}", error.message))?;
     *lock(&farm.first) = handle;
     Ok(Box::new(farm))
@@ -203,6 +215,7 @@ struct Farm {
     path: CString,
     settings: RawOptions,
     version: String,
+    threads: &'static AtomicI32,
     /// Counts changes of the catalogue: each makes MonetDB forget all prepared statements.
     catalogue: Arc<AtomicU64>,
     /// A session that does nothing: with the last one the database would be closed.
@@ -244,6 +257,7 @@ impl Engine for Farm {
         let session = Session {
             functions: self.functions,
             handle: self.open()?,
+            threads: self.threads,
             catalogue: Arc::clone(&self.catalogue),
             losses: Cell::new(0),
             has_changed_catalogue: Cell::new(false),
@@ -265,6 +279,7 @@ impl Engine for Farm {
 struct Session {
     functions: &'static Functions,
     handle: Handle,
+    threads: &'static AtomicI32,
     catalogue: Arc<AtomicU64>,
     /// Counts errors: each makes MonetDB forget the prepared statements of the session.
     losses: Cell<u64>,
@@ -311,6 +326,7 @@ impl Session {
     fn execute(&self, sql: &str, verb: &Verb, answer: &mut Answer<'_>) -> Result<Done, Failure> {
         match verb.as_str() {
             "PLAN" => return self.plan(sql, answer),
+            "SHOW" if is_about_threads(sql) => return self.show_threads(answer),
             "EXPLAIN" => {
                 let text = "MonetDB's library shows no EXPLAIN; PLAN shows the relational plan";
                 return Err(EngineError::new("0A000", text).into());
@@ -338,6 +354,14 @@ impl Session {
         ended
     }
 
+    fn show_threads(&self, answer: &mut Answer<'_>) -> Result<Done, Failure> {
+        answer.columns(&[Column { name: "nr_threads".to_owned(), kind: ColumnKind::of(oid::INT4) }]);
+        answer.begin_row();
+        answer.value(|out| push_int(out, self.threads.load(Ordering::Relaxed)));
+        answer.end_row()?;
+        Ok(Done::Rows)
+    }
+
     /// A relational plan, which MonetDB writes to the standard output.
     fn plan(&self, sql: &str, answer: &mut Answer<'_>) -> Result<Done, Failure> {
         let (outcome, text) = collect_output(|| self.run(sql).map(drop))
@@ -352,6 +376,12 @@ impl Session {
         }
         Ok(Done::Rows)
     }
+}
+
+/// `SHOW nr_threads`
+fn is_about_threads(sql: &str) -> bool {
+    let mut words = sql::tokens(sql, DIALECT).map(|token| token.text.to_ascii_lowercase());
+    words.next().as_deref() == Some("show") && words.next().as_deref() == Some("nr_threads") && words.next().is_none()
 }
 
 /// What the library writes to the standard output while `work` is done. One at a time, as there is one standard output.

@@ -16,7 +16,15 @@ from dbtoll.contracts.machines import OpenArm, arms_of_baseline, local_machine
 from dbtoll.contracts.shape import demand_shape
 from dbtoll.errors import EngineError
 from dbtoll.interfaces import engine as interface
-from dbtoll.interfaces.engine import QUIET, TRANSACTIONS, DurabilityEngine, Engine, ListeningEngine, StatisticsEngine
+from dbtoll.interfaces.engine import (
+    QUIET,
+    TRANSACTIONS,
+    DurabilityEngine,
+    Engine,
+    ListeningEngine,
+    StatisticsEngine,
+    ThreadedEngine,
+)
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
@@ -119,6 +127,26 @@ class EngineContract:
             engine.stop(machine, server)
             if server.pid is not None:
                 assert machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 1
+
+    def test_a_query_has_as_many_threads_as_it_is_told(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        """By the server's own word; all else that it says of its settings stays as it is."""
+        can_be_told = isinstance(engine, ThreadedEngine)
+        if not can_be_told:
+            return
+        machine = self.created(engine, open_arm, tmp_path)
+        found: dict[int, dict[str, str]] = {}
+        for threads in (1, 2, 3):
+            settings = engine.settings_of_threads(threads)
+            assert settings.keys() == {*engine.thread_settings}
+            server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **settings})
+            session = machine.serial(server.address, connection="persistent")
+            assert engine.threads(session) == threads
+            found[threads] = engine.facts(session)["settings"]
+            session.close()
+            engine.stop(machine, server)
+        varied = {*engine.thread_settings, *engine.following_settings, *engine.description.location_settings}
+        others = [{name: told[name] for name in told if name not in varied} for told in found.values()]
+        assert others[0] == others[1] == others[2]
 
     def test_its_isolation_is_what_it_says(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
         """Berenson et al. 1995: does a transaction see what others commit meanwhile (non-repeatable read, A2), and may two of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,15 @@ from typing import Any, ClassVar
 import pytest
 
 from dbtoll import defaults, registry
-from dbtoll.contracts.machines import CPU, groups_left, local_machine, machine_spec, small_image, small_image_at
+from dbtoll.contracts.machines import (
+    CPU,
+    groups_left,
+    local_machine,
+    loop_device,
+    machine_spec,
+    small_image,
+    small_image_at,
+)
 from dbtoll.contracts.shape import demand_shape
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.images.cache import Cache
@@ -31,17 +40,23 @@ from dbtoll.interfaces.environment import (
 )
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.model import storage
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources, VisitTiming
 from dbtoll.model.machine import Artifact, MissingRequirement, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
+from dbtoll.runner.checks import mounts
+from dbtoll.runner.checks import storage as storage_check
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.cleanup.removers import with_environments
 from dbtoll.spec.options import given_values
 from dbtoll.spec.stack import parse_stack
 
 Open = Callable[..., Machine]
+
+FOREIGN = "0c1d8a4e-5c0f-4d55-9f07-7a6f7be2d601"
+"""UUID of a file system that is none of dbtoll's."""
 
 _known_lacks: dict[str, list[MissingRequirement]] = {}
 """By name; probed once: it starts a container, or boots a guest."""
@@ -317,6 +332,72 @@ class EnvironmentContract:
         with pytest.raises(DbtollError):
             machine.put("/root/made", b"inside")
         assert not (tmp_path / "fixed/made").exists()
+
+    def test_its_data_lie_where_they_were_asked_to_and_nothing_of_them_is_left(
+        self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
+    ) -> None:
+        """Every kind of storage that it has, and an empty block device."""
+        known = type(environment).options.get(storage.OPTION)
+        if known is None:
+            pytest.skip("it has one kind of storage")
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data/given").write_text("content")
+        (tmp_path / "data").chmod(0o700)
+        os.chown(tmp_path / "data", 65534, 65533)
+        with loop_device(local, tmp_path) as device:
+            for number, kind in enumerate([*known.choices, device]):
+                data = Artifact(f"data-{number}", str(tmp_path / "data"))
+                asked = [Provision(data, "/dbtoll/data", writable=True)]
+                with open_one(f"stored-{number}", provisions=asked, options={storage.OPTION: kind}) as machine:
+                    assert machine.provide(data) == "/dbtoll/data"
+                    assert machine.get("/dbtoll/data/given") == b"content", kind
+                    assert machine.run(["stat", "--format=%u:%g %a", "/dbtoll/data"]).output == b"65534:65533 700\n", (
+                        kind
+                    )
+                    machine.run(["sh", "-c", "echo inside >/dbtoll/data/made && sync"])
+                    assert machine.get("/dbtoll/data/made") == b"inside\n", kind
+                    record = storage_check.check(machine, kind, data, 0, "stored")
+                    assert record.passed is not False, record.finding
+                    assert record.passed is True or environment.name not in registry.names("environments")
+                    found = storage_check.found(machine, kind)
+                    assert found["kind"] == kind
+                    assert found["free_bytes"]
+                    in_memory = kind == storage.MEMORY
+                    assert (found["file_system"] in mounts.IN_MEMORY) == in_memory or kind == storage.BIND
+                (tmp_path / "data/made").unlink(missing_ok=True)
+            # Nothing is on it again, so that it may be taken without a word.
+            assert local.run(["wipefs", "--all", "--no-act", device]).output == b""
+            mounted = local.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
+            assert device not in mounted
+            assert f"/run/dbtoll/t{os.getpid()}" not in mounted
+
+    def test_a_device_that_holds_something_is_refused(
+        self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
+    ) -> None:
+        if storage.OPTION not in type(environment).options:
+            pytest.skip("it has one kind of storage")
+        (tmp_path / "data").mkdir()
+        asked = [Provision(Artifact("data", str(tmp_path / "data")), "/dbtoll/data", writable=True)]
+
+        def refused(**options: Any) -> str:
+            with pytest.raises(Unavailable) as caught:
+                open_one(provisions=asked, options=options)
+            return caught.value.message
+
+        assert "no block device" in refused(storage="/dev/null")
+        with loop_device(local, tmp_path) as device:
+            local.run(["mke2fs", "-q", "-t", "ext4", "-U", FOREIGN, device])
+            assert "holds ext4" in refused(storage=device)
+            (tmp_path / "mounted").mkdir()
+            local.run(["mount", device, str(tmp_path / "mounted")])
+            try:
+                assert "in use" in refused(storage=device, overwrite=True)
+            finally:
+                local.run(["umount", str(tmp_path / "mounted")])
+            assert FOREIGN in local.run(["blkid", "--probe", device]).output.decode()
+            with open_one("overwriting", provisions=asked, options={"storage": device, "overwrite": True}) as machine:
+                machine.run(["test", "-d", "/dbtoll/data"])
+            assert local.run(["wipefs", "--all", "--no-act", device]).output == b""
 
     def test_two_arms_do_not_see_each_other(self, open_one: Open, environment: Environment) -> None:
         first, second = open_one("a"), open_one("b")

@@ -38,6 +38,7 @@ PROGRAMS = (
     "ls",
     "cp",
     "chmod",
+    "chown",
     "mkdir",
     "nproc",
     "df",
@@ -50,6 +51,8 @@ PROGRAMS = (
     "readlink",
     "test",
     "sync",
+    "find",
+    "stat",
 )
 
 CPU = min(os.sched_getaffinity(0))
@@ -162,6 +165,20 @@ def machine_spec(
         cpuset=tuple(cpuset),
         options=options or {},
     )
+
+
+@contextmanager
+def loop_device(machine: AgentMachine, folder: Path, size_bytes: int = 640 << 20) -> Iterator[str]:
+    """An empty block device on a sparse file in ``folder``."""
+    file = folder / "device"
+    with file.open("wb") as made:
+        made.truncate(size_bytes)
+    device = machine.run(["losetup", "--find", "--show", str(file)]).output.decode().strip()
+    try:
+        yield device
+    finally:
+        machine.run(["losetup", "--detach", device])
+        file.unlink()
 
 
 def groups_left() -> list[str]:

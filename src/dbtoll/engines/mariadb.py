@@ -22,7 +22,7 @@ from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.experiment import Resources
+from dbtoll.model.experiment import ABOVE_ONE, THREADS, Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.options import Option
@@ -135,6 +135,7 @@ class Engine(interface.Engine):
         },
     )
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
+    unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {THREADS: {ABOVE_ONE: "a query has one thread"}}
     sql = DIALECT
     software = SOFTWARE
     contract = interface.ContractStatements(

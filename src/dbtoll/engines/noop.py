@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import ClassVar
 
 from dbtoll.engines import no_server
 from dbtoll.errors import AgentFailure, EngineError
@@ -16,6 +17,7 @@ from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
+from dbtoll.model.experiment import ABOVE_ONE, THREADS
 from dbtoll.model.json import AGENT
 from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.reply import Statement
@@ -30,6 +32,7 @@ class Engine(no_server.Engine):
 
     name = "noop"
     description = EngineDescription("noop")
+    unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {THREADS: {ABOVE_ONE: "it has nothing to do"}}
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})  # it takes whatever is said to it
     sql = Dialect("postgres")
     keeps_data = False

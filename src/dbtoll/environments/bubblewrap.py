@@ -24,10 +24,13 @@ from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.programs import find_program, packaged_program
+from dbtoll.machines.storage import Placement, place, source_of
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.json import AGENT, Json
 from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, PackagedProgram
 from dbtoll.model.options import Option
+from dbtoll.model.storage import BIND, MEMORY
+from dbtoll.model.storage import options as storage_options
 
 PROGRAM = PackagedProgram("bwrap", "bubblewrap", "bookworm")
 """The oldest suite that images are made of: it runs on that C library and on all later ones."""
@@ -63,6 +66,7 @@ class Environment(interface.Environment):
             ("pid", "ipc", "uts", "cgroup"),
             f"namespaces of its own, of {', '.join(NAMESPACES)}; with `user` there is but one user, so no server starts",
         ),
+        **storage_options(BIND, MEMORY),
         "path": Option("text", None, "the program; else the one found by its name, else the one in Debian's package"),
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
@@ -121,7 +125,6 @@ class Environment(interface.Environment):
         )
         nofile = open_files(parent, machine_spec.resources.open_files)
         program, package = _found(parent, machine_spec.program, options)
-        argv = [program, *_isolation(options), *_mounts(parent, machine_spec, machine_spec.image), AGENT, "serve"]
         told = {
             "name": self.name,
             "program": program,
@@ -129,18 +132,28 @@ class Environment(interface.Environment):
             "program_package": package,
             "unshare": list(options["unshare"]),
             "network": options["network"],
+            "storage": options["storage"],
             "cpu_quota": options["cpu_quota"],
             "open_files": nofile,
         }
         with ExitStack() as on_close:
+            placement = place(parent, machine_spec, options, journal, on_close)
             group = create_group(parent, journal, machine_spec.group, limits)
             on_close.callback(group.close)
-            within = LaunchLimits(group.directories, rlimits={"nofile": nofile}, cpus=machine_spec.cpuset)
+            within = LaunchLimits(
+                group.directories,
+                mounts=_device_mounts(placement),
+                rlimits={"nofile": nofile},
+                cpus=machine_spec.cpuset,
+            )
+            mounts = _mounts(parent, machine_spec, machine_spec.image, placement)
+            argv = [program, *_isolation(options), *mounts, AGENT, "serve"]
             channel = Channel(agent_stream(parent, argv, within=within), machine_spec.name)
             arm = ControlGroupMachine(
                 machine_spec, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told
             )
             arm.network = Network(LOOPBACK) if options["network"] == "host" else None
+            placement.fill(arm, machine_spec)
             return arm
         raise AssertionError  # an ExitStack swallows nothing
 
@@ -173,7 +186,18 @@ def _isolation(options: Mapping[str, Any]) -> list[str]:
     return [*words, "--as-pid-1"] if "pid" in options["unshare"] else words
 
 
-def _mounts(parent: AgentMachine, machine_spec: MachineSpec, image: Artifact) -> Sequence[str]:
+DEVICE = "/mnt"
+"""Where bwrap finds the file system of a device: mounted over the parent's own directory, in bwrap's mount namespace alone."""
+
+
+def _device_mounts(placement: Placement) -> tuple[Json, ...] | None:
+    """What is mounted before bwrap starts, which itself mounts no devices."""
+    if placement.device is None:
+        return None
+    return ({"kind": "ext4", "source": placement.device, "target": DEVICE, "writable": True},)
+
+
+def _mounts(parent: AgentMachine, machine_spec: MachineSpec, image: Artifact, placement: Placement) -> Sequence[str]:
     """The same as native's (machines.chroot), but for /dev, which is bwrap's own."""
     words = ["--ro-bind", parent.provide(image), "/", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"]
     words += ["--perms", "1777", "--size", str(machine_spec.resources.shm_bytes), "--tmpfs", "/dev/shm"]
@@ -181,6 +205,12 @@ def _mounts(parent: AgentMachine, machine_spec: MachineSpec, image: Artifact) ->
         words += ["--perms", f"{mode:o}", "--tmpfs", at]
     words += ["--ro-bind", agent_path(parent), AGENT]
     for provision in machine_spec.provisions:
-        how = "--bind" if provision.writable else "--ro-bind"
-        words += [how, parent.provide(provision.artifact), provision.at]
+        source = parent.provide(provision.artifact)
+        if placement.is_copied(provision):
+            words += ["--perms", "700", "--size", str(placement.memory_bytes), "--tmpfs", provision.at]
+            words += ["--ro-bind", source, source_of(provision)]
+        elif provision.writable:
+            words += ["--bind", DEVICE if placement.device else source, provision.at]
+        else:
+            words += ["--ro-bind", source, provision.at]
     return words

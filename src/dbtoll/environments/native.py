@@ -24,10 +24,13 @@ from dbtoll.machines.cgroups.layout import find_layout, own_cpus
 from dbtoll.machines.chroot import confine, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.storage import place
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.json import AGENT
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
+from dbtoll.model.storage import BIND, MEMORY
+from dbtoll.model.storage import options as storage_options
 
 
 class Environment(interface.Environment):
@@ -42,6 +45,7 @@ class Environment(interface.Environment):
         "root": Option(
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")
         ),
+        **storage_options(BIND, MEMORY),
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one); none by default"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
@@ -106,14 +110,24 @@ class Environment(interface.Environment):
             machine_spec.cpuset, machine_spec.resources.memory_bytes, options["cpu_quota"], options["cpu_period"]
         )
         with ExitStack() as on_close:
+            placement = place(parent, machine_spec, options, journal, on_close)
             group = create_group(parent, journal, machine_spec.group, limits)
             on_close.callback(group.close)
-            within = confine(parent, machine_spec, group.directories, journal, on_close, on_host=on_host)
+            within = confine(
+                parent,
+                machine_spec,
+                group.directories,
+                journal,
+                on_close,
+                on_host=on_host,
+                placement=placement,
+            )
             channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), machine_spec.name)
             told = {
                 "name": self.name,
                 "root": "host" if on_host else "image",
                 "cgroups": find_layout(parent).versions(),
+                "storage": placement.kind,
                 "cpu_quota": options["cpu_quota"],
                 "open_files": open_files(parent, machine_spec.resources.open_files),
             }
@@ -127,5 +141,6 @@ class Environment(interface.Environment):
                 shows_parent=on_host,
             )
             arm.network = Network(LOOPBACK)
+            placement.fill(arm, machine_spec)
             return arm
         raise AssertionError  # an ExitStack swallows nothing

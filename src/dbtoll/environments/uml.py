@@ -8,6 +8,7 @@ processor with AMX; the agent, which becomes the guest, adds it (``agent/preload
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from dbtoll.errors import Unavailable
@@ -15,6 +16,7 @@ from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.cache import FetchKernel
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import agent_path
 from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.guest.boot import (
@@ -29,6 +31,7 @@ from dbtoll.machines.guest.boot import (
 )
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.storage import place
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
@@ -87,13 +90,22 @@ class Environment(interface.Environment):
 
     def open(self, machine: Machine, machine_spec: MachineSpec, journal: Journal) -> GuestMachine:
         """A booted guest. Raises Unavailable, or ChannelError with the console's last words."""
-        parent = through_agent(machine)
+        with ExitStack() as before:
+            return self._boot(through_agent(machine), machine_spec, journal, before)
+        raise AssertionError  # an ExitStack swallows nothing
+
+    def _boot(
+        self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, before: ExitStack
+    ) -> GuestMachine:
         options = {name: option.default for name, option in self.options.items()} | machine_spec.options
         if len(machine_spec.cpuset) != 1:
             raise Unavailable(f"{machine_spec.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
         program = monitor_program(parent, options, "linux.uml", self.packages)
         memory_bytes = machine_spec.resources.memory_bytes
-        image, disks = guest_disks(parent, machine_spec, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}")
+        placement = place(parent, machine_spec, options, journal, before)
+        image, disks = guest_disks(
+            parent, machine_spec, placement, lambda number, name: f"/dev/ubd{chr(ord('a') + number)}"
+        )
         version = parent.run([program, "--version"]).output.decode().strip()
 
         def argv(stage: str, tap: str | None) -> list[str]:
@@ -120,6 +132,7 @@ class Environment(interface.Environment):
         memory = {"kind": "tmpfs", "target": "/dev/shm", "writable": True, "mode": 0o1777}
         wanted = Boot(
             argv,
+            placement,
             LINE,
             image,
             disks,
@@ -133,12 +146,12 @@ class Environment(interface.Environment):
             "program": program,
             "version": version,
             "emulated": False,
-            "disk_cache": "host page cache",
+            "cache": "writethrough" if options["sync"] else "unsafe",
             "sync": options["sync"],
             "network": options["network"],
             "kernel_args": list(options["kernel_args"]),
         }
-        return boot(parent, machine_spec, journal, options, wanted, told)
+        return boot(parent, machine_spec, journal, options, wanted, told, before)
 
 
 def _flags(disk: GuestDisk, *, sync: bool) -> str:

@@ -20,6 +20,7 @@ from dbtoll.images.cache import SPARE_BYTES, Cache, CacheEntry, can_go_on, let_g
 from dbtoll.interfaces.engine import DatabasesEngine, Engine
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.interfaces.workload import ResumableWorkload, Workload
+from dbtoll.machines.page_cache import COPY_DEADLINE_S, write_back_and_drop
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.layout import database_name
@@ -27,8 +28,6 @@ from dbtoll.model.machine import DATA, Address, Artifact, Provision, ServerPlace
 
 RECIPE_VERSION = 1
 """Raise it when the same engine and workload come to be loaded into other pages."""
-
-COPY_DEADLINE_S = 1800.0
 
 PLACES = 256
 """For the copies of a run: so many that the last minutes' are seldom met again (docs/CALIBRATION.md, "A fresh machine")."""
@@ -161,12 +160,6 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
 
     Blocks are shared where the file system can (reflink); elsewhere they are really allocated (``sparse=never``), so
     that no arm allocates in measured time.
-
-    BIAS: a copy leaves its pages behind in memory, dirty: they would be written back in some arm's measured time, and
-    they lie in memory as the copy laid them out (large folios, file after file). So the file system is synced (a
-    dirty page cannot be dropped), and each file's pages are dropped with posix_fadvise(DONTNEED): ``dd iflag=nocache
-    count=0`` of coreutils does that for a whole file and reads nothing. Smaller files are left in: they are a
-    thousand, 20 MB together, and new anyway.
     """
     source = machine.provide(master)
     parent = posixpath.dirname(target)
@@ -187,9 +180,7 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
         if isinstance(error, ProgramFailed) and any(words in error.message for words in _FULL):
             raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes) from error
         raise
-    machine.run(["sync", "--file-system", target], timeout_s=COPY_DEADLINE_S)
-    drop = ["-exec", "dd", "if={}", "iflag=nocache", "count=0", "status=none", ";"]
-    machine.run(["find", target, "-xdev", "-type", "f", "-size", "+256k", *drop], timeout_s=COPY_DEADLINE_S)
+    write_back_and_drop(machine, target)
 
 
 def read_in(machine: Machine, directory: str = DATA) -> None:

@@ -24,22 +24,12 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.ext4 import BLOCK_BYTES, Ext4, opened
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MissingRequirement
+from dbtoll.model.storage import EXT4_FEATURES, EXT4_JOURNAL_BYTES
 
 NAME = "disk.ext4"
 
 RECIPE_VERSION = 1
 """Raise it when the same directory comes to make another disk."""
-
-FEATURES = (
-    *("has_journal", "ext_attr", "dir_index", "filetype", "extent", "64bit", "flex_bg", "sparse_super"),
-    *("large_file", "huge_file", "dir_nlink", "extra_isize", "metadata_csum"),
-)
-"""Those that Debian 12's mke2fs.conf gives an ext4, so every kernel since 3.18 mounts it; without resize_inode, as nobody
-makes it larger. Named here, as Debian 13's defaults add orphan_file, which kernels before 5.15 refuse."""
-
-JOURNAL_BYTES = 64 << 20
-"""What mke2fs gives a file system of 2 to 16 GiB (ext2fs_default_journal_size). Fixed: it decides when a guest that
-writes must wait for its journal, which must not depend on how large the dataset happens to be."""
 
 BYTES_PER_SPARE_INODE = 64 << 10
 """One more file can be made for each so many spare bytes; mke2fs's own ratio for large file systems."""
@@ -161,7 +151,9 @@ def layout(tree: Tree, spare_bytes: int) -> tuple[int, int]:
     """(blocks, inodes) of a file system that has at least ``spare_bytes`` free when ``tree`` is on it; whole MiB."""
     inodes = tree.inodes + RESERVED_INODES + -(-spare_bytes // BYTES_PER_SPARE_INODE)
     # mke2fs gives no more than half of an empty file system to the journal.
-    payload = max(tree.blocks + (JOURNAL_BYTES + spare_bytes) // BLOCK_BYTES + 1, 2 * JOURNAL_BYTES // BLOCK_BYTES)
+    payload = max(
+        tree.blocks + (EXT4_JOURNAL_BYTES + spare_bytes) // BLOCK_BYTES + 1, 2 * EXT4_JOURNAL_BYTES // BLOCK_BYTES
+    )
     total = payload
     while True:
         groups = -(-total // GROUP_BLOCKS)
@@ -206,7 +198,7 @@ class _Tools:
         # The host's own file would make another disk on another host.
         configuration.write_text(
             "[defaults]\n  base_features = none\n  enable_periodic_fsck = 0\n"
-            f"[fs_types]\n  ext4 = {{\n    features = {','.join(FEATURES)}\n  }}\n"
+            f"[fs_types]\n  ext4 = {{\n    features = {','.join(EXT4_FEATURES)}\n  }}\n"
         )
         self._env = {
             "MKE2FS_CONFIG": str(configuration),
@@ -224,7 +216,7 @@ class _Tools:
             f"hash_seed={_uuid('hash seed', key)},root_owner={owner.st_uid}:{owner.st_gid}"
         )
         self._run("mke2fs", "-F", "-q", "-t", "ext4", "-T", "ext4", "-b", str(BLOCK_BYTES), "-I", str(INODE_BYTES),
-                  "-N", str(inodes), "-m", "0", "-J", f"size={JOURNAL_BYTES >> 20}", "-U", _uuid("file system", key),
+                  "-N", str(inodes), "-m", "0", "-J", f"size={EXT4_JOURNAL_BYTES >> 20}", "-U", _uuid("file system", key),
                   "-E", extended, "-d", str(source), str(self._disk))  # fmt: skip
         return self._run("mke2fs", "-V")[0]
 

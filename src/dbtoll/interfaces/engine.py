@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -62,7 +62,8 @@ class Engine(Protocol):
     """Names that people may type instead; they are answered with this one."""
     options: ClassVar[Mapping[str, Option]] = {}
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Factor -> level that its servers do not have -> why. Of the levels that are asked for these are not run, and said."""
+    """Factor -> level that its servers do not have -> why. Of the levels that are asked for these are not run, and said. Of
+    ``threads`` the level is `model.experiment.ABOVE_ONE`."""
     offers: ClassVar[frozenset[str]] = frozenset({SQL})
     """Abilities that workloads ask for (`Workload.requires`)."""
     sql: ClassVar[Dialect]
@@ -181,6 +182,24 @@ class SettingIgnoringEngine(Protocol):
     """Power of an engine that does not take all of its user's settings: ``ignored_settings``, name -> value."""
 
     ignored_settings: Mapping[str, str]
+
+
+@runtime_checkable
+class ThreadedEngine(Protocol):
+    """Power of an engine that answers one query with several threads (or processes): as many as it is told at its start."""
+
+    thread_settings: Sequence[str]
+    """Settings by which it is told."""
+    following_settings: Sequence[str]
+    """What the server then shows to follow from them."""
+
+    def settings_of_threads(self, threads: int) -> Mapping[str, str]:
+        """For at most so many threads of a query, its first one among them. SpecError where the engine's options say it already."""
+        ...
+
+    def threads(self, session: Session) -> int:
+        """At most how many a query has, as the server says."""
+        ...
 
 
 @runtime_checkable

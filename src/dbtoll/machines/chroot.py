@@ -14,6 +14,7 @@ from dbtoll.errors import Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.control_group import ControlGroupMachine
+from dbtoll.machines.storage import BOUND, Placement, source_of
 from dbtoll.model.json import AGENT, Json
 from dbtoll.model.machine import DATA, MachineSpec
 
@@ -37,8 +38,12 @@ def confine(
     on_close: ExitStack,
     *,
     on_host: bool,
+    placement: Placement = BOUND,
 ) -> LaunchLimits:
-    """What the agent puts around an arm: its image, or the machine's own directories, as root; fresh mounts over it."""
+    """What the agent puts around an arm: its image, or the machine's own directories, as root; fresh mounts over it.
+
+    ``placement``: what has to be filled once the arm is up (`Placement.fill`).
+    """
     if machine_spec.image is not None and not on_host:
         root = machine.provide(machine_spec.image)
         mounts = [_bind(root, root), *_system_mounts(root, machine_spec, sys_writable=False), *_fresh_mounts(root)]
@@ -54,7 +59,16 @@ def confine(
                 f"{machine_spec.name}: the image has no {provision.at} to mount {provision.artifact.path} on",
                 f"make that {provision.artifact.kind} in the image, or ask for it at {DATA}",
             )
-        mounts.append(_bind(machine.provide(provision.artifact), target, writable=provision.writable))
+        source = machine.provide(provision.artifact)
+        if placement.is_copied(provision):
+            mounts += [
+                _tmpfs(target, 0o700, placement.memory_bytes),
+                {**_bind(source, root + source_of(provision)), "make": True},
+            ]
+        elif placement.device is not None and provision.writable:
+            mounts.append({"kind": "ext4", "source": placement.device, "target": target, "writable": True})
+        else:
+            mounts.append(_bind(source, target, writable=provision.writable))
     return LaunchLimits(
         cgroups=cgroups,
         mounts=tuple(mounts),

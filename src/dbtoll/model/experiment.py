@@ -9,13 +9,26 @@ from typing import Any, Literal
 
 from dbtoll.model.layout import ONE_UNIT, Layout
 
+THREADS = "threads"
+"""The factor whose levels are numbers."""
+
+THREADS_MAX = 1024
+"""Of a query."""
+
+DOUBLING = "doubling"
+"""Stands for these of its levels: 1, 2, 4 … and the arm's processors."""
+
+ABOVE_ONE = "above 1"
+"""Stands for all of its levels but 1, where an engine says what it has not (`interfaces.Engine.unsupported`)."""
+
 FACTORS: dict[str, tuple[str, ...]] = {
     "cache": ("warm", "cold"),
+    THREADS: (),
     "connection": ("persistent", "per_visit", "per_statement"),
     "query_protocol": ("simple", "extended", "prepared"),
 }
 """Factor -> its levels; the first is the default. Later factors vary fastest; warm comes before cold, whose dropped
-caches would undo it."""
+caches would undo it. One without levels here has numbers for levels and no default: where it is not asked for it is no factor."""
 
 TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "foreign_keys": ("no", "yes"),
@@ -28,6 +41,7 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
 
 FACTOR_HELP: dict[str, str] = {
     "cache": "whether the data is in the caches; `cold` drops the host's, so it needs `exclusive`",
+    THREADS: "of a query, at most; `doubling`: 1, 2, 4 … up to the arm's processors, more only with `oversubscribe`",
     "connection": "one for all statements of a start, a new one for each visit, or for each statement",
     "query_protocol": "of the wire: the statement as text, with its parameters apart, or prepared before",
     "foreign_keys": "added and dropped before a phase, untimed; `tatp` has them by default: they make some insertions fail",
@@ -89,13 +103,15 @@ class Resources:
     """What an arm gets, of several units as a whole; equal in all, unless an arm asks for others.
 
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
-    included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE.
+    included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: levels of `THREADS` may be
+    more than the processors.
     """
 
     cpus: int = 1
     memory_bytes: int = 4 << 30
     shm_bytes: int = 1 << 30
     open_files: int = 65536
+    oversubscribe: bool = False
 
     def shared_by(self, many: int) -> Resources:
         """The share of one of so many who have nothing in common but the processors."""
@@ -294,6 +310,11 @@ class Experiment:
     def same_engine(self, arm: str, other: str) -> bool:
         """Whether both arms have the same engine, whatever its version and settings."""
         return self.arm(arm).configuration.engine.name == self.arm(other).configuration.engine.name
+
+    @property
+    def fewest_threads(self) -> int | None:
+        """The lowest level of `THREADS`, with which every server of a round first starts; None where it is no factor."""
+        return int(self.factors[THREADS][0]) if THREADS in self.factors else None
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; KeyError if there is none."""

@@ -11,10 +11,12 @@ class Option:
     """One option of an environment, engine or workload: its kind, default and one line of help.
 
     ``kind``: ``text``, ``integer``, ``number``, ``flag``, ``size`` (``2 GiB`` -> bytes), ``duration`` (``50ms`` -> ns),
-    ``path`` (in a specification relative to its file), ``table`` or ``list``. ``choices`` limits text.
+    ``path`` (in a specification relative to its file), ``table`` or ``list``.
+    ``choices`` limits text; with ``or_path`` a path from the root is allowed too.
     """
 
     kind: str
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+    or_path: bool = False

@@ -16,9 +16,10 @@ from dbtoll.analysis.result import provenance
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
-from dbtoll.report import attribution, published, transactions
+from dbtoll.report import attribution, published, scaling, transactions
 from dbtoll.report.absolute import Absolutes
 from dbtoll.report.figures import axis, forest, over_time, response_times, run_order
+from dbtoll.report.figures import scaling as scaling_figure
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def render(result: Result, run: Run) -> str:
         time_tables=list(_time_tables(result)),
         plans=sentences.changed_plans(result),
         contrasts=sentences.contrasts(result),
+        scalings=_scalings(result, experiment.cpus),
+        cpus=experiment.cpus,
         bills=attribution.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )
@@ -159,6 +162,7 @@ def _environment() -> Environment:
         plain_facts=_plain_facts,
         plural=numbers.plural,
         round_figure=numbers.figure,
+        speed_text=scaling.speed_text,
         time_of=numbers.time_of,
         transaction_text=names.transaction_text,
         transactions=transactions,
@@ -231,6 +235,12 @@ def _transaction_groups(result: Result) -> Iterator[TransactionGroup]:
             arms=[(each.arm, arms.index(each.arm)) for each in group.arms],
             steadiness=[transactions.steadiness_text(each.windows) for each in group.arms],
         )
+
+
+def _scalings(result: Result, cpus: int) -> list[tuple[scaling.AtLevels, scaling_figure.Scaling | None]]:
+    """The speed-ups at each combination of the other levels, and their figure."""
+    arms = [arm.name for arm in result.arms]
+    return [(group, scaling_figure.scaling(group, arms, cpus)) for group in scaling.groups(result)]
 
 
 def _css(kind: str) -> str:

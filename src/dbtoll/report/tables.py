@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.report import attribution, transactions
+from dbtoll.report import attribution, scaling, transactions
 from dbtoll.report.absolute import Absolutes
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable
@@ -64,6 +64,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     probing = result.main_metric == "event_time"
     if probing:
         parts += [_costs(result), Text()]
+    parts += list(_speed_ups(result))
     care = warnings.cautions(result)
     for title, lines in (
         (
@@ -166,6 +167,17 @@ def _root(comparisons: Sequence[Comparison]) -> str:
     """The baseline that is held against none itself."""
     held = {c.arm for c in comparisons}
     return next((c.baseline for c in comparisons if c.baseline not in held), comparisons[0].baseline)
+
+
+def _speed_ups(result: Result) -> Iterator[RenderableType]:
+    """How many times as fast each arm is with more threads, of all queries together."""
+    for group in scaling.groups(result):
+        where = f", {group.title}" if group.title else ""
+        yield _text(f"Times as fast as with {numbers.plural(group.threads[0], 'thread')}{where}", "bold")
+        table = _table("arm", *(numbers.plural(n, "thread") for n in group.threads[1:]))
+        for arm in group.arms:
+            table.add_row(_text(arm), *(_text(scaling.speed_text(group.geomean(arm, n))) for n in group.threads[1:]))
+        yield from (table, *map(_item, group.reasons), Text())
 
 
 def _costs(result: Result) -> RenderableType:

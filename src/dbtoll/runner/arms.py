@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dbtoll import registry
-from dbtoll.errors import Unavailable
-from dbtoll.interfaces.engine import Engine
+from dbtoll.errors import EngineError, Unavailable
+from dbtoll.interfaces.engine import Engine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, Environment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import (
@@ -32,6 +32,8 @@ from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT, Unit, database_name
 from dbtoll.model.machine import DATA, Address, Artifact, MachineSpec, Provision, ServerPlace
+from dbtoll.model.storage import DIRECT, MEMORY, chosen
+from dbtoll.text import noun
 
 if TYPE_CHECKING:
     from dbtoll.runner.hosts import RemoteHosts
@@ -88,6 +90,23 @@ def environment_of(step: Step) -> Environment:
 def boots(step: Step) -> bool:
     """Whether that environment has a kernel of its own, and so takes disks."""
     return isinstance(environment_of(step), BootingEnvironment)
+
+
+def storage_of(arm: Arm) -> str | None:
+    """The kind of storage of its last environment, which holds the data; None where that has no such thing."""
+    step = arm.stack[-1]
+    return chosen(step.options, environment_of(step).options)
+
+
+def in_memory(arm: Arm) -> bool:
+    """Whether its data were asked to lie in a memory file system, of whichever environment of its stack."""
+    return any(chosen(step.options, environment_of(step).options) == MEMORY for step in arm.stack)
+
+
+def copied_from(arm: Arm) -> bool:
+    """Whether the arm works on a copy that is made of what it is provided with, which then is only read."""
+    holder = next((step for step in arm.stack if boots(step)), arm.stack[-1])
+    return chosen(holder.options, environment_of(holder).options) not in (None, *DIRECT)
 
 
 def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
@@ -227,8 +246,12 @@ class RunningServer:
         data = DATA if self.of == 1 else f"{DATA}/{self.number}"
         return ServerPlace(data, f"/dbtoll/run/server-{self.number}", network)
 
-    def start(self) -> None:
-        self.server = self.engine.start(self.machine, self.place, self.settings)
+    def start(self, threads: int | None = None) -> None:
+        """``threads``: that it gives a query at most; None: as the settings say."""
+        settings = self.settings
+        if threads is not None and isinstance(self.engine, ThreadedEngine):
+            settings = {**settings, **self.engine.settings_of_threads(threads)}
+        self.server = self.engine.start(self.machine, self.place, settings)
 
     def stop(self) -> None:
         """Cleanly."""
@@ -323,7 +346,8 @@ class RunningUnit:
 class RunningArm:
     """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
 
-    ``outside``: terminals will work outside of its machines too, so its servers listen on a network.
+    ``outside``: terminals will work outside of its machines too, so its servers listen on a network. ``threads``: that they give a
+    query at most; None: as the settings say. ``warmed_up``: these servers have answered every query before.
     """
 
     arm: Arm
@@ -332,6 +356,8 @@ class RunningArm:
     settings: Mapping[str, str]
     closing: ExitStack
     outside: bool = False
+    threads: int | None = None
+    warmed_up: bool = False
     awake: bool = True
     failure: str | None = None
     servers: tuple[RunningServer, ...] = field(init=False)
@@ -371,8 +397,50 @@ class RunningArm:
         return tuple(unit for unit in self.units if unit.server is server)
 
     def start_servers(self) -> None:
+        self.warmed_up = False
         for server in self.servers:
-            server.start()
+            server.start(self.threads)
+
+    def use_threads(self, threads: int) -> None:
+        """A server that gives a query at most so many threads: the one that runs, or another one in its place.
+
+        EngineError unless the server says that it is so, and that all else is as it was.
+        """
+        if not isinstance(self.engine, ThreadedEngine):  # it has one, and nobody asks for more (`Engine.unsupported`)
+            return
+        if threads != self.threads:
+            before = [self._other_settings(self.engine, unit) for unit in self.units]
+            self.stop_servers()
+            self.threads = threads
+            self.start_servers()
+            after = [self._other_settings(self.engine, unit) for unit in self.units]
+            pairs = list(zip(before, after, strict=True))
+            if changed := sorted(
+                {name for old, new in pairs for name in {*old, *new} if old.get(name) != new.get(name)}
+            ):
+                number = f"{threads} {noun(threads, 'thread')}"
+                raise EngineError(
+                    f"{self.arm.name}: with {number} its server has other settings too: {', '.join(changed)}",
+                    "say by the engine's settings what they are to be",
+                )
+        for unit in self.units:
+            if (told := self.engine.threads(unit.session())) != threads:
+                raise EngineError(
+                    f"{self.arm.name}: its server gives a query {told} {noun(told, 'thread')}, not {threads}",
+                    "see its log",
+                )
+
+    def _other_settings(self, engine: ThreadedEngine, unit: RunningUnit) -> Json:
+        """What the server says of its settings, but for those of threads and those of its place."""
+        told = self.engine.facts(unit.session()).get("settings") or {}
+        described = self.engine.description
+        left_out = {
+            *engine.thread_settings,
+            *engine.following_settings,
+            *described.location_settings,
+            *described.auto_tuned_settings,
+        }
+        return {name: value for name, value in told.items() if name not in left_out}
 
     def stop_servers(self) -> None:
         """Cleanly, with all sessions closed before."""
@@ -386,13 +454,21 @@ class RunningArm:
             unit.close_sessions()
 
     def restart_cold(self, host: Machine) -> None:
-        """Servers stopped for certain, caches of the guests and of the host dropped, servers up again (DESIGN §5)."""
+        """Servers stopped for certain, caches of the guests and of the host dropped, servers up again, and what was read for that
+        dropped too (DESIGN §5)."""
         self.stop_servers()
+        # Before they start: what they had found in memory and mapped would stay.
         self.drop_caches(host)
         self.start_servers()
+        # HyPer and DuckDB read ahead when they open a database: of a small one all, which no statement would read again.
+        self.drop_caches(host)
 
     def drop_caches(self, host: Machine) -> None:
-        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device."""
+        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device.
+
+        BIAS: what a process has mapped stays. So of the programs of arms that share the image's files (native, containers) some is
+        in memory as long as another of their servers sleeps, and a guest reads its own again.
+        """
         for machine in self._around():
             if isinstance(machine, CacheDroppingMachine):
                 machine.drop_caches()

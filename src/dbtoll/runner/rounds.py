@@ -7,7 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,14 +18,22 @@ from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
-from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.experiment import THREADS, Arm, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.plan import Block, Phase, Round
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.runner.arms import HostContext, RunningArm, RunningUnit, busy_ns, memory_parts, open_machines
+from dbtoll.runner.arms import (
+    HostContext,
+    RunningArm,
+    RunningUnit,
+    busy_ns,
+    memory_parts,
+    open_machines,
+    storage_of,
+)
 from dbtoll.runner.budget import Budget
-from dbtoll.runner.checks import commits, paths
+from dbtoll.runner.checks import commits, paths, storage
 from dbtoll.runner.drivers.counting import CountingDriver
 from dbtoll.runner.drivers.probes import ProbeDriver
 from dbtoll.runner.drivers.protocol import VisitDriver, is_cold
@@ -37,6 +45,9 @@ from dbtoll.store.reader import Run
 from dbtoll.store.schema import Record
 
 PACKAGE = Path(dbtoll.__file__).parent
+
+PLANNED_BY = (THREADS,)
+"""Factors on which a server's plans can depend."""
 
 WARM_UP = -1
 """Block number of the first run of every query after a start."""
@@ -138,6 +149,7 @@ class RoundRun:
     whole: bool = False
     arms: dict[str, RunningArm] = field(default_factory=dict)
     spent: dict[str, Spent] = field(default_factory=dict)
+    _planned: list[dict[str, str]] = field(default_factory=list)
     _timed_phase: int | None = None
     _order: int = 0
     _done: int = 0
@@ -155,11 +167,6 @@ class RoundRun:
                 for _, names in self.inputs.experiment.configurations:
                     for name in [name for name in names if name in self.healthy()][:1]:
                         self.awake(self.arms[name], lambda running: self.verify(running, initially=True))
-            if not isinstance(self.inputs.of_baseline.workload, ProbeWorkload):  # a probe warms what it needs by itself
-                warm = [phase for phase in self.plan.phases if phase.kind == "timed" and not is_cold(phase)]
-                if warm:
-                    self.warm_up(warm[0])
-                self.take_plans()
             for number, phase in enumerate(self.plan.phases):
                 self.phase(number, phase)
             for name in self.healthy():
@@ -205,7 +212,8 @@ class RoundRun:
                 data = own.fresh_data(arm) if own.fresh_data else ()
                 machines = open_machines(own.context, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
-                running = RunningArm(arm, machines, own.engine, own.settings_of(arm), closing, outside=outside)
+                settings, threads = own.settings_of(arm), experiment.fewest_threads
+                running = RunningArm(arm, machines, own.engine, settings, closing, outside=outside, threads=threads)
                 if data:
                     for machine in machines:
                         dataset.read_in(machine, DATA)
@@ -226,8 +234,9 @@ class RoundRun:
         experiment, arm = self.inputs.experiment, running.arm
         running.start_servers()
         placements = experiment.factors.get("placement", ())
+        kind = storage_of(arm) if data else None
         parts = memory_parts(arm)
-        found = [self.facts(running.units_of(server)[0], placements, parts) for server in running.servers]
+        found = [self.facts(running.units_of(server)[0], placements, parts, kind) for server in running.servers]
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
             self.context, running, arm.configuration.workload.name, data, self.plan.index, durability
@@ -235,14 +244,20 @@ class RoundRun:
         self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", servers=tuple(found)))
         self.write(self.answers_gate(arm))
         self.write(commit)
+        if kind is not None:
+            for machine, its in zip(running.machines, data, strict=True):
+                self.write(storage.check(machine, kind, its, self.plan.index, arm.name))
         if placements:
             self.write(paths.check(self.plan.index, arm.name, [facts["paths"] for facts in found]))
 
-    def facts(self, unit: RunningUnit, placements: Sequence[str], memory_parts: int) -> Json:
-        """Of a unit's server and of the machine that it is in. ``memory_parts``: of the arm's memory, of which that has one."""
+    def facts(self, unit: RunningUnit, placements: Sequence[str], memory_parts: int, kind: str | None) -> Json:
+        """Of a unit's server and of the machine that it is in. ``memory_parts``: of the arm's memory, of which that has one;
+        ``kind``: of storage that was asked for."""
         found = without_secrets({**unit.machine.facts(), **unit.engine.facts(unit.session())})
         if memory_parts > 1:
             found["memory_parts"] = memory_parts
+        if kind is not None:
+            found["storage"] = storage.found(unit.machine, kind)
         return {**found, "paths": paths.measured(unit, placements)} if placements else found
 
     def answers_gate(self, arm: Arm) -> schema.CheckRecord:
@@ -309,25 +324,32 @@ class RoundRun:
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def warm_up(self, phase: Phase) -> None:
-        """Every query once in every arm (Minhas et al. 2008, §4.1), untimed.
+        """Every query once in every arm whose server has just been started (Minhas et al. 2008, §4.1), untimed.
 
-        These first runs after a start are recorded and reported apart (first execution).
+        These first runs are recorded and reported apart (first execution), but for those before a counting pass.
         """
-        for name in self.healthy():
-            self.awake(self.arms[name], lambda running: self.driver(running, phase).begin_phase(running, phase))
+        started = [name for name in self.healthy() if not self.arms[name].warmed_up]
         first = phase.blocks[0]
         for visit in first.visits:
-            self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
+            if visit.arm in started:
+                self.visit(phase, Block(WARM_UP, first.parameter_set, ()), visit.arm, visit.query)
+        for name in started:
+            self.arms[name].warmed_up = True
 
-    def take_plans(self) -> None:
-        """The plans of every arm, and a checkpoint, untimed; also where all is measured cold."""
+    def take_plans(self, phase: Phase) -> None:
+        """The plans of every arm, once for each level on which they can depend, and a checkpoint; untimed, also where all is
+        measured cold."""
+        levels = {factor: phase.levels[factor] for factor in PLANNED_BY if factor in phase.levels}
+        if levels in self._planned:
+            return
+        self._planned.append(levels)
         for name in self.healthy():
             if not self.arms[name].engine.returns_rows:
                 continue
             self.progress(f"plans of {name}")
-            self.awake(self.arms[name], self.fingerprints)
+            self.awake(self.arms[name], lambda running: self.fingerprints(running, levels))
 
-    def fingerprints(self, running: RunningArm) -> None:
+    def fingerprints(self, running: RunningArm, levels: dict[str, str]) -> None:
         """Plans of every statement of this round, of the first unit, outside timed passes; then a checkpoint on command."""
         session = running.unit.session()
         for parameter_set in sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks}):
@@ -343,6 +365,7 @@ class RoundRun:
                         parameter_set=parameter_set,
                         fingerprint=mark,
                         plan=text if new else None,
+                        levels=levels,
                     )
                 )
         for server in running.servers:
@@ -351,6 +374,11 @@ class RoundRun:
     def phase(self, number: int, phase: Phase) -> None:
         for name in self.healthy():
             self.awake(self.arms[name], lambda running: self.driver(running, phase).begin_phase(running, phase))
+        # A probe warms what it needs by itself.
+        if phase.kind != "probed" and not isinstance(self.inputs.of_baseline.workload, ProbeWorkload):
+            if not is_cold(phase):
+                self.warm_up(phase)
+            self.take_plans(phase)
         if phase.kind == "timed":
             self.count(phase, "begin")
         self._timed_phase = number if phase.kind == "timed" else None
@@ -377,11 +405,13 @@ class RoundRun:
         try:
             with self.spending(arm), understood(running.arm.name):
                 running.wake()
-                driver = self.driver(running, phase)
+                driver = self.driver(running, replace(phase, kind="timed") if first_execution else phase)
                 driver.make_ready(running, phase, first_execution=first_execution)
                 result = driver.drive(running, phase, block, query, first_execution=first_execution)
                 others_asleep = self.others_asleep(running)
                 running.sleep()
+                if first_execution and phase.kind == "counted":
+                    return
                 self.write(
                     schema.Visit(
                         round=self.plan.index,

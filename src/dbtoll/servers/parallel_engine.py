@@ -7,16 +7,14 @@ from typing import Any, ClassVar
 
 from dbtoll.errors import SpecError
 from dbtoll.interfaces import engine as interface
-from dbtoll.interfaces.machine import Machine
-from dbtoll.model.experiment import Resources
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.model.experiment import THREADS_MAX, Resources
 from dbtoll.model.options import Option
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
 
 USER = "nobody"
 """Of the image: the servers run as it, and the data are its."""
-
-THREADS_MAX = 1024
 
 MEMORY_SHARE = 0.8
 """Of an arm's memory, where nobody says otherwise: what HyPer and DuckDB take of a machine's by themselves."""
@@ -28,10 +26,19 @@ STOP_DEADLINE_S = 600.0
 LOAD_DEADLINE_S = 6 * 3600.0
 
 
+def said_twice(engine: str, place: str) -> tuple[str, str]:
+    """What is wrong where the factor ``threads`` is not alone in saying how many a query has, and what helps."""
+    return (
+        f"engine {engine}: its {place} and the factor threads both say how many threads a query has",
+        f"leave out one of them: the factor, or the engine's {place}",
+    )
+
+
 class ParallelEngine(interface.Engine):
     """Base of such an engine."""
 
     thread_settings: ClassVar[tuple[str, ...]]
+    following_settings: ClassVar[tuple[str, ...]] = ()
     memory_setting: ClassVar[str]
     flag_texts: ClassVar[tuple[str, str]] = ("false", "true")
     """How it writes what is off and what is on."""
@@ -70,6 +77,19 @@ class ParallelEngine(interface.Engine):
             self.memory_setting: self.memory(memory_bytes),
             **self._given,
         }
+
+    def settings_of_threads(self, threads: int) -> dict[str, str]:
+        """See interfaces.ThreadedEngine."""
+        if taken := [name for name in self.thread_settings if name in self._given]:
+            raise SpecError(*said_twice(self.name, f"setting {taken[0]}"))
+        if self._threads:
+            raise SpecError(*said_twice(self.name, "option threads"))
+        return dict.fromkeys(self.thread_settings, str(threads))
+
+    def threads(self, session: Session) -> int:
+        """See interfaces.ThreadedEngine."""
+        told = self.facts(session)["settings"]
+        return max(int(told[name]) for name in self.thread_settings)
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """The same without what the user gave: that is for what is measured."""

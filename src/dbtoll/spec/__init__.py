@@ -7,6 +7,7 @@ and takes the same way, so there is one way into a run.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,16 @@ from typing import Any
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
-from dbtoll.interfaces.engine import DatabasesEngine, ListeningEngine
+from dbtoll.interfaces.engine import DatabasesEngine, ListeningEngine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload
+from dbtoll.model import storage
 from dbtoll.model.experiment import (
+    ABOVE_ONE,
     FACTORS,
     PARAMETER_SETS,
     SETTLED_LEAST,
+    THREADS,
     TRANSACTION_FACTORS,
     Arm,
     ComponentSpec,
@@ -42,8 +46,10 @@ from dbtoll.spec.command_line import COMMAND_LINE, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.question import default_question
-from dbtoll.spec.stack import NESTED, parse_stack, write_stack
+from dbtoll.spec.stack import LEVEL, NESTED, demand_few, parse_stack, write_stack
+from dbtoll.spec.stack import levels as stack_levels
 from dbtoll.spec.suites import servers_of_suites
+from dbtoll.spec.threads import thread_levels
 
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
@@ -65,7 +71,7 @@ _KEYS = {
         "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
     "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image", *LAYOUT_KEYS},
-    "resources": {"cpus", "memory", "shm", "open_files"},
+    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
@@ -121,6 +127,8 @@ class _Reader:
     def __init__(self, document: dict[str, Any], text: str, file: str) -> None:
         self.document, self.lines, self.file = document, text.splitlines(), file
         self.faults: list[UsageError | SpecError] = []
+        self.tables: dict[str, str] = {}
+        """Arm -> the table that it stands in."""
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -146,7 +154,9 @@ class _Reader:
         factors: dict[str, tuple[str, ...]] = {}
         unsupported: dict[str, dict[str, str]] = {}
         with self.collected():
-            factors, unsupported = self.factors(registry.find("workloads", common.workload.name).factors, engines)
+            configurations = [arm.configuration for arm in arms] or [common]
+            known = registry.find("workloads", common.workload.name).factors
+            factors, unsupported = self.factors(known, engines, configurations)
         explain = self.take("", "explain", flag, False)
         baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
@@ -176,12 +186,12 @@ class _Reader:
             with self.collected():
                 self.check_asked_of(arm, index, common)
             with self.collected():
-                self.check_layout(arm, index)
+                self.check_layout(arm)
             if "outside" in factors.get("placement", ()):
                 with self.collected():
                     self.check_listens(arm)
                 with self.collected():
-                    arms[index] = self.reachable(arm, index)
+                    arms[index] = self.reachable(arm)
         self.check_cells(experiment)
         self.require_none()
         with self.collected():
@@ -190,7 +200,10 @@ class _Reader:
             arms = self.held_against(arms, experiment)
         self.require_none()
         cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
-        return replace(experiment, arms=with_copies(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+        arms = list(with_copies(arms))
+        self.give_devices(arms)
+        self.require_none()
+        return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
 
     def check_baseline(self, experiment: Experiment) -> None:
         baseline = experiment.baseline
@@ -304,37 +317,41 @@ class _Reader:
         arms: list[Arm] = []
         for index, table in enumerate(tables):
             with self.collected():
-                arm = self.arm(table, f"arm.{index}", common)
-                if arm.name in [other.name for other in arms]:
-                    raise self.error(
-                        f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
-                    )
-                arms.append(arm)
+                for arm in self.arms_of(table, f"arm.{index}", common):
+                    if arm.name in [other.name for other in arms]:
+                        raise self.error(
+                            f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
+                        )
+                    arms.append(arm)
+                    self.tables[arm.name] = f"arm.{index}"
         return arms
 
-    def arm(self, table: Any, where: str, common: Configuration) -> Arm:
+    def arms_of(self, table: Any, where: str, common: Configuration) -> Iterator[Arm]:
+        """One, or one for each level of an option that has several."""
         if not isinstance(table, dict):
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
-        stack = self.stack(table, where)
-        text = write_stack(stack)
         layout = self.layout(where)
-        name = self.take(where, "name", text_value, ", ".join(filter(None, [text, layout.text])))
-        if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
-            raise self.error(
-                where, "name", f"{name!r} cannot be an arm's name",
-                f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
-            )  # fmt: skip
-        counts = stack[-1].options.get("clock") == "instructions"
-        return Arm(
-            name,
-            stack,
-            text=text,
-            clock="instructions" if counts else "time",
-            configuration=self.configuration(table, where, common),
-            against=self.take(where, "against", text_value, None),
-            layout=layout,
-        )
+        for stack, told in self.stacks(table, where):
+            text = write_stack(stack)
+            given = self.take(where, "name", text_value, None)
+            own = ", ".join(filter(None, [text, layout.text]))
+            name = own if given is None else f"{given} {told}".strip()
+            if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
+                raise self.error(
+                    where, "name", f"{name!r} cannot be an arm's name",
+                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
+                )  # fmt: skip
+            counts = stack[-1].options.get("clock") == "instructions"
+            yield Arm(
+                name,
+                stack,
+                text=text,
+                clock="instructions" if counts else "time",
+                configuration=self.configuration(table, where, common),
+                against=self.take(where, "against", text_value, None),
+                layout=layout,
+            )
 
     def layout(self, where: str) -> Layout:
         levels = {name: self.take(where, name, integer, 1) for name in LAYOUT_KEYS}
@@ -346,9 +363,9 @@ class _Reader:
             )
         return layout
 
-    def check_layout(self, arm: Arm, index: int) -> None:
+    def check_layout(self, arm: Arm) -> None:
         """Units that the engine, the environment or the workload cannot have."""
-        where, layout = f"arm.{index}", arm.layout
+        where, layout = self.tables[arm.name], arm.layout
         engine, workload = arm.configuration.engine, arm.configuration.workload
         if layout != ONE_UNIT and issubclass(registry.find("workloads", workload.name), ProbeWorkload):
             raise self.error(
@@ -367,11 +384,11 @@ class _Reader:
                 where, "machines", f"{arm.text}: a guest hands on the data of one machine", "put the copies on the host"
             )
 
-    def reachable(self, arm: Arm, index: int) -> Arm:
+    def reachable(self, arm: Arm) -> Arm:
         """The arm with a network by which the machine around its last environment reaches it."""
         *around, step = arm.stack
         environment = registry.find("environments", step.environment)()
-        where = f"arm.{index}"
+        where = self.tables[arm.name]
         if not isinstance(environment, NetworkedEnvironment):
             raise self.error(where, "stack", f"{step.environment} cannot be reached from outside", INSIDE)
         try:
@@ -407,17 +424,28 @@ class _Reader:
                 "factors", "placement", f"a server of {engine.name} cannot be reached from outside", INSIDE
             )
 
-    def stack(self, table: dict[str, Any], where: str) -> tuple[Step, ...]:
-        given = table.get("stack")
-        options = table.get("options", {})
+    def stacks(self, table: dict[str, Any], where: str) -> list[tuple[tuple[Step, ...], str]]:
+        """Those that the table's stack and options stand for, each with what tells it from the others (`spec.stack.levels`)."""
+        given, options = table.get("stack"), table.get("options", {})
+        found = []
         try:
             if isinstance(given, list) and all(isinstance(part, str) for part in given):
                 given = NESTED.join(given)
-            steps = parse_stack(text_value(given))
-            if options:
-                environment = registry.find("environments", steps[-1].environment)
-                more = given_values(options, environment.options, f"environment {steps[-1].environment!r}")
-                steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
+            varied = {
+                key: value.split(LEVEL) for key, value in options.items() if isinstance(value, str) and LEVEL in value
+            }
+            demand_few(list(varied.values()))
+            for (text, told), *chosen in itertools.product(stack_levels(text_value(given)), *varied.values()):
+                steps = parse_stack(text)
+                level = dict(zip(varied, (each.strip() for each in chosen), strict=True))
+                if options:
+                    environment = registry.find("environments", steps[-1].environment)
+                    more = given_values(
+                        {**options, **level}, environment.options, f"environment {steps[-1].environment!r}"
+                    )
+                    steps = (*steps[:-1], Step(steps[-1].environment, {**steps[-1].options, **more}))
+                words = [told, *(f"{key}={value}" for key, value in level.items())]
+                found.append((steps, ",".join(filter(None, words))))
         except OptionError as error:
             raise self.error(
                 f"{where}.options" if error.key in options else where, error.key, error.message, error.hint
@@ -426,7 +454,7 @@ class _Reader:
             raise self.error(where, "stack", error.message, error.hint) from None
         except TypeError:
             raise self.error(where, "stack", "an arm needs its stack", 'for example stack = "docker"') from None
-        return steps
+        return found
 
     def choice(self, table: str, family: str, default: str, prefix: str = "") -> ComponentSpec:
         given = self.merged(table, prefix)
@@ -452,7 +480,7 @@ class _Reader:
             raise self.error(prefix + table, "name", error.message, error.hint) from None
 
     def factors(
-        self, known: Mapping[str, tuple[str, ...]], engines: Sequence[str]
+        self, known: Mapping[str, tuple[str, ...]], engines: Sequence[str], configurations: Sequence[Configuration]
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
         """Factor -> levels that are run, and factor -> level that was asked for and an engine has not -> why."""
         lacking: dict[str, dict[str, str]] = {}
@@ -461,8 +489,15 @@ class _Reader:
                 lacking[factor] = {**levels, **lacking.get(factor, {})}
         given = self.table("factors")
         self.known(given, "factors", set(known))
-        chosen, unsupported = {}, {}
+        chosen: dict[str, tuple[str, ...]] = {}
+        unsupported: dict[str, dict[str, str]] = {}
         for name, levels in known.items():
+            if name == THREADS:
+                if name in given:
+                    with self.collected():
+                        chosen[name], without = self.threads(given[name], configurations)
+                        unsupported |= without
+                continue
             lacks = lacking.get(name, {})
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
@@ -486,6 +521,38 @@ class _Reader:
                 self.fault("factors", name, f"{' or '.join(engines)} has no {name} {why}", help_)
         return chosen, unsupported
 
+    def threads(
+        self, value: Any, configurations: Sequence[Configuration]
+    ) -> tuple[tuple[str, ...], dict[str, dict[str, str]]]:
+        """Numbers of threads that all arms run, and factor -> those that the engine of one has not -> why."""
+        fewest = min((each.resources for each in configurations), key=lambda resources: resources.cpus)
+        why: str | None = None
+        try:
+            levels = thread_levels(value, fewest, written=self.resource)
+            for each in configurations:
+                found = registry.find("engines", each.engine.name)
+                made = found(each.engine.options)
+                if isinstance(made, ThreadedEngine):
+                    made.settings_of_threads(int(levels[0]))
+                    continue
+                why = found.unsupported.get(THREADS, {}).get(ABOVE_ONE)
+                if why is None or "1" not in levels:
+                    raise UsageError(
+                        f"{found.name} has no threads to choose{f': {why}' if why else ''}",
+                        f"engines that have: {', '.join(_threaded_engines())}",
+                    )
+        except (UsageError, SpecError) as error:
+            raise self.error("factors", THREADS, error.message, error.hint) from None
+        if why is None:
+            return levels, {}
+        return levels[:1], {THREADS: dict.fromkeys(levels[1:], why)} if levels[1:] else {}
+
+    def resource(self, key: str, value: Any) -> str:
+        """How its user says a key of [resources]."""
+        if self.file == COMMAND_LINE:
+            return f"--{key}" if value is True else f"--{key} {value}"
+        return f"{key} = {str(value).lower()} under [resources]"
+
     def resources(self, table: str, default: Resources) -> Resources:
         self.known(self.table(table), table)
         made = Resources(
@@ -493,6 +560,7 @@ class _Reader:
             memory_bytes=self.take(table, "memory", _size, default.memory_bytes),
             shm_bytes=self.take(table, "shm", _size, default.shm_bytes),
             open_files=self.take(table, "open_files", integer, default.open_files),
+            oversubscribe=self.take(table, "oversubscribe", flag, default.oversubscribe),
         )
         if made.cpus < 1:
             self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -583,6 +651,38 @@ class _Reader:
                              f"leave the image out, or take {' or '.join(having)}")  # fmt: skip
         return {"suite": suite if suite in having else having[0]}
 
+    def give_devices(self, arms: list[Arm]) -> None:
+        """Each arm the device that its data lie on; a second copy (A/A) takes the second one that is named there."""
+        taken: dict[str, str] = {}
+        copied = {arm.copy_of for arm in arms}
+        for index, arm in enumerate(arms):
+            kind = str(arm.stack[-1].options.get(storage.OPTION, ""))
+            if not storage.is_device(kind):
+                continue
+            own = kind.split(storage.AND)
+            wanted = 2 if (arm.copy_of or arm.name) in copied else 1
+            if len(own) != wanted:
+                one = "needs a device of its own, and so does its second copy (A/A): storage=/dev/A+/dev/B"
+                self.fault(
+                    self.tables[arm.copy_of or arm.name],
+                    "stack",
+                    f"{arm.name!r} {one if wanted == 2 else 'has one device'}",
+                    storage.PARTITIONS,
+                )
+                continue
+            device = own[arm.copy_of is not None]
+            if device in taken:
+                self.fault(
+                    self.tables[arm.copy_of or arm.name],
+                    "stack",
+                    f"{arm.name!r} and {taken[device]!r} have one device",
+                    storage.PARTITIONS,
+                )
+            taken[device] = arm.name
+            step = arm.stack[-1]
+            stack = (*arm.stack[:-1], Step(step.environment, {**step.options, storage.OPTION: device}))
+            arms[index] = replace(arm, stack=stack)
+
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
         factors = experiment.factors
@@ -596,6 +696,12 @@ class _Reader:
                 "factors", "cache", "cold drops the page cache of the whole host",
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
+        for arm in experiment.arms if "cold" in factors.get("cache", ()) else ():
+            if any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack):
+                self.fault(
+                    "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
+                    'leave cache = ["cold"] out, or take another storage',
+                )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
 
@@ -749,6 +855,10 @@ def _words(table: str) -> list[str]:
 def _like(arm: Arm, other: Arm) -> bool:
     """Whether they differ in their environment alone."""
     return (arm.configuration, arm.layout) == (other.configuration, other.layout)
+
+
+def _threaded_engines() -> list[str]:
+    return [str(each.name) for each in registry.members("engines") if isinstance(each({}), ThreadedEngine)]
 
 
 def _size(value: Any) -> int:

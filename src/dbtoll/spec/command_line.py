@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dbtoll import registry
 from dbtoll.defaults import BASELINE
-from dbtoll.errors import UsageError
-from dbtoll.spec.stack import NESTED, parse_stack
+from dbtoll.errors import DbtollError, UsageError
+from dbtoll.model import storage
+from dbtoll.spec.stack import NESTED, levels, parse_stack
 from dbtoll.spec.variables import as_text
 
 COMMAND_LINE = "command line"
@@ -125,6 +128,7 @@ def comparison(
 
     ``arms``: in the short form of `given_arm`; without ``stacks`` the first of them is the baseline, unless one is named.
     """
+    stacks = [text for stack in stacks for text, _ in levels(stack)]
     own = {each.name: each for each in map(given_arm, arms)}
     if len(own) < len(arms):
         raise UsageError("two arms have one name", f"write each as {ARM_FORM}, with a name of its own")
@@ -151,8 +155,14 @@ def arm(given: GivenArm) -> str:
 
 
 def _default_baseline(stacks: Sequence[str]) -> list[str]:
-    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it. UsageError."""
+    """The stack with its last step replaced by ``native`` (DESIGN §1.1), if all stacks share what lies before it. UsageError.
+
+    With the storage of all stacks, where it is one that they share and ``native`` has: else two changes would be measured as one.
+    """
     bases = {NESTED.join([*stack.split(NESTED)[:-1], BASELINE]) for stack in stacks}
+    shared = {_storage(stack) for stack in stacks}
+    if len(shared) == 1 and shared <= {storage.MEMORY}:
+        bases = {f"{base}:{storage.OPTION}={storage.MEMORY}" for base in bases}
     if len(bases) > 1 or any("://" in stack for stack in stacks):
         for stack in stacks:
             parse_stack(stack)  # what is no stack at all is the better reason
@@ -161,6 +171,14 @@ def _default_baseline(stacks: Sequence[str]) -> list[str]:
             f"these stacks have different baselines: {', '.join(sorted(bases))}", "name one of the arms with --baseline"
         )
     return list(bases) or [BASELINE]
+
+
+def _storage(stack: str) -> str | None:
+    """Of its last environment; None where it has none, or the stack is none (which is told when it is read)."""
+    with suppress(DbtollError, ValueError):
+        step = parse_stack(stack)[-1]
+        return storage.chosen(step.options, registry.find("environments", step.environment).options)
+    return None
 
 
 def _toml(value: Any) -> str:

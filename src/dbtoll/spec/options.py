@@ -55,8 +55,10 @@ def converted(value: Any, option: Option) -> Any:
     """``value`` as the option's kind has it; None stays None. ValueError or TypeError for another kind."""
     if value is None:
         return None
-    if option.choices and value not in option.choices:
-        raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}")
+    is_path = option.or_path and isinstance(value, str) and value.startswith("/")
+    if option.choices and value not in option.choices and not is_path:
+        path = ", and no path such as /dev/sdb" if option.or_path else ""
+        raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}{path}")
     kinds: dict[str, Callable[[Any], Any]] = {
         "text": text_value, "path": text_value, "integer": integer, "number": _number, "flag": flag, "table": _table, "list": _list,
         "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(text_value(v)),

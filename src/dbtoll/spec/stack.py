@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,43 @@ from dbtoll.spec.options import given_values
 
 NESTED = "//"
 """Between the environments of a stack; a single stroke belongs to paths."""
+
+
+LEVEL = "|"
+"""Between the values of an option that are arms of their own."""
+
+LEVELS_MAX = 64
+"""Arms that one stack may stand for: all of them stand at the same time."""
+
+
+def levels(text: str) -> list[tuple[str, str]]:
+    """``"docker:storage=bind|memory"`` -> the stacks that it stands for, each with the words that tell it from the others.
+
+    ``[("docker:storage=bind", "storage=bind"), ("docker:storage=memory", "storage=memory")]``; of several such options every
+    combination, the last varying fastest; a stack without any is itself, told by nothing. UsageError for more than `LEVELS_MAX`.
+    """
+    steps = [step.partition(":") for step in text.split(NESTED)]
+    words = [[_levels_of(word) for word in rest.split(",")] if rest else [] for _, _, rest in steps]
+    alternatives = [options for step in words for options in step]
+    demand_few(alternatives)
+    found = []
+    for chosen in itertools.product(*alternatives):
+        left = iter(chosen)
+        parts = [(name, colon, [next(left) for _ in step]) for (name, colon, _), step in zip(steps, words, strict=True)]
+        told = [word for word, options in zip(chosen, alternatives, strict=True) if len(options) > 1]
+        found.append((NESTED.join(name + colon + ",".join(given) for name, colon, given in parts), ",".join(told)))
+    return found
+
+
+def _levels_of(word: str) -> list[str]:
+    key, equals, value = word.partition("=") if "=" in word.partition(LEVEL)[0] else ("", "", word)
+    return [f"{key}{equals}{each.strip()}" for each in value.split(LEVEL)]
+
+
+def demand_few(alternatives: Sequence[Sequence[str]]) -> None:
+    """UsageError if they combine to more than `LEVELS_MAX`."""
+    if (count := math.prod(map(len, alternatives))) > LEVELS_MAX:
+        raise UsageError(f"that stands for {count} arms", f"at most {LEVELS_MAX}, and few are measured better")
 
 
 def parse_stack(text: str) -> tuple[Step, ...]:

@@ -7,13 +7,15 @@ A folder that passes is analysed without any further check.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from dbtoll.model.description import Descriptions
-from dbtoll.model.experiment import FACTORS, TRANSACTION_FACTORS, Experiment
+from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
 from dbtoll.store.schema import (
@@ -281,6 +283,7 @@ def demand_plan(plan: PlanFile) -> None:
         ),
         (all(experiment.factors.values()), "a factor has no level"),
         (experiment.factors.keys() <= {*FACTORS, *TRANSACTION_FACTORS}, f"the factors {list(experiment.factors)}"),
+        (_are_numbers(experiment.factors.get(THREADS, ())), f"{experiment.factors.get(THREADS)} threads"),
         (all(plan.queries) and len(set(plan.queries)) == len(plan.queries) > 0, "the queries have not each a name"),
         (set(plan.slow) <= set(names), "an arm that is slow is not in the experiment"),
         (1 <= plan.blocks <= MANY, f"{plan.blocks} blocks"),
@@ -316,6 +319,12 @@ def _leads_to(experiment: Experiment, name: str) -> bool:
         seen.add(name)
         name = held[name]
     return name == experiment.baseline
+
+
+def _are_numbers(levels: Sequence[str]) -> bool:
+    """Rising ones from 1 on, each written in one way only."""
+    numbers = [int(level) for level in levels if re.fullmatch("[1-9][0-9]{0,5}", level)]
+    return len(numbers) == len(levels) and numbers == sorted(set(numbers))
 
 
 def demand_facts(facts: Json, experiment: Experiment) -> None:
@@ -372,8 +381,8 @@ class Expected:
             raise ValueError(f"it says round {record.round} and stands in round {number}")
         if isinstance(record, (Visit, Fingerprint)) and record.query not in self._queries:
             raise ValueError(f"the plan has no query {record.query!r}")
-        if isinstance(record, (Visit, Counters)):
-            self._demand_levels(record.levels)
+        if isinstance(record, (Visit, Counters, Fingerprint)):
+            self._demand_levels(record.levels, all_factors=not isinstance(record, Fingerprint))
         _demand_short(record)
         match record:
             case Start():
@@ -385,7 +394,9 @@ class Expected:
             case Visit():
                 self._demand_visit(record)
 
-    def _demand_levels(self, levels: dict[str, str]) -> None:
+    def _demand_levels(self, levels: dict[str, str], *, all_factors: bool) -> None:
+        if not all_factors:  # plans depend on some of them
+            levels = {name: self._plan.factors[name][0] for name in self._plan.factors} | levels if levels else {}
         if levels in self._levels:
             return
         factors = self._plan.factors

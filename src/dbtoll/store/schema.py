@@ -112,7 +112,8 @@ class Start(Record, frozen=True, kw_only=True, tag="start"):
 
 
 class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
-    """The plan that the server uses; ``plan`` only where this fingerprint is new in the run."""
+    """The plan that the server uses; ``plan`` only where this fingerprint is new in the run. ``levels``: of those factors on which
+    plans can depend, where they are varied."""
 
     round: Place
     arm: str
@@ -120,6 +121,7 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     parameter_set: Index
     fingerprint: str
     plan: str | None = None
+    levels: dict[str, str] = {}
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True, gc=False):

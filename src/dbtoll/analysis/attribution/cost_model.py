@@ -176,7 +176,7 @@ class CostModel:
     def _lacking(self, arm: str, levels: Levels, ledgers: Sequence[Ledger]) -> list[str]:
         """Queries without a ledger for which the arm's server has the baseline's plan."""
         times = self._times(levels)
-        known = {*(each.query for each in ledgers), *self.measured.other_plans.get(arm, ())}
+        known = {*(each.query for each in ledgers), *self.measured.other_plans(levels).get(arm, ())}
         return [query for query in times.queries if query not in known] if times else []
 
     def _of_query(
@@ -198,7 +198,7 @@ class CostModel:
         if (times := self._times(levels)) is None:
             return
         for query in times.queries:
-            if query in self.measured.other_plans.get(arm, ()) and (
+            if query in self.measured.other_plans(levels).get(arm, ()) and (
                 timed := _by_round(times, query, arm, self.measured.references(arm))
             ):
                 arm_ns, native_ns = np.mean(list(timed.values()), axis=0)
@@ -249,7 +249,7 @@ class CostModel:
             if name in reasons:
                 why = reasons[name].rpartition(": ")[2]
                 yield f"{what} as in the baseline, for they could not be counted here ({why})"
-        if changed := sorted(self.measured.other_plans.get(arm, ())):
+        if changed := sorted(self.measured.other_plans(levels).get(arm, ())):
             yield f"{', '.join(changed)} left out, for its server has another plan there"
         failing = self._failing(arm)
         for queries, why in (
@@ -273,7 +273,7 @@ class CostModel:
         if not self.measured.run.plan.experiment.same_engine(arm, self.baseline):
             return []  # their plans are not the same, whatever they are
         # What another plan does in user mode is not what the baseline's does; and of what fails, the rest is no sample.
-        other = self._failing(arm) | self.measured.other_plans.get(arm, frozenset())
+        other = self._failing(arm) | self.measured.other_plans(levels).get(arm, frozenset())
         same = [query for query in times.queries if query not in other]
         counted, own = ({query: self.counts(side, levels, query) for query in same} for side in (arm, self.baseline))
         both = [query for query in same if counted[query] and own[query]]

@@ -47,7 +47,8 @@ CATALOG: Mapping[str, Description] = {
     "same_resources": Description(
         "the same processors, memory and kernel",
         "what the agent inside the arm sees and may use",
-        f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), processor model or "
+        f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), storage (but `bind` and "
+        "`image`, which are the machine's own file system), processor model or "
         "flags, page size, huge pages, swap, open files, clock source, kernel, mitigations",
         "start void, if the processors or the quota differ and the arm did not ask for it; else label, naming each",
         "A difference may come from this, not from the environment alone.",
@@ -57,10 +58,18 @@ CATALOG: Mapping[str, Description] = {
         "a commit reaches the device",
         "five commits of a file and five of the server (at each level of `durability`), traced",
         "fewer writes of the arm's processes than commits reached a block device, or fewer flushes reached one that holds writes "
-        "back",
+        "back; with `storage=memory`, or a level of `durability` that waits for no device, all reached one",
         "start void, if the workload writes; else label",
         "Commits may be faster here than they are allowed to be.",
         "Look at the arm's disk and its cache mode.",
+    ),
+    "storage": Description(
+        "the data where they were asked to be",
+        "the mount that holds the data, as the arm sees it after each start",
+        "it is not of the kind that the option `storage` asked for (where it shows)",
+        "start void",
+        "These starts are of another arm than the one that was asked for, and are not in the figures.",
+        "Look at the arm's option storage, and at what its environment does with it.",
     ),
     "answers_known": Description(
         "answers known",

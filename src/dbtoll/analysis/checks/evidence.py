@@ -30,6 +30,14 @@ R = TypeVar("R", VisitTotals, Fingerprint, Counters, CheckRecord, Start)
 VisitKey = tuple[int, int]
 """Round and order: names a visit of the last attempts."""
 
+PlanKey = tuple[int, int, str, tuple[tuple[str, str], ...]]
+"""Round, parameter set, query, and the levels on which plans can depend: names a plan of each arm."""
+
+
+def plan_key(fingerprint: Fingerprint) -> PlanKey:
+    """Of which the arms are compared."""
+    return fingerprint.round, fingerprint.parameter_set, fingerprint.query, tuple(fingerprint.levels.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -58,7 +66,7 @@ class Evidence:
     fingerprints: tuple[Fingerprint, ...] = ()
     counters: tuple[Counters, ...] = ()
     checks: tuple[CheckRecord, ...] = ()
-    baseline_plans: Mapping[tuple[int, int, str], str] | None = field(default_factory=dict)
+    baseline_plans: Mapping[PlanKey, str] | None = field(default_factory=dict)
     starts: Mapping[int, Sequence[Json]] = field(default_factory=dict)
     expected: Mapping[int, Json] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()

@@ -9,6 +9,7 @@ from typing import Any
 from dbtoll.analysis.checks.evidence import AskedOfServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.json import Json
+from dbtoll.model.storage import DIRECT, is_device
 
 SERVER_FACTS = ("version", "encoding", "collation")
 """What an engine says of a server, beside its ``settings``."""
@@ -128,6 +129,9 @@ def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[D
             yield Difference(f"memory {_gib(memory)} ({_gib(baseline)})")
     elif abs(memory - baseline) > MEMORY_BOUND * baseline:
         yield Difference(f"memory {_gib(memory)} ({_gib(baseline)}){_asked_for('memory', asked)}")
+    storage, its_storage = _storage(facts), _storage(expected)
+    if None not in (storage, its_storage) and (different := _plain("storage", storage, its_storage)) is not None:
+        yield different
     for key, name in COMPARED_FACTS.items():
         if (different := _plain(name, facts.get(key), expected.get(key))) is not None:
             yield Difference(different.text + _asked_for(key, asked))
@@ -137,6 +141,15 @@ def _resources(facts: Json, expected: Json, asked: frozenset[str]) -> Iterator[D
 
 def _asked_for(fact: str, asked: frozenset[str]) -> str:
     return ", as asked for" if fact in asked else ""
+
+
+def _storage(facts: Json) -> str | None:
+    """The kind: one for all on the machine's own file system, one for all devices."""
+    told = facts.get("storage")
+    kind = told.get("kind") if isinstance(told, dict) else None
+    if not isinstance(kind, str):
+        return None
+    return "a device" if is_device(kind) else " or ".join(sorted(DIRECT)) if kind in DIRECT else kind
 
 
 def cpu_count(facts: Json) -> int | None:

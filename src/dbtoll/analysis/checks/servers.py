@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dbtoll.analysis.checks import same_settings
-from dbtoll.analysis.checks.evidence import Evidence, Finding, label
+from dbtoll.analysis.checks.evidence import Evidence, Finding, label, plan_key
 from dbtoll.analysis.checks.same_settings import Difference
 from dbtoll.model.machine import Check
 from dbtoll.store.executions import outcomes
@@ -104,10 +104,10 @@ def same_plans(evidence: Evidence) -> Finding | None:
         return None
     if evidence.baseline_plans is None:
         return Finding(evidence.arm, Check("same_plans", None, "plans of unlike engines are not compared", voids=False))
-    compared = [f for f in evidence.fingerprints if (f.round, f.parameter_set, f.query) in evidence.baseline_plans]
+    compared = [f for f in evidence.fingerprints if plan_key(f) in evidence.baseline_plans]
     if not compared:
         return Finding(evidence.arm, Check("same_plans", None, "no plan fingerprints were taken", voids=False))
-    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[f.round, f.parameter_set, f.query]]
+    changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[plan_key(f)]]
     queries = sorted({f.query for f in changed}, key=_natural)
     finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"
     return label(evidence.arm, "same_plans", {f.round for f in changed}, finding)

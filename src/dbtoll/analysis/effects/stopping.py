@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +15,10 @@ from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import EffectResult, Result, fractions, varied_factors
 from dbtoll.analysis.uncollected import uncollected
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.model.experiment import THREADS, Precision, Verdict
 from dbtoll.plan import thinned_arms
 from dbtoll.store.reader import Run
+from dbtoll.text import noun
 
 TARGET_REACHED = "target reached"
 NO_INTERVAL = "no arm has an interval"
@@ -171,7 +172,7 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
         values = np.log1p([each.effect for each in told.by_round])
         needed = rounds_to_verdict(values, precision)
         lacks = None if needed is None else needed - len(values)
-        where = ", ".join(level for name, level in told.levels.items() if name in varied)
+        where = _where(told.levels, varied)
         found.append(
             Undecided(
                 told.arm + (f" ({where})" if where else ""), lacks, lacks * ended[-1] if lacks and ended else None
@@ -222,7 +223,7 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     by_levels: list[list[tuple[Pair, Floats]]] = []
     for levels in measured.levels:
         times = measured.times(levels, metric, False)
-        where = ", ".join(level for name, level in levels.items() if name in varied)
+        where = _where(levels, varied)
         if times is None:
             continue
         compared = [
@@ -276,3 +277,9 @@ def _is_far(values: Floats, precision: Precision) -> bool:
     if found is None or precision.settled is None or len(values) < precision.rounds_to_decide:
         return False
     return found.low > math.log1p(precision.settled) or found.high < math.log1p(-precision.settled)
+
+
+def _where(levels: Mapping[str, str], varied: Sequence[str]) -> str:
+    """``cold, 4 threads``"""
+    named = ((name, level) for name, level in levels.items() if name in varied)
+    return ", ".join(f"{level} {noun(int(level), 'thread')}" if name == THREADS else level for name, level in named)

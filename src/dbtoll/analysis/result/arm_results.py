@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dbtoll.analysis.result import differences
 from dbtoll.analysis.result.schema import ArmResult, CheckResult
@@ -53,6 +54,7 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
         copy_of=arm.copy_of,
         server=differences.server(run, arm.name),
         differences=differences.of_arm(run, arm),
+        storage=next(filter(None, (_storage(start.facts.get("storage")) for start in begun)), None),
     )
 
 
@@ -75,6 +77,14 @@ def _outcome(
 
 def _stack_text(arm: Arm) -> str:
     return "//".join(_step_text(step.environment, step.options) for step in arm.stack)
+
+
+def _storage(told: Any) -> str | None:
+    """``image: ext4, cache none``; None where nothing was told."""
+    if not isinstance(told, dict) or not told.get("kind"):
+        return None
+    cache = told.get("cache")
+    return f"{told['kind']}: {told.get('file_system') or 'not known'}" + (f", cache {cache}" if cache else "")
 
 
 def _step_text(environment: str, options: Mapping[str, object]) -> str:

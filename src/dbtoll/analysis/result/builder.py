@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dbtoll.analysis.attribution.cost_model import CostModel
-from dbtoll.analysis.effects import contrasts, overhead_gate, stats
+from dbtoll.analysis.effects import contrasts, overhead_gate, speed_ups, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
 from dbtoll.analysis.result import arm_results, bins, provenance, run_warnings, series
 from dbtoll.analysis.result.schema import (
@@ -66,7 +66,7 @@ def _ungated(run: Run) -> Result:
         series=tuple(series.series(measured)),
         times=tuple(series.times(measured)),
         windows=summaries,
-        plans_changed=tuple(series.plans_changed(run)),
+        plans_changed=tuple(series.plans_changed(measured)),
         facts={**run.facts, "engine": provenance.engine(run)},
         ledgers=tuple(
             ledger
@@ -76,6 +76,7 @@ def _ungated(run: Run) -> Result:
         ),
         main_metric=measured.main_metric,
         rounds_to_decide=experiment.precision.rounds_to_decide,
+        speed_ups=tuple(speed_ups.find_all(measured)),
     )
 
 
@@ -98,7 +99,7 @@ def _effects(measured: ValidVisits, levels: Levels, metric: str) -> list[Effect]
     # The statement does not matter to the time of connecting, so that has no effects per query.
     effects = compare(
         steady, measured.times(levels, metric, True), experiment.held_against, experiment.copies, experiment.precision,
-        per_query=metric in ("run_time", "event_time") or metric in QUANTILES, other_plans=measured.other_plans,
+        per_query=metric in ("run_time", "event_time") or metric in QUANTILES, other_plans=measured.other_plans(levels),
     )  # fmt: skip
     # A sum of percentiles, or of the costs of unlike events, is a quantity of nothing; beside measured queries the mean of what
     # their events cost is one too.

@@ -183,12 +183,14 @@ def not_inside(measured: ValidVisits) -> list[str]:
             f"one that is slow one time in ten has been missed with a chance of {0.9**rounds:.0%} ({rounds} rounds)"
         )
         found.append(f"rare starts{whose}: {missed}")
-    if several := [arm.name for arm in run.plan.experiment.arms if arm.layout != ONE_UNIT and arm.copy_of is None]:
-        found.append(f"units of {', '.join(several)}: they start together, so those of one round are one draw")
+    if with_units := [arm.name for arm in run.plan.experiment.arms if arm.layout != ONE_UNIT and arm.copy_of is None]:
+        found.append(f"units of {', '.join(with_units)}: they start together, so those of one round are one draw")
     found.append("the machine: one; another may differ in hardware, kernel and neighbours")
     found.append("the host's boot: one")
-    found.append("the system image: one build, the same in every arm")
-    found.append("the dataset: generated and loaded once; every start gets a copy of the same pages")
+    several = len(run.plan.experiment.configurations) > 1
+    found.append(f"the system image: one build{' of each' if several else ', the same in every arm'}")
+    loaded = "loaded once for each configuration" if several else "loaded once"
+    found.append(f"the dataset: generated and {loaded}; every start gets a copy of the same pages")
     sets = run.plan.experiment.parameter_sets
     if sets < FEWEST_DRAWS:
         found.append(f"the queries' parameters: {sets} drawn, fewer than {FEWEST_DRAWS}")

@@ -58,7 +58,8 @@ class ArmResult:
 
     ``stack``: with its layout, where it has several units. ``emulated``: its times are not those of hardware. ``against``: the arm
     that it is held against, None of the baseline; ``copy_of``: of an A/A copy its original. ``server``: its name and version.
-    ``differences``: from the arm that it is held against, beside the environment.
+    ``differences``: from the arm that it is held against, beside the environment. ``storage``: the kind that was
+    asked for, and what was found there.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ArmResult:
     copy_of: str | None = None
     server: str = ""
     differences: tuple[ArmDifference, ...] = ()
+    storage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,25 @@ class Contrast:
     widened_by: Fraction = 0.0
     low_decisive: Fraction | None = None
     high_decisive: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """How many times as fast an arm answers with ``threads`` as with ``against``, the fewest that it was measured with: 2.0 is in
+    half the time. Paired by fresh start. ``high`` alone: statements ran into the timeout, so it is at most so fast.
+    """
+
+    arm: str
+    levels: Annotated[Levels, Meta(description="level of every other factor")]
+    threads: int
+    against: int
+    estimand: Annotated[str, Meta(description="geomean or query:NAME")]
+    estimate: float | None
+    low: float | None
+    high: float | None
+    rounds: int
+    reason: Annotated[str | None, Meta(description="why there is no estimate")] = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,12 +501,16 @@ class LedgerResult:
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """A query for which the server in this arm uses another plan than in the baseline."""
+    """A query for which the server in this arm uses another plan than in the baseline.
+
+    ``levels``: of those factors on which plans can depend.
+    """
 
     arm: str
     query: str
     baseline_fingerprint: str
     fingerprint: str
+    levels: Levels = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,6 +609,9 @@ class Result:
     main_metric: Annotated[str, Meta(description="the metric that headlines and contrasts are about")] = "run_time"
     rounds_to_decide: Annotated[int, Meta(description="on fewer rounds nothing is decided")] = FEWEST_DRAWS
     gate: Annotated[OverheadGate | None, Meta(description="null where no limit was asked for")] = None
+    speed_ups: Annotated[
+        tuple[SpeedUp, ...], Meta(description="of experiments that vary the number of threads; else empty")
+    ] = ()
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""

@@ -19,8 +19,6 @@ from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.store.executions import outcomes
-from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint
 
 Cell = tuple[tuple[tuple[str, str], ...], str, str]
 """Levels, arm and query."""
@@ -159,18 +157,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def plans_changed(run: Run) -> list[PlanChange]:
+def plans_changed(measured: ValidVisits) -> list[PlanChange]:
     """Each change once, also where it happened in many rounds."""
-    experiment = run.plan.experiment
-    records = list(run.records(Fingerprint))
-    fingerprints = {(f.arm, f.round, f.parameter_set, f.query): f.fingerprint for f in records}
-    baselines = {
-        arm: baseline for arm, baseline in experiment.held_against.items() if experiment.same_engine(arm, baseline)
-    }
-    changes = (
-        PlanChange(f.arm, f.query, known, f.fingerprint)
-        for f in records
-        if (known := fingerprints.get((baselines.get(f.arm, f.arm), f.round, f.parameter_set, f.query))) is not None
-        and known != f.fingerprint
-    )
-    return list(dict.fromkeys(changes))
+    changes = (PlanChange(f.arm, f.query, known, f.fingerprint, f.levels) for f, known in measured.changed_plans)
+    return list({str(change): change for change in changes}.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtoll.analysis.checks import findings
+from dbtoll.analysis.checks.evidence import plan_key
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.visits.arrays import TimeArray, arrange, collect
@@ -112,21 +113,28 @@ class ValidVisits:
             if (start.facts.get("environment") or {}).get("emulated") is True
         )
 
-    @cached_property
-    def other_plans(self) -> dict[str, frozenset[str]]:
-        """Arm -> queries for which its server used another plan than its baseline's, in any round that counts. Plans of unlike
-        engines are not compared."""
-        records = list(self.run.records(Fingerprint))
-        experiment = self.run.plan.experiment
-        known = {(f.arm, f.round, f.parameter_set, f.query): f.fingerprint for f in records}
+    def other_plans(self, levels: Levels) -> dict[str, frozenset[str]]:
+        """Arm -> queries for which its server used another plan than the baseline's at these levels, in any round that counts."""
         changed: dict[str, set[str]] = defaultdict(set)
+        for f, _ in self.changed_plans:
+            if f.levels.items() <= levels.items():
+                changed[f.arm].add(f.query)
+        return {arm: frozenset(queries) for arm, queries in changed.items()}
+
+    @cached_property
+    def changed_plans(self) -> list[tuple[Fingerprint, str]]:
+        """Each plan that is not that of the arm's baseline for the same statement at the same levels, with the fingerprint of that.
+        Plans of unlike engines are not compared."""
+        experiment, records = self.run.plan.experiment, list(self.run.records(Fingerprint))
+        known = {(f.arm, plan_key(f)): f.fingerprint for f in records}
+        found = []
         for f in records:
             baseline = experiment.held_against.get(f.arm)
             if baseline is None or not experiment.same_engine(f.arm, baseline):
                 continue
-            if known.get((baseline, f.round, f.parameter_set, f.query), f.fingerprint) != f.fingerprint:
-                changed[f.arm].add(f.query)
-        return {arm: frozenset(queries) for arm, queries in changed.items()}
+            if (expected := known.get((baseline, plan_key(f)), f.fingerprint)) != f.fingerprint:
+                found.append((f, expected))
+        return found
 
     @cached_property
     def levels(self) -> list[Levels]:

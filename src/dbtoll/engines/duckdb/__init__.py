@@ -76,6 +76,7 @@ class Engine(EmbeddedEngine):
     library = LIBRARY
     preload: ClassVar[Sequence[str]] = (PYTHON,)
     thread_settings = ("threads",)
+    following_settings = ("worker_threads", "write_buffer_row_group_memory_limit")
     memory_setting = "memory_limit"
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "interaction": {"procedure": "it has no stored procedures"},

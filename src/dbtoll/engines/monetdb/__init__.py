@@ -59,6 +59,7 @@ class Engine(EmbeddedEngine):
     library = f"{PLACE}/libmonetdbe-afeb6526.so.2.0.2"
     preload: ClassVar[Sequence[str]] = tuple(f"{PLACE}/{name}" for name in LIBRARIES)
     thread_settings = ("nr_threads",)
+    following_settings = ("sql_optimizer",)  # with one thread it plans nothing to be done at the same time
     memory_setting = "memorylimit"
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "interaction": {"procedure": "its procedures do not end transactions"},
@@ -98,7 +99,8 @@ class Engine(EmbeddedEngine):
     def facts(self, session: Session) -> Json:
         """Version, and its settings as they are now, less what says only which process this is."""
         rows = session.query("select name, value from sys.env() where name <> 'monet_pid' order by name")
-        told = {str(name): value for name, value in rows}
+        ((threads,),) = session.query("show nr_threads")
+        told = {**{str(name): value for name, value in rows}, "nr_threads": threads}
         return {"version": told.get("monet_version"), "settings": told}
 
 

@@ -34,6 +34,7 @@ from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software
 from dbtoll.secretive import demand_none
 from dbtoll.servers import server_process
+from dbtoll.servers.parallel_engine import said_twice
 from dbtoll.servers.ports import free_port
 
 USER = "postgres"
@@ -126,6 +127,8 @@ class Engine(interface.Engine):
         scan_touches=(51, 1000),
     )
     loss_window_s = 0.6  # three times wal_writer_delay (manual, section 30.4)
+    thread_settings = ("max_parallel_workers_per_gather", "max_parallel_workers", "max_worker_processes")
+    following_settings = ()
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
     options: ClassVar[Mapping[str, Option]] = {
         "profile": Option("text", "default", "server settings to begin with", configuration.PROFILES),
@@ -177,6 +180,17 @@ class Engine(interface.Engine):
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """See ``configuration.loading``."""
         return configuration.loading(resources)
+
+    def settings_of_threads(self, threads: int) -> dict[str, str]:
+        """The leader and as many workers as are left, in all of a plan's gatherings together. See interfaces.ThreadedEngine."""
+        if taken := [name for name in self.thread_settings if name in self._given]:
+            raise SpecError(*said_twice(self.name, f"setting {taken[0]}"))
+        workers = threads - 1
+        return dict(zip(self.thread_settings, map(str, (workers, workers, max(8, workers))), strict=True))
+
+    def threads(self, session: Session) -> int:
+        """See interfaces.ThreadedEngine."""
+        return 1 + min(_integers(session, f"SHOW {name}")[0] for name in self.thread_settings)
 
     # --- a data directory ---
 

@@ -41,11 +41,14 @@ from dbtoll.machines.cgroups.layout import find_layout, freezer_of, own_cpus, pa
 from dbtoll.machines.chroot import RUN, STAGES, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.storage import place
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, PackagedProgram
 from dbtoll.model.options import Option
+from dbtoll.model.storage import BIND, LAYER, MEMORY, VOLUME
+from dbtoll.model.storage import options as storage_options
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
@@ -113,9 +116,7 @@ class Environment(interface.Environment):
         "seccomp": Option("text", "default", "`default`, `unconfined`, or a profile's path on the machine"),
         "apparmor": Option("text", "default", "`default`, `unconfined`, or a loaded profile's name"),
         "shm": Option("size", None, "size of /dev/shm; equal to the other arms' if not given"),
-        "storage": Option(
-            "text", "bind", "where writable data lies: host directory, volume or layer", ("bind", "volume", "layer")
-        ),
+        **storage_options(BIND, VOLUME, LAYER, MEMORY),
         "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
         "cpu_period": Option("duration", 100_000_000, "period of the quota"),
     }
@@ -180,7 +181,9 @@ class Environment(interface.Environment):
             engine = on_close.enter_context(self.engine(parent, machine_spec, journal, options))
             runtime = self.runtime(parent, engine, machine_spec, options)
             import_image(parent, engine.api, machine_spec.image)
-            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, {**options, "runtime": runtime.name})
+            placement = place(parent, machine_spec, options, journal, on_close)
+            chosen = {**options, "runtime": runtime.name}
+            wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, chosen, placement)
             made = on_close.enter_context(created_container(wish, journal, layout))
             client = engine.api.client
             stream = AttachedStream(parent, engine.api.path, client.api_version, made)

@@ -20,13 +20,14 @@ from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.cgroups.layout import Layout, cpu_list
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.storage import Placement, source_of
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import Artifact, MachineSpec, Provision
+from dbtoll.model.machine import Artifact, MachineSpec
+from dbtoll.model.storage import VOLUME
 
 if TYPE_CHECKING:
     from docker.types import Ulimit
 
-COPY_TIMEOUT_S = 3600.0
 REMOVAL_S = 10.0
 
 LABEL = "dbtoll"
@@ -67,6 +68,7 @@ class ContainerSpec:
     machine_spec: MachineSpec
     image: Artifact
     options: Mapping[str, Any]
+    placement: Placement
 
 
 @contextmanager
@@ -109,6 +111,11 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
             create_group(wish.parent, NullJournal(), wish.machine_spec.group, Limits(wish.machine_spec.cpuset))
+        if wish.placement.device is not None:
+            # Mounted by the daemon, which has mounts of its own and need not see the machine's. With a name: podman 4.3 gives an
+            # anonymous volume no device.
+            on_device = {"type": "ext4", "device": wish.placement.device}
+            client.create_volume(name, driver="local", driver_opts=on_device, labels={LABEL: wish.machine_spec.run_id})
         made = client.create_container(
             tag_of(wish.image),
             [AGENT, "serve"],
@@ -121,16 +128,19 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
 
 
 def remove_container(client: Any, name: str) -> None:
-    """With its anonymous volumes. No error if it is gone; DbtollError if the daemon is.
+    """With its volumes: the anonymous ones and the one of its name. No error if it is gone; DbtollError if the daemon is.
 
     A container that ends by itself just now may be refused: podman finds it running, and then cannot kill it any more.
     """
     import docker
 
     deadline = time.monotonic() + REMOVAL_S
-    with plain_errors(name), contextlib.suppress(docker.errors.NotFound):
-        while not _is_removed(client, name, may_refuse=time.monotonic() < deadline):
-            time.sleep(0.1)
+    with plain_errors(name):
+        with contextlib.suppress(docker.errors.NotFound):
+            while not _is_removed(client, name, may_refuse=time.monotonic() < deadline):
+                time.sleep(0.1)
+        with contextlib.suppress(docker.errors.NotFound):
+            client.remove_volume(name)
 
 
 def _is_removed(client: Any, name: str, *, may_refuse: bool) -> bool:
@@ -166,12 +176,13 @@ def set_up_container(arm: AgentMachine, wish: ContainerSpec) -> None:
     for at, mode in FRESH_DIRECTORIES.items():
         with contextlib.suppress(AgentFailure):  # an image without chmod has no users that could need it
             arm.run(["chmod", f"{mode:o}", at])
-    for provision in wish.machine_spec.provisions:
-        if _is_copied(provision, wish):
-            arm.run(
-                ["cp", "--archive", "--no-target-directory", _source_of(provision), provision.at],
-                timeout_s=COPY_TIMEOUT_S,
-            )
+    wish.placement.fill(arm, wish.machine_spec)
+    for provision in wish.machine_spec.provisions if wish.placement.device is not None else ():
+        if provision.writable:  # podman gives the root directory of a volume to the container's user
+            source = wish.parent.provide(provision.artifact)
+            owner, bits = wish.parent.run(["stat", "--format=%u:%g %a", source]).output.decode().split()
+            arm.run(["chown", owner, provision.at])
+            arm.run(["chmod", bits, provision.at])
 
 
 @contextmanager
@@ -215,7 +226,14 @@ def _resources(wish: ContainerSpec) -> Json:
         "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
         "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile), _processes(wish.parent)],
-        "tmpfs": {at: f"rw,exec,mode={mode:o}" for at, mode in FRESH_DIRECTORIES.items()},
+        "tmpfs": {
+            **{at: f"rw,exec,mode={mode:o}" for at, mode in FRESH_DIRECTORIES.items()},
+            **{
+                provision.at: f"rw,mode=700,size={wish.placement.memory_bytes}"
+                for provision in wish.machine_spec.provisions
+                if wish.placement.in_memory and wish.placement.is_copied(provision)
+            },
+        },
         **({} if quota_us is None else {"cpu_period": period_us, "cpu_quota": quota_us}),
     }
 
@@ -250,18 +268,12 @@ def _mounts(wish: ContainerSpec) -> list[Any]:
     mounts = [Mount(AGENT, agent_path(wish.parent), type="bind", read_only=True)]
     for provision in wish.machine_spec.provisions:
         source = wish.parent.provide(provision.artifact)
-        if not _is_copied(provision, wish):
+        if wish.placement.is_copied(provision):
+            mounts.append(Mount(source_of(provision), source, type="bind", read_only=True))
+            if wish.placement.kind == VOLUME:
+                mounts.append(Mount(provision.at, None, type="volume", no_copy=True))
+        elif provision.writable and wish.placement.device is not None:
+            mounts.append(Mount(provision.at, wish.machine_spec.name, type="volume", no_copy=True))
+        else:
             mounts.append(Mount(provision.at, source, type="bind", read_only=not provision.writable))
-            continue
-        mounts.append(Mount(_source_of(provision), source, type="bind", read_only=True))
-        if wish.options["storage"] == "volume":
-            mounts.append(Mount(provision.at, None, type="volume", no_copy=True))
     return mounts
-
-
-def _is_copied(provision: Provision, wish: ContainerSpec) -> bool:
-    return provision.writable and provision.artifact.kind == "directory" and wish.options["storage"] != "bind"
-
-
-def _source_of(provision: Provision) -> str:
-    return f"/dbtoll/source{provision.at.replace('/', '-')}"

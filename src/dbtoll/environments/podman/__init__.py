@@ -36,7 +36,7 @@ from dbtoll.model.options import Option
 
 ROOTFUL = "/run/podman/podman.sock"
 
-_SHARED = ("network", "seccomp", "apparmor", "shm", "storage", "cpu_quota", "cpu_period")
+_SHARED = ("network", "seccomp", "apparmor", "shm", "storage", "overwrite", "cpu_quota", "cpu_period")
 
 
 class Environment(docker.Environment):

@@ -157,12 +157,18 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     removal.remove(machine, {"paths": identity.get("paths", [])})
     _forget_temporary(machine, _temporary(root, name))
     if exists(machine, f"{root}/containers.conf") and find_program(machine, "podman") is not None:
-        machine.run(
-            ["podman", *_globals(root), "rm", "--force", "--ignore", "--volumes", "--time=0", container],
-            env=_environment(root),
-            timeout_s=REMOVAL_DEADLINE_S,
-            within=LaunchLimits(mounts=()),
-        )
+
+        def podman(*words: str, check: bool = True) -> None:
+            machine.run(
+                ["podman", *_globals(root), *words],
+                env=_environment(root),
+                timeout_s=REMOVAL_DEADLINE_S,
+                check=check,
+                within=LaunchLimits(mounts=()),
+            )
+
+        podman("rm", "--force", "--ignore", "--volumes", "--time=0", container)
+        podman("volume", "rm", "--force", container, check=False)  # there is one where its data lie on a device
 
 
 def _temporary(root: str, name: str) -> str:

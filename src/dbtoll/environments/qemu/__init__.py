@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
 from dbtoll.environments.qemu.qmp import Qmp
@@ -35,6 +35,7 @@ from dbtoll.machines.guest.boot import (
 from dbtoll.machines.guest.initramfs import Interface
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.storage import Placement, place
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.json import Json
@@ -162,7 +163,22 @@ class Environment(interface.Environment):
 def _open(
     parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any], program: str
 ) -> GuestMachine:
-    image, disks = guest_disks(parent, machine_spec, lambda number, name: f"serial:{name}")
+    with ExitStack() as before:
+        placement = place(parent, machine_spec, options, journal, before)
+        return _booted(parent, machine_spec, journal, options, program, placement, before)
+    raise AssertionError  # an ExitStack swallows nothing
+
+
+def _booted(
+    parent: AgentMachine,
+    machine_spec: MachineSpec,
+    journal: Journal,
+    options: Mapping[str, Any],
+    program: str,
+    placement: Placement,
+    before: ExitStack,
+) -> GuestMachine:
+    image, disks = guest_disks(parent, machine_spec, placement, lambda number, name: f"serial:{name}")
     kernel, modules = _kernel(parent, machine_spec, options)
     attached = [image, *disks] if image else []
     cpu = options["cpu"] or ("host" if options["accel"] == "kvm" else "max")
@@ -191,12 +207,12 @@ def _open(
         if options["iothread"]:
             words += ["-object", "iothread,id=disks"]
         for disk in attached:
-            words += _disk_words(disk, options, bus)
+            words += _disk_words(disk, options, bus, is_device=disk.file == placement.device)
         words += _network_words(options, tap, bus)
         return [*words, *options["extra_args"]]
 
     own = USER_NETWORK if options["network"] == "user" else None
-    wanted = Boot(argv, f"port:{PORT}", image, disks, modules, own=own)
+    wanted = Boot(argv, placement, f"port:{PORT}", image, disks, modules, own=own)
     told = {
         "name": "qemu",
         "program": program,
@@ -223,7 +239,7 @@ def _open(
             )
         },
     }
-    machine = boot(parent, machine_spec, journal, options, wanted, told)
+    machine = boot(parent, machine_spec, journal, options, wanted, told, before)
     try:
         control = Qmp(parent, f"{machine.stage}/qmp")
     except BaseException:
@@ -271,7 +287,7 @@ def _network_words(options: Mapping[str, Any], tap: str | None, bus: str) -> lis
     return ["-netdev", backend, "-device", f"virtio-net-{bus},netdev=net{no_boot_code}"]
 
 
-def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str) -> list[str]:
+def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str, *, is_device: bool) -> list[str]:
     mode = CACHE_MODES[options["cache"]]
     node = {
         "node-name": disk.name,
@@ -279,7 +295,7 @@ def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str) -> list[s
         "read-only": not disk.inside.writable,
         "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
         "file": {
-            "driver": "file",
+            "driver": "host_device" if is_device else "file",
             "filename": disk.file,
             # The image is shared by guests of all kinds; QEMU would take User Mode Linux's read lock for a writer's.
             "locking": "auto" if disk.inside.writable else "off",

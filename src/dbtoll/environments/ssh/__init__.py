@@ -59,7 +59,7 @@ class Environment(native.Environment):
             "where a directory is made there for image, data and agent; on the disk that is measured",
         ),
         "metadata": Option("flag", False, "ask the cloud's metadata service there which type of machine it is"),
-        **{name: native.Environment.options[name] for name in ("cpu_quota", "cpu_period")},
+        **{name: native.Environment.options[name] for name in ("storage", "overwrite", "cpu_quota", "cpu_period")},
     }
 
     @classmethod

@@ -21,12 +21,15 @@ from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.machines.chroot import STAGES, agent_path, open_files, remove
 from dbtoll.machines.control_group import Network
-from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, initramfs
+from dbtoll.machines.guest.initramfs import Disk, Guest, Interface, Memory, initramfs
 from dbtoll.machines.guest.machine import GuestDisk, GuestMachine
+from dbtoll.machines.storage import Placement, source_of
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
+from dbtoll.model.storage import IMAGE, MEMORY
+from dbtoll.model.storage import options as storage_options
 
 AGENT_MAX_BYTES = 64 << 20
 
@@ -40,6 +43,7 @@ OPTIONS: Mapping[str, Option] = {
         None,
         "how much the guest's kernel reads in advance from its disks, such as `0 KiB`; else its own choice",
     ),
+    **storage_options(IMAGE, MEMORY),
     "boot_timeout": Option("duration", 180_000_000_000, "a guest whose agent has not answered by then has failed"),
 }
 """Options that every guest environment has."""
@@ -55,6 +59,7 @@ class Boot:
     """
 
     argv: Callable[[str, str | None], Sequence[str]]
+    placement: Placement
     line: str
     image: GuestDisk | None
     disks: Sequence[GuestDisk]
@@ -79,15 +84,21 @@ def boot(
     options: Mapping[str, Any],
     wanted: Boot,
     told: Json,
+    before: ExitStack,
 ) -> GuestMachine:
-    """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time."""
+    """A guest whose agent has said hello. ChannelError, with the console's last words, if it does not in time.
+
+    ``before``: what is undone when the guest is gone, also where it does not come up.
+    """
     limits = Limits(machine_spec.cpuset, machine_spec.resources.memory_bytes + options["overhead_memory"])
-    with ExitStack() as on_close:
+    with before.pop_all() as on_close:
         tap = network_interfaces.tap(parent, machine_spec, journal, on_close) if options["network"] == "tap" else None
         joined = wanted.own if tap is None else _at(wanted.interface, tap)
         group = create_group(parent, journal, machine_spec.group, limits)
         on_close.callback(group.close)
         stage = _stage(parent, machine_spec, journal, on_close)
+        copied = filter(wanted.placement.is_copied, machine_spec.provisions)
+        memories = [Memory(provision.at, wanted.placement.memory_bytes) for provision in copied]
         guest = Guest(
             line=wanted.line,
             image=wanted.image.inside if wanted.image else None,
@@ -95,6 +106,7 @@ def boot(
             shm_bytes=machine_spec.resources.shm_bytes,
             open_files=open_files(parent, machine_spec.resources.open_files),
             network=joined,
+            memories=memories,
         )
         agent = parent.get(agent_path(parent), max_bytes=AGENT_MAX_BYTES)
         parent.put(f"{stage}/initramfs", initramfs(agent, guest, wanted.modules))
@@ -111,24 +123,26 @@ def boot(
             channel,
             on_close.pop_all(),
             freezer=group.freezer,
-            told=told | {"read_ahead": options["read_ahead"]},
+            told=told | {"storage": wanted.placement.kind, "read_ahead": options["read_ahead"]},
         )
         machine.console, machine.stage, machine.directories = line, stage, group.directories
         machine.network = Network(joined.address) if joined else None
-        if wanted.image is not None and options["read_ahead"] is not None:
-            _read_ahead(machine, options["read_ahead"])
+        try:
+            if wanted.image is not None and options["read_ahead"] is not None:
+                _read_ahead(machine, options["read_ahead"])
+            wanted.placement.fill(machine, machine_spec)
+            if memories:
+                machine.drop_caches()  # BIAS: of the disk that it was filled from
+        except BaseException:
+            machine.close()
+            raise
         return machine
     raise AssertionError  # an ExitStack swallows nothing
 
 
 def _read_ahead(machine: GuestMachine, size_bytes: int) -> None:
     """Of every disk of the guest (Documentation/ABI/stable/sysfs-block, read_ahead_kb)."""
-    script = f"for file in /sys/block/*/queue/read_ahead_kb; do echo {size_bytes >> 10} > $file; done"
-    try:
-        machine.run(["sh", "-c", script])
-    except BaseException:
-        machine.close()
-        raise
+    machine.run(["sh", "-c", f"for file in /sys/block/*/queue/read_ahead_kb; do echo {size_bytes >> 10} > $file; done"])
 
 
 def _at(interface: str, tap: network_interfaces.Tap) -> Interface:
@@ -150,22 +164,27 @@ def _stage(parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, on
 
 
 def guest_disks(
-    parent: AgentMachine, machine_spec: MachineSpec, device: Callable[[int, str], str]
+    parent: AgentMachine, machine_spec: MachineSpec, placement: Placement, device: Callable[[int, str], str]
 ) -> tuple[GuestDisk | None, list[GuestDisk]]:
     """The image (first disk, never written) and the provisions. ``device``: number and name -> how the guest finds it."""
 
-    def disk(number: int, name: str, artifact: Artifact, at: str, *, writable: bool) -> GuestDisk:
+    def file(artifact: Artifact) -> str:
         if artifact.kind != "file":
             raise Unavailable(f"{machine_spec.name}: {artifact.path} is no disk, and a guest takes only disks")
-        return GuestDisk(name, parent.provide(artifact), Disk(device(number, name), at, writable))
+        return parent.provide(artifact)
 
     if machine_spec.image is None:
         return None, []
-    image = disk(0, "image", machine_spec.image, "/", writable=False)
-    return image, [
-        disk(number, f"disk{number}", provision.artifact, provision.at, writable=provision.writable)
-        for number, provision in enumerate(machine_spec.provisions, 1)
-    ]
+    image = GuestDisk("image", file(machine_spec.image), Disk(device(0, "image"), "/", writable=False))
+    disks = []
+    for number, provision in enumerate(machine_spec.provisions, 1):
+        name, path, at, writable = f"disk{number}", file(provision.artifact), provision.at, provision.writable
+        if placement.is_copied(provision):
+            at, writable = source_of(provision), False
+        elif placement.device is not None and writable:
+            path = placement.device
+        disks.append(GuestDisk(name, path, Disk(device(number, name), at, writable)))
+    return image, disks
 
 
 def monitor_program(parent: AgentMachine, options: Mapping[str, Any], name: str, packages: Sequence[str]) -> str:

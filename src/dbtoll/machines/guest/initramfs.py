@@ -24,6 +24,14 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """An empty file system in the guest's memory."""
+
+    at: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     """A network interface of the guest, by the name that its kernel gives it, and the address that it gets."""
 
@@ -46,6 +54,7 @@ class Guest:
     shm_bytes: int
     open_files: int
     network: Interface | None = None
+    memories: Sequence[Memory] = ()
 
 
 def initramfs(agent: bytes, guest: Guest, modules: Mapping[str, bytes]) -> bytes:

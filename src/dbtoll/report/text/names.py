@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.checks.catalog import CATALOG
+from dbtoll.model.experiment import THREADS
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from dbtoll.analysis.result.schema import ArmDifference, ArmResult, Result
     from dbtoll.model.json import Json
-from dbtoll.report.text.numbers import count, is_throughput
+from dbtoll.report.text.numbers import count, is_throughput, plural
 
 
 def arm_title(arm: str, result: Result) -> str:
@@ -64,6 +65,7 @@ def with_arm_labels(result: Result) -> Result:
         ),
         warnings=tuple(replace(each, arm=each.arm and label(each.arm)) for each in result.warnings),
         contrasts=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.contrasts),
+        speed_ups=tuple(replace(each, arm=label(each.arm)) for each in result.speed_ups),
         series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
         windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
@@ -87,16 +89,16 @@ def baselines(result: Result) -> list[str]:
 
 
 def differences_text(arm: ArmResult, most: int | None = None) -> str:
-    """``PostgreSQL 17.6, not PostgreSQL 15.14; jit on, not off``; empty of an arm that differs in its environment alone. ``most``:
-    so many of them, and how many more there are."""
+    """``PostgreSQL 17.6 instead of PostgreSQL 15.14; jit on instead of off``; empty of an arm that differs in its environment
+    alone. ``most``: so many of them, and how many more there are."""
     shown = arm.differences[:most]
-    parts = [f"{_prefix(each)}{each.value or NOT_SET}, not {each.baseline or NOT_SET}" for each in shown]
+    parts = [f"{_prefix(each)}{each.value or NOT_SET} instead of {each.baseline or NOT_SET}" for each in shown]
     if more := len(arm.differences) - len(shown):
         parts.append(f"and {more} more")
     return "; ".join(parts)
 
 
-NOT_SET = "not set"
+NOT_SET = "the default"
 
 
 def _prefix(difference: ArmDifference) -> str:
@@ -148,8 +150,14 @@ LEVELS = {
 
 def levels_text(levels: Mapping[str, str], varied: Iterable[str] | None = None) -> str:
     """``warm, one connection``; only the factors in ``varied`` (all if None). Empty if there are none."""
-    arm_label = [(f, level) for f, level in levels.items() if varied is None or f in varied]
-    return ", ".join(LEVELS.get(pair, f"{pair[0].replace('_', ' ')} {pair[1].replace('_', ' ')}") for pair in arm_label)
+    return ", ".join(level_text(f, level) for f, level in levels.items() if varied is None or f in varied)
+
+
+def level_text(factor: str, level: str) -> str:
+    """``1 thread``, ``a connection per statement``; with the factor's name where the level says nothing by itself."""
+    if factor == THREADS and level.isdecimal():
+        return plural(int(level), "thread")
+    return LEVELS.get((factor, level), f"{factor.replace('_', ' ')} {level.replace('_', ' ')}")
 
 
 _ESTIMANDS = {

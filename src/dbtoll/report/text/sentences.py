@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from dbtoll.analysis.result.schema import Amount, ArmResult, Comparison, Contrast, Result
 from dbtoll.report.text.names import (
-    LEVELS,
     arm_title,
     baselines,
     differences_text,
     family,
+    level_text,
     levels_text,
     metric_text,
     natural_key,
@@ -309,7 +309,7 @@ def contrasts(result: Result) -> list[str]:
 
 def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
     others = levels_text(each.levels, varied)
-    level, against = (LEVELS.get((each.factor, name), name.replace("_", " ")) for name in (each.level, each.against))
+    level, against = (level_text(each.factor, name) for name in (each.level, each.against))
     found = EffectText(result.main_metric, each.estimate, each.low, each.high)
     rests_on = EffectText(result.main_metric, each.estimate, each.low_decisive, each.high_decisive)
     reason = each.reason or (_BEYOND_CHANCE if each.widened_by else None)

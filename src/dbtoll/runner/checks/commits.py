@@ -22,7 +22,16 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact
-from dbtoll.runner.arms import HostContext, RunningArm, RunningUnit, machine_name, stack_of
+from dbtoll.runner.arms import (
+    HostContext,
+    RunningArm,
+    RunningUnit,
+    copied_from,
+    in_memory,
+    machine_name,
+    stack_of,
+)
+from dbtoll.runner.checks.mounts import IN_MEMORY, mount_of
 from dbtoll.store.schema import CheckRecord
 
 NAME = "commit_reaches_device"
@@ -38,9 +47,6 @@ COMMIT_BYTES = 4096
 
 TRACING = "tracing"
 """Kind of journal entry: ``instance``, a directory of the kernel's tracing files."""
-
-IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
-"""File systems without a device."""
 
 MEMORY_DEVICES = re.compile(r"z?ram\d+")
 """Block devices that forget."""
@@ -77,7 +83,8 @@ def commit_reaches_device(
 
     ``data``: the copy of each of its machines, none where the engine keeps none. ``durability``: the levels of that factor; where a
     commit is to be less than durable, it fails if all reached the device: then the server did not do what it was told. For a
-    workload that writes a failure voids the start, for others it is a label. Raises DbtollError if the arm itself cannot commit.
+    workload that writes a failure voids the start, for others it is a label. Where the data were asked to lie in memory, a commit
+    is to reach no device. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
     trials: dict[str, Trial] = {}
@@ -108,11 +115,12 @@ def _trials(
             before = processes_of(machine, host) or at_first
             seen = _traced(host, context.journal, instance, commit)
             members = before | (processes_of(machine, host) or set())
-            return judge(seen, members, file_system(host, beneath), file_system(machine, DATA))
+            trial = judge(seen, members, beneath, file_system(machine, DATA))
         except _UntraceableError as why:
-            return _by_counters(host, commit, str(why))
+            trial = _by_counters(host, commit, str(why))
+        return less_than_durable(trial) if in_memory(arm) else trial
 
-    beneath = host.run(["readlink", "-f", "--", host.provide(data)]).output.decode().rstrip("\n")
+    beneath = None if copied_from(arm) else file_system(host, real_path(host, host.provide(data)))
     instance = f"dbtoll-{machine_name(context.run_id, arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
     if not isinstance(engine, CommittingEngine):
@@ -128,12 +136,13 @@ def _trials(
     for level in durability:
         engine.make_durable(session, level)
         trial = traced(commit)
-        trials[f"{engine.name}, durability {level}"] = trial if level == DURABLE else less_than_durable(trial)
+        as_told = level == DURABLE or in_memory(arm)
+        trials[f"{engine.name}, durability {level}"] = trial if as_told else less_than_durable(trial)
     return trials
 
 
 def less_than_durable(trial: Trial) -> Trial:
-    """The same where a commit was told not to wait for the device."""
+    """The same where a commit was told not to wait for the device, or there is none."""
     if trial.passed is None:
         return trial
     return Trial(not trial.passed, trial.text if trial.passed else f"as asked for, {trial.text}")
@@ -282,15 +291,14 @@ def _writes(host: AgentMachine) -> dict[str, int]:
 
 
 def file_system(machine: Machine, path: str) -> str | None:
-    """The kind of file system that holds ``path`` (no links in it), by proc(5) ``mountinfo``; None if it cannot be told."""
-    best, kind = "", None
-    for line in machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
-        # Of two on one mount point the later hides the earlier.
-        if len(mount) >= len(best) and f"{path.rstrip('/')}/".startswith(f"{mount.rstrip('/')}/"):
-            best, kind = mount, after.split()[0]
-    return kind
+    """The kind of file system that holds ``path`` (no links in it); None if it cannot be told."""
+    mount = mount_of(machine, path)
+    return mount.file_system if mount else None
+
+
+def real_path(machine: Machine, path: str) -> str:
+    """The same without links."""
+    return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
 
 
 # --- the agents ----------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dbtoll.interfaces.machine import Begun, Machine, Session
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import THREADS, Experiment
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply
 from dbtoll.runner.arms import RunningArm
@@ -31,7 +31,9 @@ class StatementDriver:
     answers: Sequence[Mapping[str, AnswerReference]]
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
-        """Nothing: all levels are the session's."""
+        """How many threads a query has; all other levels are the session's."""
+        if THREADS in phase.levels:
+            running.use_threads(int(phase.levels[THREADS]))
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """A cold one begins with a restart."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
+from dbtoll.errors import Unavailable
 from dbtoll.images import dataset, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
@@ -15,11 +16,22 @@ from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
+from dbtoll.machines.storage import demand_device
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
-from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name, packages_inside
+from dbtoll.model.storage import is_device
+from dbtoll.runner.arms import (
+    HostContext,
+    boots,
+    copied_from,
+    environment_of,
+    in_memory,
+    machine_name,
+    packages_inside,
+    storage_of,
+)
 from dbtoll.runner.preparation.requirements import kernel_for
 from dbtoll.runner.preparation.software import image_software
 from dbtoll.runner.rounds import Watch, understood
@@ -62,6 +74,7 @@ def masters_of(
     Facts: of the one that has fewest."""
     image = context.image
     assert image is not None
+    _demand_devices(arms, context)
     resources = arms[0].configuration.resources
     native = registry.find("environments", BASELINE)()
     cpus = tuple(sorted({*context.cpuset, *os.sched_getaffinity(0)}))
@@ -87,6 +100,7 @@ def masters_of(
                 estimate_bytes=workload.estimate_bytes(),
                 progress=watch.say,
             )
+        demand_memory([arm for arm in arms if arm.layout.databases == databases], entry.facts["data_bytes"])
         masters[databases, "directory"] = entry.artifact()
         found: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
         if any(boots(step) for arm in arms if arm.layout.databases == databases for step in arm.stack):
@@ -98,9 +112,35 @@ def masters_of(
     return masters, facts
 
 
+MEMORY_LEFT_BYTES = 256 << 20
+"""What an arm has at least (spec), and so has left beside data that lie in its memory."""
+
+
+def demand_memory(arms: Sequence[Arm], data_bytes: int) -> None:
+    """Unavailable if data that are to lie in an arm's memory do not fit into it."""
+    needed = data_bytes + MEMORY_LEFT_BYTES
+    for arm in arms:
+        given = arm.configuration.resources.memory_bytes
+        if in_memory(arm) and needed > given:
+            raise Unavailable(
+                f"{arm.name}: the data take {data_bytes >> 20} MiB of memory there, and so leave less than "
+                f"{MEMORY_LEFT_BYTES >> 20} MiB of the arm's {given >> 20} MiB to the server",
+                f"--memory {-(-needed >> 20)}MiB or more (memory under [resources]), or a smaller scale",
+            )
+
+
+def _demand_devices(arms: Sequence[Arm], context: HostContext) -> None:
+    """Unavailable if a device may not be written to, before anything is measured; those of a guest are only there once it runs."""
+    for arm in arms:
+        step = arm.stack[0]
+        kind = storage_of(arm)
+        if len(arm.stack) == 1 and kind is not None and is_device(kind):
+            demand_device(context.at(arm).host, kind, overwrite=bool(step.options.get("overwrite")))
+
+
 class Copies:
     """Fresh copies of the masters, one for each start, on the host where the arm stands; written to the journal, removed after the
-    round."""
+    round. An arm that only reads what it is given, and works on a copy of its own, gets the master."""
 
     def __init__(self, masters: Mapping[tuple[int, str], Artifact], context: HostContext) -> None:
         self.masters, self.context = masters, context
@@ -117,6 +157,8 @@ class Copies:
         # Where the host was reached anew, all that was left there is gone.
         self.made[arm.name] = [made for made in self.made.get(arm.name, []) if made[1] is host]
         self.drop(arm)  # those of a start whose removal failed
+        if copied_from(arm) and arm.layout.servers == 1:
+            return (self.master(arm),) * arm.layout.machines
         return tuple(self._make(arm, number) for number in range(arm.layout.machines))
 
     def _make(self, arm: Arm, number: int) -> Artifact:

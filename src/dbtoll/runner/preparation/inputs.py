@@ -13,7 +13,7 @@ from dbtoll import defaults, facts, registry
 from dbtoll.errors import UsageError
 from dbtoll.images import debian
 from dbtoll.images.cache import Cache, scratch
-from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine
+from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine, ThreadedEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine, RemoteMachine
@@ -118,6 +118,8 @@ class _Configured:
             configuration.workload.options
         )
         self.settings = self.engine.settings(configuration.resources)
+        if experiment.fewest_threads is not None and isinstance(self.engine, ThreadedEngine):
+            self.settings |= self.engine.settings_of_threads(experiment.fewest_threads)
         self.facts: Json = {
             "engine": configuration.engine.name,
             "checked_by": self.engine.checked_by,

@@ -1,0 +1,104 @@
+"""Do an arm's data lie where they were asked to lie? By what the arm itself sees of the file system that holds them.
+
+`storage`: once per start. It voids a start whose data lie elsewhere: then it is another arm under the same name.
+"""
+
+from __future__ import annotations
+
+from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
+from dbtoll.model import storage as kinds
+from dbtoll.model.json import Json
+from dbtoll.model.machine import DATA, Artifact
+from dbtoll.model.storage import is_device
+from dbtoll.runner.checks.mounts import IN_MEMORY, MountPoint, mount_of
+from dbtoll.store.schema import CheckRecord
+
+NAME = "storage"
+
+OPAQUE = frozenset({"9p", "virtiofs", "fuse", "gofer"})
+"""File systems that hand everything on, and do not show to what."""
+
+
+def found(machine: Machine, kind: str) -> Json:
+    """What holds the data, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
+    mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the file system, ``device_bytes`` of the
+    device; null where it has none, or cannot be told; ``cache``: how the monitor of a guest keeps what is written."""
+    mount = mount_of(machine, DATA)
+    if mount is None:
+        return {"kind": kind, "file_system": None}
+    size, free = _sizes(machine)
+    return {
+        "kind": kind,
+        "file_system": mount.file_system,
+        "source": mount.source,
+        "mount": mount.at,
+        "options": list(mount.options),
+        "device": mount.device,
+        "size_bytes": size,
+        "free_bytes": free,
+        "device_bytes": _device_bytes(machine, mount.device),
+        "cache": None if mount.file_system in IN_MEMORY else machine.facts().get("environment", {}).get("cache"),
+    }
+
+
+def check(machine: Machine, kind: str, data: Artifact, round_index: int, arm: str) -> CheckRecord:
+    """Whether what holds the data is of that kind."""
+    mount = mount_of(machine, DATA)
+    passed, finding = (
+        (None, "what holds the data cannot be told") if mount is None else _judged(machine, kind, data, mount)
+    )
+    return CheckRecord(round=round_index, arm=arm, check=NAME, passed=passed, finding=finding)
+
+
+def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint) -> tuple[bool | None, str]:
+    own, in_memory = mount.at == DATA, mount.file_system in IN_MEMORY
+    shown = {
+        kinds.MEMORY: own and in_memory,
+        kinds.LAYER: not own and not in_memory,
+        kinds.VOLUME: own and not in_memory,
+        kinds.IMAGE: own and not in_memory,
+    }
+    seen = f"{kind} was asked for, and the data lie on {mount.file_system} at {mount.at}"
+    around = getattr(machine, "parent", None)
+    if kind in shown:
+        return shown[kind], seen
+    if around is None or mount.file_system in OPAQUE:
+        return None, f"{seen}, which does not show what is beneath"
+    if is_device(kind):
+        # A guest's kernel has numbers of its own, and what it has of the device is its size.
+        is_guest = isinstance(machine, CacheDroppingMachine)
+        wanted = str(_bytes_of(around, kind)) if is_guest else _number_of(around, kind)
+        has = str(_device_bytes(machine, mount.device)) if is_guest else mount.device
+        return own and wanted == has, f"{seen}, {has}{' bytes' if is_guest else ''}; {kind} is {wanted}"
+    beneath = mount_of(around, _real_path(around, around.provide(data)))
+    is_same = beneath is not None and beneath.device == mount.device
+    return (
+        own and is_same,
+        f"{seen}: {'' if is_same else 'not '}the file system of the directory that was to be mounted",
+    )
+
+
+def _device_bytes(machine: Machine, device: str) -> int | None:
+    """sysfs: ``size`` in units of 512 bytes, whatever the device's sectors are."""
+    told = machine.run(["cat", f"/sys/dev/block/{device}/size"], check=False)
+    return int(told.output) * 512 if told.exit_code == 0 else None
+
+
+def _bytes_of(machine: Machine, path: str) -> int:
+    return int(machine.run(["blockdev", "--getsize64", path]).output)
+
+
+def _number_of(machine: Machine, path: str) -> str:
+    """MAJOR:MINOR."""
+    told = machine.run(["stat", "--dereference", "--format=%t %T", path]).output.split()
+    return ":".join(str(int(each, 16)) for each in told)
+
+
+def _sizes(machine: Machine) -> tuple[int, int]:
+    told = machine.run(["stat", "--file-system", "--format=%S %b %a", DATA]).output.split()
+    block_bytes, blocks, free = map(int, told)
+    return block_bytes * blocks, block_bytes * free
+
+
+def _real_path(machine: Machine, path: str) -> str:
+    return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")

@@ -1,0 +1,111 @@
+"""Where data lie: what is judged of what an arm shows, and what is refused before anything is made."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from dbtoll.errors import Unavailable
+from dbtoll.interfaces.machine import Machine
+from dbtoll.machines import storage
+from dbtoll.model.experiment import Arm, Configuration, Resources
+from dbtoll.model.machine import Artifact
+from dbtoll.model.reply import Completed
+from dbtoll.runner.checks.mounts import mount_of
+from dbtoll.runner.checks.storage import check
+from dbtoll.runner.preparation.data import demand_memory
+from dbtoll.spec.stack import parse_stack
+
+ROOT = "21 1 0:20 / / rw,relatime - overlay overlay rw,lowerdir=/l,upperdir=/u"
+DATA = "22 21 {} /copies/1 /dbtoll/data rw,nosuid - {} {} rw,discard"
+COPY = Artifact("data", "/copies/1")
+
+
+class Fake:
+    """A machine that shows these mounts; ``numbers``: what ``stat`` says of devices."""
+
+    def __init__(self, *mounts: str, parent: Fake | None = None, number: str = "8 11") -> None:
+        self.mounts, self.number = "\n".join(mounts), number
+        if parent is not None:
+            self.parent = parent
+
+    def get(self, path: str, *, max_bytes: int = 0) -> bytes:
+        assert path == "/proc/self/mountinfo"
+        return self.mounts.encode()
+
+    def provide(self, artifact: Artifact) -> str:
+        return artifact.path
+
+    def run(self, argv: list[str], **_: Any) -> Completed:
+        output = argv[-1] if argv[0] == "readlink" else self.number
+        return Completed(tuple(argv), 0, None, output.encode(), b"", {})
+
+
+HOST = Fake("21 1 8:1 / / rw - ext4 /dev/sda1 rw")
+
+
+@pytest.mark.parametrize(
+    ("kind", "mount", "passed"),
+    [
+        ("memory", DATA.format("0:50", "tmpfs", "tmpfs"), True),
+        ("memory", DATA.format("8:1", "ext4", "/dev/sda1"), False),
+        ("memory", "", False),
+        ("layer", "", True),
+        ("layer", DATA.format("8:1", "ext4", "/dev/sda1"), False),
+        ("volume", DATA.format("8:1", "ext4", "/dev/sda1"), True),
+        ("volume", "", False),
+        ("volume", DATA.format("0:50", "tmpfs", "tmpfs"), False),
+        ("bind", DATA.format("8:1", "ext4", "/dev/sda1"), True),
+        ("bind", DATA.format("8:17", "ext4", "/dev/sdb1"), False),
+        ("bind", "", False),
+        ("bind", DATA.format("0:60", "9p", "none"), None),
+        ("image", DATA.format("254:16", "ext4", "/dev/vdb"), True),
+        ("image", DATA.format("0:50", "tmpfs", "tmpfs"), False),
+        ("/dev/sdb1", DATA.format("8:17", "ext4", "/dev/sdb1"), True),
+        ("/dev/sdb1", DATA.format("8:1", "ext4", "/dev/sda1"), False),
+    ],
+)
+def test_what_was_asked_for_is_held_against_what_is_there(kind: str, mount: str, passed: bool | None) -> None:
+    machine = Fake(ROOT, *filter(None, [mount]), parent=HOST)
+    record = check(cast(Machine, machine), kind, COPY, 3, "arm")
+    assert (record.passed, record.voids, record.check, record.round) == (passed, True, "storage", 3)
+    assert kind in record.finding
+
+
+def test_of_two_mounts_at_one_place_the_later_is_told_with_all_its_options() -> None:
+    machine = Fake(ROOT, DATA.format("8:1", "ext4", "/dev/sda1"), DATA.format("0:50", "tmpfs", "my\\040memory"))
+    mount = mount_of(cast(Machine, machine), "/dbtoll/data")
+    assert mount is not None
+    assert (mount.device, mount.at, mount.file_system, mount.source) == ("0:50", "/dbtoll/data", "tmpfs", "my memory")
+    assert mount.options == ("rw", "nosuid", "discard")
+
+
+@pytest.mark.parametrize(("memory_mib", "fits"), [(456, True), (455, False)])
+def test_data_that_do_not_fit_into_an_arms_memory_are_refused(memory_mib: int, fits: bool) -> None:
+    configuration = Configuration(resources=Resources(memory_bytes=memory_mib << 20))
+    plain = Arm("plain", parse_stack("native"), configuration=configuration)
+    nested = Arm("nested", parse_stack("qemu:storage=memory//docker"), configuration=configuration)
+    demand_memory([plain], 200 << 20)
+    if fits:
+        demand_memory([plain, nested], 200 << 20)
+        return
+    with pytest.raises(Unavailable, match="nested: the data take 200 MiB of memory") as caught:
+        demand_memory([plain, nested], 200 << 20)
+    assert "--memory 456MiB" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {"device": "/etc/passwd", "mount": "/run/dbtoll/a", "uuid": "0" * 36},
+        {"device": "/dev/../etc/passwd", "mount": "/run/dbtoll/a", "uuid": "0" * 36},
+        {"device": "/dev/sdb", "mount": "/home", "uuid": "0" * 36},
+        {"device": "/dev/sdb", "mount": "/run/dbtoll/a", "uuid": "; rm"},
+    ],
+)
+def test_a_journal_names_no_device_but_with_its_file_system(identity: dict[str, str]) -> None:
+    from dbtoll.errors import DbtollError
+
+    with pytest.raises(DbtollError, match="nothing was done"):
+        storage.remove(cast(Machine, Fake()), identity)
