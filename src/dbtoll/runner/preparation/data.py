@@ -87,7 +87,7 @@ def masters_of(
 
     masters: dict[tuple[int, str], Artifact] = {}
     facts: Json = {}
-    for databases in sorted({arm.layout.databases for arm in arms}):
+    for databases in sorted({arm.layout.databases for arm in arms}) or [1]:
         with understood("the server that loads the data"):
             entry = dataset.build(
                 cache,
