@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dbtoll import __version__, completion, registry
+from dbtoll import __version__, completion, namespaces, registry
 from dbtoll.errors import (
     EXIT_CODES,
     INTERRUPTED,
@@ -182,6 +182,22 @@ def begin(
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(UsageError.exit_code)
+    if context.invoked_subcommand in MEASURING and not any(word in HELP_WORDS for word in sys.argv):
+        _as_root_of_ones_own()
+
+
+MEASURING = ("quick", "compare", "run", "probe", "predict", "reproduce", "doctor", "clean", "selfbench")
+"""Commands that use the machine: without root, in a user namespace."""
+
+HELP_WORDS = ("-h", "--help")
+
+
+def _as_root_of_ones_own() -> None:
+    """From here on, if this is not root; what is done in there says what it lacks where none can be entered."""
+    with suppress(DbtollError):
+        if not namespaces.is_root():
+            Cache()  # whether others may write there is told by their numbers, which are not seen in a namespace
+            namespaces.enter()
 
 
 @command(MEASURE, "dbtoll quick", "dbtoll quick --yes --json > result.json", codes=MEASURED)

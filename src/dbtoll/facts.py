@@ -12,12 +12,14 @@ from typing import Any
 from dbtoll.errors import AgentFailure, RunFolderError
 from dbtoll.interfaces.machine import InspectableMachine, Machine
 from dbtoll.machines.agent.machine_facts import BOOT_ID
+from dbtoll.machines.cgroups.layout import without_root
 from dbtoll.model.json import Json
 
 MUST_AGREE = (
     "host.kernel",
     "host.cpu_model",
     "host.cpus",
+    "host.without_root",
     "agent.sha256",
     "code_sha256",
     "packages",
@@ -52,6 +54,7 @@ def host(machine: InspectableMachine) -> Json:
         "transparent_huge_pages": _chosen(_read(machine, "/sys/kernel/mm/transparent_hugepage/enabled")),
         "swappiness": _read(machine, "/proc/sys/vm/swappiness").strip() or None,
         "randomize_va_space": _read(machine, "/proc/sys/kernel/randomize_va_space").strip() or None,
+        "without_root": without_root(machine),
     }
 
 

@@ -57,16 +57,36 @@ def bare_debian(
             subprocess.run(["umount", "--recursive", "--lazy", at], check=True)
 
 
-def inside(root: Path, *words: str, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
-    """A command as its root."""
+# The kernel makes no user namespace in a chroot, so the root is changed for good, in mounts of its own.
+AS_A_USER = """
+set -e
+root=$1 user=$2
+shift 2
+mount --rbind "$root" "$root"
+cd "$root"
+mkdir -p .outside
+pivot_root . .outside
+cd /
+umount --lazy .outside
+exec setpriv --reuid="$user" --regid="$user" --init-groups sh -c 'cd && exec "$@"' sh "$@"
+"""
+
+
+def inside(
+    root: Path, *words: str, user: str | None = None, timeout_s: float = 900
+) -> subprocess.CompletedProcess[str]:
+    """A command as its root, or as that user, who has a home there."""
+    home = f"/home/{user}" if user else "/root"
     environ: Mapping[str, str] = {
-        "HOME": "/root",
-        "PATH": "/root/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": home,
+        "PATH": f"{home}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
         **dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO"), CERTIFICATES),
         **{name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "https_proxy", "http_proxy")},
     }
+    as_user = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", AS_A_USER, "sh", root, user]
+    entering = as_user if user else ["chroot", root]
     return subprocess.run(
-        ["chroot", root, *words], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False,
+        [*entering, *words], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip

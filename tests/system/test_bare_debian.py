@@ -79,6 +79,106 @@ def test_the_wheel_measures_where_there_is_no_compiler(newcomer: Path) -> None:
     assert "mmdebstrap" not in again.stderr
 
 
+USER = "ordinary"
+
+USERS_SPECIFICATION = (
+    SPECIFICATION.replace("/root/", f"/home/{USER}/")
+    + """
+[[arm]]
+name = "bubblewrap"
+stack = "bubblewrap"
+[[arm]]
+name = "uml"
+stack = "uml"
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def ordinary(newcomer: Path) -> Path:
+    """The same machine with a user for whom root has done nothing; mmdebstrap is there."""
+    assert inside(newcomer, "apt-get", "install", "-y", "--no-install-recommends", "mmdebstrap").returncode == 0
+    assert inside(newcomer, "useradd", "--create-home", "--shell", "/bin/sh", USER).returncode == 0
+    home = newcomer / "home" / USER
+    (wheel,) = (newcomer / "root").glob("*.whl")
+    shutil.copy(wheel, home)
+    shutil.copytree(ROOT / "examples/sql", home / "sql")
+    (home / "spec.toml").write_text(USERS_SPECIFICATION)
+    installed = inside(newcomer, "pipx", "install", f"/home/{USER}/{wheel.name}", user=USER)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    return newcomer
+
+
+def test_doctor_tells_an_ordinary_user_what_works_and_what_root_has_to_add(ordinary: Path) -> None:
+    done = inside(ordinary, "dbtoll", "doctor", "--quick", "--json", user=USER)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert "native" in found["measurable"]
+    assert "uml" not in found["measurable"]
+    # Without this program there is but one user in the namespace, so no image can be made.
+    assert "newuidmap" in [lack["what"] for lack in found["machine"]["privileges"]["lacks"]]
+    assert {"uidmap", "user-mode-linux", "sudo"} <= set(found["hint"].split())
+    refused = inside(ordinary, "dbtoll", "run", "spec.toml", user=USER)
+    assert refused.returncode == 69
+    assert "apt-get install uidmap" in refused.stderr
+
+
+@pytest.mark.alone  # it has a run, in whose way others would be
+def test_an_ordinary_user_measures_and_is_told_what_was_missing(ordinary: Path) -> None:
+    packages = ("uidmap", "user-mode-linux")
+    assert inside(ordinary, "apt-get", "install", "-y", "--no-install-recommends", *packages).returncode == 0
+    done = inside(ordinary, "dbtoll", "run", "spec.toml", "--json", "--runs-dir", "runs", user=USER)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [(arm["rounds"], arm["outcome"]) for arm in result["arms"]] == [(2, "ok")] * 4
+    checks = {check["name"]: check["passed"] for arm in result["arms"] for check in arm["checks"]}
+    assert checks["others_asleep"] is True
+    assert checks["equal_answers"] is True
+    (told,) = [warning["text"] for warning in result["warnings"] if warning["kind"] == "without_root"]
+    assert told.startswith("measured without root: ")
+    (folder,) = (ordinary / "home" / USER / "runs").glob("2*")
+    assert "measured without root" in (folder / "report.html").read_text()
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["host"]["without_root"]["control_groups"] in {"none", "v2"}
+    # Root would measure something else, so it does not go on with it.
+    shutil.copytree(folder, ordinary / "root/theirs", symlinks=True)
+    resumed = inside(ordinary, "dbtoll", "run", "/root/theirs", "--resume", "--budget", "5m")
+    assert resumed.returncode == 66
+    assert "host.without_root" in resumed.stderr
+
+
+@pytest.mark.alone
+def test_what_only_root_may_is_said_to_an_ordinary_user(ordinary: Path) -> None:
+    for words, what in (
+        (("compare", "native", "--engine", "noop", "-f", "cache=cold", "--exclusive"), "only root may"),
+        (("compare", "docker", "--engine", "noop"), "without root there is no Docker daemon"),
+        (("compare", "native:cpu_quota=0.5", "--engine", "noop"), "without control groups there is no quota"),
+    ):
+        refused = inside(ordinary, "dbtoll", *words, user=USER)
+        assert refused.returncode == 69, refused.stderr
+        assert what in refused.stderr
+
+
+@pytest.mark.alone
+def test_nothing_of_a_killed_user_runs_on(ordinary: Path) -> None:
+    """The kernel ends the processes; `clean` removes the files."""
+    script = """
+        dbtoll compare native --engine noop --budget 60s --runs-dir killed >told 2>&1 &
+        for _ in $(seq 300); do grep -q round told && break; sleep 0.2; done
+        kill -KILL $!
+        wait
+        sleep 1
+        ps -o args= -u "$(id -u)" | grep -c '[d]btoll-agent'
+        dbtoll clean
+        dbtoll clean
+        ls .cache/dbtoll/scratch .cache/dbtoll/run .cache/dbtoll/journals 2>/dev/null | grep -vc :
+    """
+    done = inside(ordinary, "sh", "-c", script, user=USER)
+    assert done.stdout.splitlines()[0] == "0", done.stdout + done.stderr
+    assert "removed" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+
+
 CROSS = ("gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static", "gcc", "libc6-dev")
 RUST = {
     "bookworm": ("cargo-web", "rustc-web", "libstd-rust-web-dev:arm64"),

@@ -235,16 +235,19 @@ def test_without_root_it_says_what_root_adds_and_still_shows_the_noise() -> None
         # Somebody else, who may only read this Python wherever it lies.
         read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *read]
+        # In a chroot the kernel makes no user namespace.
+        chrooted = ["unshare", "--mount", "sh", "-c", 'mount --rbind / /mnt && exec chroot /mnt "$@"', "sh"]
         program = str(Path(sys.executable).parent / "dbtoll")
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "DBTOLL_CACHE": f"{folder}/cache", "TMPDIR": folder}
         done = subprocess.run(
-            [*nobody, program, "doctor", "--json"], env=environ, cwd=folder, capture_output=True, text=True,
+            [*chrooted, *nobody, program, "doctor", "--json"], env=environ, cwd=folder, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip
     found = json.loads(done.stdout)
     native = found["environments"]["native"]
-    assert native["lacks"][0]["what"] == "root"
-    assert "Docker" in native["lacks"][0]["why"]
+    assert native["lacks"][0]["what"] == "a user namespace"
+    assert "unshare: Operation not permitted" in native["lacks"][0]["why"]
+    assert "outside a chroot" in native["lacks"][0]["hint"]
     assert {"native", "docker"} <= set(found["root_adds"])
     assert not found["can_measure"]
     assert done.returncode == Unavailable.exit_code, done.stderr

@@ -154,6 +154,7 @@ def findings(**changed: Any) -> dict[str, Any]:
         "engines": {"noop": Probed("ready").as_json()},
         "machine": {"disk": Probed("hangs", (MissingRequirement("an answer", "no result within 3 s", ""),)).as_json()},
         "hint": "apt-get install -y docker.io",
+        "measurable": ["native"],
         "can_measure": True,
         "root_adds": [],
         **changed,
@@ -172,7 +173,15 @@ def test_the_text_names_states_reasons_mends_and_the_one_command() -> None:
 
 
 def test_the_text_says_when_nothing_can_be_measured_and_what_root_may_add() -> None:
-    text = summary.text(findings(can_measure=False, hint=None, root_adds=["native", "docker"]))
+    text = summary.text(findings(can_measure=False, measurable=[], hint=None, root_adds=["native", "docker"]))
     assert "nothing can be measured" in text
     assert "root may add native, docker" in text
     assert "root" not in summary.text(findings())
+    assert "can be measured as things are: native" in summary.text(findings())
+
+
+def test_the_text_says_that_the_agent_comes_first() -> None:
+    lack = MissingRequirement("the agent", "it has not been built", "./dbtoll setup")
+    machine = {"agent": Probed("lacks", (lack,)).as_json()}
+    text = summary.text(findings(can_measure=False, measurable=[], hint=None, machine=machine))
+    assert text.endswith("before the agent is there: ./dbtoll setup")

@@ -60,12 +60,13 @@ IN_IMAGES = {"initdb", "locale", "mariadb-install-db", "mariadbd", "pgrep", "pos
 
 ONLY_IF_THERE = {
     "docker": "a daemon's own client is used before curl",
-    "newuidmap": "images without root; its hint is advice",
+    "systemd-run": "the session manager's, where there is one: asked for control groups",
     "cargo": "the launcher's own section installs it, by its version",
     "rustup": "a test of the oldest compiler is skipped without it",
     "bwrap": "where it is not installed it comes out of its package",
     "qemu-aarch64": "without it the wheel's other agent is looked at and not run",
     "qemu-aarch64-static": "as qemu-aarch64",
+    "crun": "podman's package recommends it, and who lacks it is told",
     "runc": "its tests are skipped without it; docker.io brings it",
     "pgbench": "a peer that the user brings",
     "sysbench": "a peer that the user brings",

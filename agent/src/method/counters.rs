@@ -127,7 +127,7 @@ pub fn read(selection: &Selection) -> Result<Counters, Failure> {
             let stats = pids.iter().map(|pid| Stat::read(*pid).ok_or_else(|| no_process(*pid)));
             Some((stats.collect::<Result<Vec<_>, _>>()?, false))
         }
-        (None, Some(root), false) => Some((tree(root, all_stats()?)?, true)),
+        (None, Some(root), false) => Some((descendants(root, all_stats()?)?, true)),
         (None, None, true) => Some((all_stats()?, false)),
         _ => return Err(Failure::bad_request("only one of pids, tree_of and all")),
     };
@@ -157,7 +157,7 @@ impl Units {
 }
 
 /// `/proc/PID/stat`.
-struct Stat {
+pub(super) struct Stat {
     pid: u32,
     parent: u32,
     fields: Vec<u64>,
@@ -193,13 +193,21 @@ impl Stat {
         Some(Self { parent, ..stat })
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn parent(&self) -> u32 {
+        self.parent
+    }
+
     /// A field by its number in proc(5); the first after the name is 3.
     fn get(&self, number: usize) -> Option<u64> {
         self.fields.get(number - 3).copied()
     }
 }
 
-fn all_stats() -> Result<Vec<Stat>, Failure> {
+pub(super) fn all_stats() -> Result<Vec<Stat>, Failure> {
     let entries = fs::read_dir("/proc").map_err(|error| Failure::io("open /proc", error))?;
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     // A process that has ended since it was listed is left out.
@@ -207,7 +215,7 @@ fn all_stats() -> Result<Vec<Stat>, Failure> {
 }
 
 /// The process `root` and all that descend from it.
-fn tree(root: u32, stats: Vec<Stat>) -> Result<Vec<Stat>, Failure> {
+pub(super) fn descendants(root: u32, stats: Vec<Stat>) -> Result<Vec<Stat>, Failure> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for stat in &stats {
         children.entry(stat.parent).or_default().push(stat.pid);
@@ -478,10 +486,10 @@ mod tests {
     fn selects_whole_trees() {
         let stat = |pid, parent| Stat { pid, parent, fields: vec![] };
         let stats = || vec![stat(1, 0), stat(2, 1), stat(3, 2), stat(4, 1), stat(5, 3)];
-        let mut pids: Vec<_> = tree(2, stats()).unwrap().iter().map(|stat| stat.pid).collect();
+        let mut pids: Vec<_> = descendants(2, stats()).unwrap().iter().map(|stat| stat.pid).collect();
         pids.sort_unstable();
         assert_eq!(pids, [2, 3, 5]);
-        assert_eq!(tree(9, stats()).err().unwrap().code, Code::NotFound);
+        assert_eq!(descendants(9, stats()).err().unwrap().code, Code::NotFound);
     }
 
     #[test]

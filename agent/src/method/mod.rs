@@ -6,6 +6,7 @@ pub(crate) mod files;
 mod ping;
 mod run;
 pub(crate) mod trace;
+mod tree;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +41,7 @@ pub fn lookup(name: &str) -> Option<Handler> {
         "tpch_table" => tbl::tpch_table,
         "trace_begin" => trace::begin,
         "trace_end" => trace::end,
+        "tree" => tree::tree,
         _ => return None,
     })
 }

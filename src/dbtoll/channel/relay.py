@@ -32,6 +32,7 @@ class _Stamp(TypedDict):
     """Or the first message of ``run``."""
 
     at_ns: Count
+    pid: NotRequired[Count]
     written_bytes: NotRequired[Count]
     read_bytes: NotRequired[Count]
 
@@ -87,6 +88,8 @@ class RelayStream:
         self._errors = Tail(1 << 16)
         self._name = channel.name
         self._closed = threading.Event()
+        self.pid: int | None = None
+        """Of the program at the far end; None before it has said anything, and for a socket."""
         own_stamps = stamps and self._outer is None
         self._stream: Stream = channel.open(
             method,
@@ -173,6 +176,7 @@ class RelayStream:
     def _on_control(self, payload: bytes) -> None:
         message = control_message(payload)
         check(message, _Stamp, "a stamp")
+        self.pid = message.get("pid", self.pid)
         for key, passages in (("written_bytes", self._written), ("read_bytes", self._read)):
             if key in message:
                 passages.add(message[key], message["at_ns"])

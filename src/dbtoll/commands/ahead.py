@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from dbtoll import registry, spec
+from dbtoll import namespaces, registry, spec
 from dbtoll.commands.experiments import experiments
 from dbtoll.commands.measure import QUICK
 from dbtoll.errors import DbtollError
@@ -41,6 +41,7 @@ def kernels(experiment: Experiment, say: Callable[[str], None]) -> None:
 
 def main(what: str) -> int:
     """An exit code."""
+    namespaces.enter()
     if debian.missing_requirements():
         return 0
     try:

@@ -6,11 +6,10 @@ hangs does not keep the others from being made.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 
-from dbtoll import facts
+from dbtoll import facts, namespaces
 from dbtoll.doctor import availability, fixes, host, noise, without_agent
 from dbtoll.doctor.deadline import Probe, Probed, asked, with_deadline
 from dbtoll.errors import DbtollError
@@ -33,8 +32,8 @@ def examine(say: Say, *, with_noise: bool) -> Json:
     Where no agent can be started, it says so, and all that can be found out without one. ``host``: as in a run's facts.
     ``environments``, ``engines``, ``machine``: name -> `Probed`. ``noise``: null where it was left out or could not be measured.
     ``hint``: the one command, null where nothing that a command brings is missing; ``advice``: what no command hints. ``root``:
-    whether we are; if not, ``root_adds`` names what may be ready with it. ``can_measure``: whether any environment that is not
-    simulated is ready.
+    whether we are; if not, ``root_adds`` names what may be ready with it. ``measurable``: environments that are ready,
+    but for the simulated; ``can_measure``: whether there is any.
     """
     try:
         with open_local() as machine:
@@ -48,7 +47,12 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         lack for family in found.values() for each in family.values() for lack in each.missing_requirements
     )
     either = {**found["environments"], **found["machine"]}
-    is_root = os.geteuid() == 0
+    is_root = namespaces.is_root()
+    measurable = [
+        name
+        for name, each in found["environments"].items()
+        if each.state == "ready" and not availability.simulated(name)
+    ]
     noticed = found["machine"].get("noise")
     return {
         "host": {**described, "meaning": host.meaning(described)},
@@ -57,10 +61,9 @@ def examine(say: Say, *, with_noise: bool) -> Json:
         "hint": command,
         "advice": advice,
         "root": is_root,
-        "root_adds": [] if is_root else [name for name, each in either.items() if each.state != "ready"],
-        "can_measure": any(
-            each.state == "ready" and not availability.simulated(name) for name, each in found["environments"].items()
-        ),
+        "root_adds": [] if is_root else [name for name, each in either.items() if each.state in ("lacks", "hangs")],
+        "measurable": measurable,
+        "can_measure": bool(measurable),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from dbtoll import registry
+from dbtoll import namespaces, registry
 from dbtoll.defaults import BASELINE
 from dbtoll.doctor.deadline import Probed
 from dbtoll.images import debian, disk, system
@@ -149,7 +149,7 @@ def _kept_at() -> Iterator[str]:
     for kind in registry.members("environments"):
         environment = kind()
         if isinstance(environment, KeepingEnvironment):
-            yield from environment.keeps_at
+            yield from map(namespaces.own_place, environment.keeps_at)
 
 
 def _size_bytes(machine: InspectableMachine, path: str) -> int:

@@ -104,10 +104,11 @@ def _tidy(mark: str) -> str:
         with open_local() as machine:
             layout = find_layout(machine)
             removal.remove(machine, {"paths": [tree.mount + layout.path(mark) for tree in layout.hierarchies]})
-            if programs.exists(machine, chroot.STAGES):
-                for entry in machine.entries(chroot.STAGES):
+            stages = machine.place(chroot.STAGES)
+            if programs.exists(machine, stages):
+                for entry in machine.entries(stages):
                     if entry["name"].startswith(mark):
-                        chroot.remove(machine, {"path": f"{chroot.STAGES}/{entry['name']}"})
+                        chroot.remove(machine, {"path": f"{stages}/{entry['name']}"})
     except DbtollError as error:
         return error.message
     return ""

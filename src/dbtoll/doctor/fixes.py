@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterable
 
+from dbtoll import namespaces
 from dbtoll.model.machine import MissingRequirement
 
 INSTALL = "apt-get install -y --no-install-recommends"
 
 _INSTALLS = re.compile(r"apt-get install(?: -\S+)*((?: [a-z0-9][a-z0-9+.-]+)+)")
-_PROGRAMS = ("mount ", "modprobe ", "sysctl ")
+_PROGRAMS = ("mount ", "modprobe ", "sysctl ", "usermod ")
 """A hint that begins with one of these is a command as it stands."""
 
 
@@ -38,6 +38,6 @@ def together(missing_requirements: Iterable[MissingRequirement]) -> tuple[str | 
 
 
 def _as_root(command: str, *, several: bool) -> str:
-    if os.geteuid() == 0:
+    if namespaces.is_root():
         return command
     return f"sudo sh -c {shlex.quote(command)}" if several else f"sudo {command}"

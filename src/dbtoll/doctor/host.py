@@ -6,11 +6,13 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 
+from dbtoll import namespaces
 from dbtoll.doctor.deadline import Probed
 from dbtoll.errors import AgentFailure, ProgramFailed
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines import network_interfaces
+from dbtoll.machines.cgroups.group import WITHOUT_GROUPS
 from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MissingRequirement
@@ -48,6 +50,9 @@ def meaning(described: Json) -> Json:
 def control_groups(machine: InspectableMachine) -> Probed:
     """Their layout, and which controllers an arm needs and cannot have."""
     layout = find_layout(machine)
+    if not layout.hierarchies:
+        why = "none is delegated to this user: arms get no limit of memory, and sleep by SIGSTOP"
+        return Probed("lacks", (MissingRequirement("control groups", why, WITHOUT_GROUPS),), told={"layout": "none"})
     lacking = [name for name in ("freezer", "cpuacct", "cpuset", "memory", "cpu") if layout.having(name) is None]
     trees = {tree.mount: f"v{tree.version}: {', '.join(sorted(tree.controllers))}" for tree in layout.hierarchies}
     version = layout.versions()
@@ -61,6 +66,17 @@ def control_groups(machine: InspectableMachine) -> Probed:
     return Probed("lacks" if missing_requirements else "ready", missing_requirements, words[version], told)
 
 
+def privileges(machine: InspectableMachine) -> Probed:
+    """Whether this user can be root where arms are opened, if only in a user namespace; and its other users."""
+    if lack := namespaces.lacking():
+        return Probed("lacks", (MissingRequirement(*lack),))
+    if namespaces.is_root():
+        return Probed("ready", note="root")
+    return Probed(
+        "ready", note="no root, so a user namespace with subordinate ids, in which everything is done as by root"
+    )
+
+
 def tracing(machine: InspectableMachine) -> Probed:
     """Whether the kernel's tracepoints can be read: one is switched on for a moment, in an instance of its own."""
     why = "to count system calls and block requests in the kernel"
@@ -68,9 +84,11 @@ def tracing(machine: InspectableMachine) -> Probed:
     try:
         machine.run(["unshare", "--mount", "sh", "-c", _TRACE, "sh", TRACING, mark])
     except (ProgramFailed, AgentFailure) as error:
-        is_root = machine.run(["id", "-u"]).output.strip() == b"0"
-        hint = "use a kernel with CONFIG_FTRACE" if is_root else "sudo ./dbtoll …"
-        return Probed("lacks", (MissingRequirement("tracepoints", f"{why}; {error.message}", hint),))
+        if namespaces.is_root():
+            lack = MissingRequirement("tracepoints", f"{why}; {error.message}", "use a kernel with CONFIG_FTRACE")
+        else:
+            lack = MissingRequirement("tracepoints", f"{why}; only root may read them", "sudo ./dbtoll …")
+        return Probed("lacks", (lack,))
     return Probed("ready", note="tracepoints can be read")
 
 
@@ -125,6 +143,7 @@ def networks(machine: InspectableMachine) -> Probed:
 
 
 PROBES: Mapping[str, Callable[[InspectableMachine], Probed]] = {
+    "privileges": privileges,
     "control_groups": control_groups,
     "tracing": tracing,
     "pressure": pressure,

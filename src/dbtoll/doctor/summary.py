@@ -11,6 +11,7 @@ WIDTH = 120
 NAME = 18
 
 TITLES = {
+    "privileges": "privileges",
     "control_groups": "control groups",
     "tracing": "tracing",
     "pressure": "pressure",
@@ -43,13 +44,23 @@ def _lines(found: Json) -> Iterator[str]:
                     "", f"{lack['what']}: {lack['why']}" + (f"; hint: {lack['hint']}" if lack["hint"] else "")
                 )
     yield ""
+    if found["measurable"]:
+        yield f"can be measured as things are: {', '.join(found['measurable'])}"
     if found["root_adds"]:
         yield f"not root: look again with `sudo ./dbtoll doctor`; root may add {', '.join(found['root_adds'])}"
     if found["hint"]:
         yield "one command brings everything that is missing and can be brought:"
         yield f"  {found['hint']}"
-    if not found["can_measure"]:
-        yield "nothing can be measured here as things are"
+    if not found["measurable"]:
+        yield _nothing(found["machine"].get("agent"))
+
+
+def _nothing(agent: Json | None) -> str:
+    """What has to come first."""
+    if agent is None or not agent["lacks"]:
+        return "nothing can be measured here as things are"
+    (lack, *_) = agent["lacks"]
+    return f"nothing is tried, and nothing can be measured, before the agent is there: {lack['hint'] or lack['why']}"
 
 
 def _state(each: Json) -> str:

@@ -148,7 +148,9 @@ class Environment(interface.Environment):
             )
             mounts = _mounts(parent, machine_spec, machine_spec.image, placement)
             argv = [program, *_isolation(options), *mounts, AGENT, "serve"]
-            channel = Channel(agent_stream(parent, argv, within=within), machine_spec.name)
+            stream = agent_stream(parent, argv, within=within)
+            channel = Channel(stream, machine_spec.name)
+            group.begun(stream.pid)
             arm = ControlGroupMachine(
                 machine_spec, parent, channel, on_close.pop_all(), freezer=group.freezer, told=told
             )

@@ -6,11 +6,11 @@ pid, net or ipc namespace; only a mount namespace, which the image as root needs
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
+from dbtoll import namespaces
 from dbtoll.channel.client import Channel
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.interfaces import environment as interface
@@ -52,8 +52,9 @@ class Environment(interface.Environment):
 
     @classmethod
     def look(cls) -> interface.Sight:
-        """Namespaces and groups need root."""
-        return interface.Sight("" if os.geteuid() == 0 else "without root no native arm is opened")
+        """Without root it takes a user namespace."""
+        lack = namespaces.lacking()
+        return interface.Sight(f"it lacks {lack[0]}" if lack else "")
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """It is on its parent's network (interfaces.NetworkedEnvironment)."""
@@ -69,13 +70,8 @@ class Environment(interface.Environment):
         """Makes a mount namespace and a group, freezes and removes it."""
         parent = through_agent(machine)
         if parent.run(["id", "-u"]).output.strip() != b"0":
-            return [
-                MissingRequirement(
-                    "root",
-                    "to change the root directory and to write control groups: with it, native and Docker arms",
-                    "sudo ./dbtoll …",
-                )
-            ]
+            lack = ("root", "to change the root directory, in a user namespace if in no other way", "sudo ./dbtoll …")
+            return [MissingRequirement(*(namespaces.lacking() or lack))]
         missing_requirements = []
         try:
             parent.run(["true"], within=LaunchLimits(mounts=()))
@@ -122,7 +118,9 @@ class Environment(interface.Environment):
                 on_host=on_host,
                 placement=placement,
             )
-            channel = Channel(agent_stream(parent, [AGENT, "serve"], within=within), machine_spec.name)
+            stream = agent_stream(parent, [AGENT, "serve"], within=within)
+            channel = Channel(stream, machine_spec.name)
+            group.begun(stream.pid)
             told = {
                 "name": self.name,
                 "root": "host" if on_host else "image",

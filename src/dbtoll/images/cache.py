@@ -36,7 +36,7 @@ from pathlib import Path
 
 import msgspec
 
-from dbtoll import units
+from dbtoll import namespaces, units
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import DbtollError, Unavailable, UsageError
 from dbtoll.model.json import Json
@@ -115,13 +115,17 @@ def key_of(kind: str, recipe: Json) -> str:
 
 
 def _demand_that_nobody_swaps(place: Path) -> None:
-    """Unavailable if others may put something else in the place of a directory on the way to it (as sshd's StrictModes)."""
+    """Unavailable if others may put something else in the place of a directory on the way to it (as sshd's StrictModes).
+
+    In a user namespace root cannot be told from others: there it was asked for before that was entered (cli.py).
+    """
     for parent in place.parents:
         status = parent.stat()
         others = status.st_mode & stat.S_IWOTH or (
             status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
         )
-        if status.st_uid not in (0, os.geteuid()) or (others and not status.st_mode & stat.S_ISVTX):
+        is_trusted = status.st_uid in (0, os.geteuid()) or namespaces.stands_for_unmapped(status.st_uid)
+        if not is_trusted or (others and not status.st_mode & stat.S_ISVTX):
             raise Unavailable(
                 f"others may write to {parent}, so they may put something else in the place of the cache {place}",
                 "set DBTOLL_CACHE to a directory below one that nobody else writes to, such as /var/cache/dbtoll",

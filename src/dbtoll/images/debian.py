@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from dbtoll import namespaces
 from dbtoll.errors import ProgramFailed, Unavailable, UsageError
 from dbtoll.images import own_programs, wheels
 from dbtoll.images.building import run_build
 from dbtoll.images.cache import Cache, CacheEntry
 from dbtoll.images.inspect import image_facts
-from dbtoll.images.unpacking import Bounds, unpack_layer
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.software import NOTHING, Software
@@ -81,14 +80,8 @@ def missing_requirements() -> list[MissingRequirement]:
                 "debian-archive-keyring", "it proves where packages come from", "apt-get install debian-archive-keyring"
             )
         )
-    if os.geteuid() != 0 and not shutil.which("newuidmap"):
-        found.append(
-            MissingRequirement(
-                "uidmap",
-                "without root the image is made in a user namespace; native arms need root in any case",
-                "apt-get install uidmap",
-            )
-        )
+    if lack := namespaces.lacking():
+        found.append(MissingRequirement(*lack))
     return found
 
 
@@ -100,18 +93,13 @@ def debian_image(
     software: Software = NOTHING,
 ) -> CacheEntry:
     """Debian's ``suite`` with ``SUITES[suite]`` and ``software``; built at the first use (24 s with a near mirror),
-    then taken from the cache.
-
-    Without root the files belong to the caller instead of the image's users (fact ``ownership`` is ``flat``): such an
-    image serves environments that map users themselves, a chroot needs root anyway.
-    """
+    then taken from the cache."""
     if suite not in SUITES:
         raise UsageError(f"no image is defined for Debian {suite!r}", f"choose one of: {', '.join(SUITES)}")
-    ownership = "image" if os.geteuid() == 0 else "flat"
     software |= software.of_suite(suite)
     packages = [*SUITES[suite], *software.packages]
     scripts = {"before": software.before, "after": software.after}
-    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": ownership} | scripts
+    recipe: Json = {"version": RECIPE_VERSION, "suite": suite, "packages": packages, "ownership": "image"} | scripts
     if software.wheels:
         recipe["wheels"] = [wheels.recipe(wheel) for wheel in software.wheels]
     if software.programs:
@@ -130,7 +118,7 @@ def debian_image(
         for name, place in software.programs.items():
             (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
             shutil.copy2(made[name], root / place.lstrip("/") / name)
-        facts: Json = {"source": f"debian {suite}", "ownership": ownership, **image_facts(root)}
+        facts: Json = {"source": f"debian {suite}", **image_facts(root)}
         return facts | ({"wheels": [entry.facts for entry in taken]} if taken else {})
 
     return cache.obtain("image", recipe, build, estimate_bytes=ESTIMATE_BYTES, progress=progress)
@@ -148,7 +136,7 @@ def _options(packages: list[str], software: Software) -> list[str]:
 def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, progress: Callable[[str], None]) -> None:
     """Runs mmdebstrap with ``options`` into the empty directory ``root``, from ``mirror`` or from this host's mirrors.
 
-    Without root it works in a user namespace, and all files belong to the caller. Raises Unavailable, ProgramFailed.
+    Raises Unavailable, ProgramFailed.
     """
     if lacking := missing_requirements():
         raise Unavailable(f"{lacking[0].what} is missing: {lacking[0].why}", lacking[0].hint)
@@ -157,16 +145,12 @@ def mmdebstrap(suite: str, mirror: str | None, options: list[str], root: Path, p
         configuration.write_text(host_apt_configuration(), encoding="utf-8")
         # Where the cache lies in a home that others may not enter, apt's own user could not write its downloads.
         shared = [f"--aptopt={configuration}", '--aptopt=APT::Sandbox::User "root"']
-        mode, target = ("root", root) if os.geteuid() == 0 else ("unshare", Path(scratch) / "root.tar")
         sources = [mirror] if mirror else host_sources(suite)
         run_build(
-            ["mmdebstrap", *shared, *options, f"--mode={mode}", suite, str(target), *sources],
+            ["mmdebstrap", *shared, *options, "--mode=root", suite, str(root), *sources],
             progress,
             hint="the last lines say why; a proxy is set in the apt configuration, a mirror by the option mirror",
         )
-        if target != root:
-            with target.open("rb") as tar:
-                unpack_layer(tar, root, Bounds(), set_owner=False)
 
 
 # The package by its name alone, without what it depends on, and unpacked without running anything of it. What apt says of one

@@ -6,11 +6,11 @@ Either Debian (``debian``), or the user's own: a directory, or an OCI image. Env
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from dbtoll import namespaces
 from dbtoll.errors import Unavailable
 from dbtoll.images import oci
 from dbtoll.images.cache import Cache, key_of
@@ -89,7 +89,7 @@ def _unpacked(cache: Cache, path: Path, progress: Progress) -> tuple[Artifact, J
     digest = oci.image_digest(path)
     files = path.glob("blobs/*/*") if path.is_dir() else [path]
     size_bytes = sum(file.stat(follow_symlinks=file is path).st_size for file in files)
-    root_user = os.geteuid() == 0
+    root_user = namespaces.has_users()
 
     def build(root: Path) -> Json:
         progress(f"unpacking {path.name}")

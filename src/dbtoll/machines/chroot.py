@@ -13,6 +13,7 @@ from dbtoll import identities
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
+from dbtoll.machines.cgroups.layout import is_first_user_namespace
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.machines.storage import BOUND, Placement, source_of
 from dbtoll.model.json import AGENT, Json
@@ -103,7 +104,9 @@ def open_files(machine: AgentMachine, wanted: int) -> int:
         for line in machine.get("/proc/self/status").decode().splitlines()
         if line.startswith("CapEff:")
     )
-    if hard == "unlimited" or capabilities >> CAP_SYS_RESOURCE & 1:
+    # The kernel asks for it in the first user namespace (setrlimit(2)).
+    may_raise = capabilities >> CAP_SYS_RESOURCE & 1 and is_first_user_namespace(machine)
+    if hard == "unlimited" or may_raise:
         return wanted
     return min(wanted, int(hard))
 
@@ -112,7 +115,7 @@ def _stage(
     machine: AgentMachine, machine_spec: MachineSpec, journal: Journal, on_close: ExitStack
 ) -> tuple[str, list[str]]:
     """An empty root with a mount point for each directory of the machine's /, links copied; the directories' names."""
-    stage = f"{STAGES}/{machine_spec.name}"
+    stage = f"{machine.place(STAGES)}/{machine_spec.name}"
     entry = journal.create("stage", path=stage)
 
     def clear() -> None:
@@ -134,7 +137,7 @@ def _stage(
 
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Remove a stage: ``identity["path"]``. Never crosses a mount point. No error if it is gone."""
-    path = identities.path(identity, "path", STAGES)
+    path = identities.path(identity, "path", machine.place(STAGES))
     if _is_there(machine, path):
         machine.remove(path, recursive=True)
 

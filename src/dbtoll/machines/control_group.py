@@ -27,7 +27,8 @@ class Network:
 
 
 class ControlGroupMachine(AgentMachine):
-    """An agent in a control group, on the same kernel as ``parent``: it can sleep, and its page cache is its parent's.
+    """An agent in a control group, or in a tree of processes where there are none, on the same kernel as ``parent``: it can sleep,
+    and its page cache is its parent's.
 
     ``told``: facts that only the environment knows. ``shows_parent``: it sees the parent's own files, at the same
     paths. ``network``: None for a machine that nobody reaches from outside (interfaces.ReachableMachine).
@@ -54,6 +55,10 @@ class ControlGroupMachine(AgentMachine):
         self.shows_parent = shows_parent
         self._closed = False
 
+    def place(self, path: str) -> str:
+        """See AgentMachine."""
+        return self.parent.place(path) if self.shows_parent else path
+
     def provide(self, artifact: Artifact) -> str:
         """Where it was asked for when this was opened. Raises Unavailable for what cannot be seen from inside."""
         for provision in self._machine_spec.provisions:
@@ -76,8 +81,8 @@ class ControlGroupMachine(AgentMachine):
         return self._freezer.cpu_ns()
 
     def processes(self) -> set[int] | None:
-        """Of its control group and all groups below it, asked of the parent."""
-        return _members(self.parent, self._freezer.directory)
+        """Asked of the parent."""
+        return self._freezer.processes()
 
     def listen_at(self) -> str:
         """See interfaces.ReachableMachine."""
@@ -105,14 +110,6 @@ class ControlGroupMachine(AgentMachine):
                 self.thaw()  # a sleeping agent cannot say goodbye
         finally:
             super().close()
-
-
-def _members(parent: AgentMachine, group: str) -> set[int]:
-    pids = {int(pid) for pid in parent.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}
-    for entry in parent.entries(group):
-        if entry["kind"] == "directory":
-            pids |= _members(parent, f"{group}/{entry['name']}")
-    return pids
 
 
 def through_agent(machine: Machine) -> AgentMachine:

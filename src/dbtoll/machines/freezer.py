@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
@@ -11,9 +12,27 @@ from dbtoll.machines.agent.machine import AgentMachine
 FREEZE_DEADLINE_S = 10.0
 
 
+class Freezer(Protocol):
+    """What puts all processes of an arm to sleep, through the machine *around* it."""
+
+    def freeze(self) -> None:
+        """Returns when every process of the arm sleeps. Raises DbtollError after a deadline, thawed again."""
+
+    def thaw(self) -> None:
+        """Returns when every process of the arm may run. One that is gone needs nothing."""
+
+    def cpu_ns(self) -> int:
+        """CPU time of the arm's processes, ns, counted by the scheduler: it stands still while they sleep."""
+        ...
+
+    def processes(self) -> set[int]:
+        """Of the arm, as the machine around it numbers them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Freezer:
-    """One group's freezer, written through the machine *around* the arm (the arm itself cannot answer asleep)."""
+class GroupFreezer:
+    """One control group's freezer, written through the machine *around* the arm (the arm itself cannot answer asleep)."""
 
     machine: AgentMachine
     directory: str
@@ -50,6 +69,10 @@ class Freezer:
         fields = self.machine.get(f"{self.counting_directory}/cpu.stat").decode().split()
         return int(fields[fields.index("usage_usec") + 1]) * 1000
 
+    def processes(self) -> set[int]:
+        """Of the group and all groups below it."""
+        return _members(self.machine, self.directory)
+
     def _set(self, *, asleep: bool) -> None:
         deadline = time.monotonic() + FREEZE_DEADLINE_S
         self._write(asleep=asleep)
@@ -68,3 +91,11 @@ class Freezer:
             self.machine.put(f"{self.directory}/freezer.state", b"FROZEN" if asleep else b"THAWED", in_place=True)
         else:
             self.machine.put(f"{self.directory}/cgroup.freeze", b"1" if asleep else b"0", in_place=True)
+
+
+def _members(machine: AgentMachine, group: str) -> set[int]:
+    pids = {int(pid) for pid in machine.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()}
+    for entry in machine.entries(group):
+        if entry["kind"] == "directory":
+            pids |= _members(machine, f"{group}/{entry['name']}")
+    return pids

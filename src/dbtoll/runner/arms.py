@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dbtoll import registry
-from dbtoll.errors import EngineError, Unavailable
+from dbtoll.errors import AgentFailure, EngineError, Unavailable
 from dbtoll.interfaces.engine import Engine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, Environment
 from dbtoll.interfaces.journal import Journal
@@ -520,7 +520,10 @@ class RunningArm:
 def drop_host_caches(host: Machine) -> None:
     """Write back, then drop page cache, dentries and inodes of the whole host (Linux, Documentation/admin-guide/sysctl/vm.rst)."""
     host.run(["sync"], timeout_s=600)
-    host.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
+    try:
+        host.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
+    except AgentFailure as failure:
+        raise Unavailable(f"{host.name}: only root may drop the page cache of a host", "sudo ./dbtoll …") from failure
 
 
 def stack_of(machine: Machine) -> list[Machine]:

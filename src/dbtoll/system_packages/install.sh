@@ -12,7 +12,7 @@ say() { printf 'dbtoll: %s\n' "$*" >&2; }
 hint() { printf '  hint: %s\n' "$*" >&2; }
 fail() { say "$1"; [ -z "${2:-}" ] || hint "$2"; exit 69; }
 have() { command -v "$1" >/dev/null 2>&1; }
-is_root() { [ "$(id -u)" = 0 ]; }
+is_root() { [ "$(id -u)" = 0 ] && [ "$(awk '{ print $3 }' /proc/self/uid_map 2>/dev/null || echo 4294967295)" = 4294967295 ]; }
 
 # --- steps: what takes long, side by side, each with its log and its seconds ------------------------------------------
 declare -A step_pid step_begin step_hint # by title

@@ -18,6 +18,7 @@ from dbtoll.analysis.result.schema import (
 )
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import FEWEST_DRAWS
+from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT
 from dbtoll.model.reply import THROUGHPUTS
 from dbtoll.store.reader import Attempt, Run
@@ -51,6 +52,8 @@ def _of_run(run: Run) -> Iterator[RunWarning]:
         rounds += f", and {more} more" if more > 0 else ""
         text = f"rounds that were begun but not completed do not count: {rounds}"
         yield RunWarning(WarningKind.INCOMPLETE_ROUNDS, text)
+    if lacks := run.host.get("without_root"):
+        yield RunWarning(WarningKind.WITHOUT_ROOT, f"measured without root: {_without_root(lacks)}")
     for factor, levels in run.plan.experiment.unsupported.items():
         for level, why in levels.items():
             engines = " or ".join(each.title for each in run.descriptions.engines.values())
@@ -60,6 +63,16 @@ def _of_run(run: Run) -> Iterator[RunWarning]:
         yield RunWarning(WarningKind.NO_ROUND, "there is no complete round: nothing can be said")
     elif few := stats.too_few(len(run.counted), run.plan.experiment.precision):
         yield RunWarning(WarningKind.FEW_ROUNDS, few)
+
+
+def _without_root(lacks: Json) -> str:
+    """``lacks``: facts of the host."""
+    if lacks.get("control_groups") == "none":
+        return (
+            "no control groups, so no memory limit; arms are kept to their processors by affinity and sleep by SIGSTOP"
+        )
+    memory = "memory is limited" if lacks.get("memory_limit") else "no memory limit"
+    return f"control groups that the session manager gave; {memory}; processors by {lacks.get('processors')}"
 
 
 def _plain_reason(attempt: Attempt) -> str:

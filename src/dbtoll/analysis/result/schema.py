@@ -562,6 +562,7 @@ class WarningKind(StrEnum):
     OPEN_LOOP = "open_loop"
     NOT_STEADY = "not_steady"
     DRIVER_BOTTLENECK = "driver_bottleneck"
+    WITHOUT_ROOT = "without_root"
 
 
 @dataclass(frozen=True, slots=True)

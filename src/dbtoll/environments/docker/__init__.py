@@ -37,7 +37,8 @@ from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import chroot, programs
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.cgroups.layout import find_layout, freezer_of, own_cpus, path_of_process
+from dbtoll.machines.cgroups.group import freezer_of_process
+from dbtoll.machines.cgroups.layout import find_layout, is_first_user_namespace, own_cpus
 from dbtoll.machines.chroot import RUN, STAGES, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
 from dbtoll.machines.null_journal import NullJournal
@@ -158,7 +159,7 @@ class Environment(interface.Environment):
                 name=f"dbtoll-{mark}",
                 run_id=mark,
                 arm=self.name,
-                image=Artifact(mark, f"{STAGES}/{mark}-image"),
+                image=Artifact(mark, f"{parent.place(STAGES)}/{mark}-image"),
                 provisions=(),
                 resources=Resources(memory_bytes=256 << 20),
                 cpuset=own_cpus(parent),
@@ -193,7 +194,7 @@ class Environment(interface.Environment):
             pid = found["State"]["Pid"]
             if not pid:
                 raise ProgramFailed(f"{machine_spec.name}: the container ended at once: {stream.last_words()}", LOG)
-            freezer = freezer_of(parent, layout, path_of_process(parent, layout, pid, "freezer"))
+            freezer = freezer_of_process(parent, layout, pid)
             told = {"name": self.name, **_told(wish), "runtime_package": runtime.package}
             channel = Channel(stream, machine_spec.name)
             arm = DockerMachine(machine_spec, parent, channel, on_close.pop_all(), freezer=freezer, told=told)
@@ -237,6 +238,11 @@ class Environment(interface.Environment):
         self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, options: Mapping[str, Any]
     ) -> Iterator[Engine]:
         """The daemon that the options and the machine lead to."""
+        if not is_first_user_namespace(parent):
+            raise Unavailable(
+                f"{parent.name}: without root there is no Docker daemon that this user's image and data belong to",
+                "podman runs the same container without root; or as root: sudo ./dbtoll …",
+            )
         with ExitStack() as stack:
             own = None
             if options["socket"] is not None:
@@ -312,8 +318,9 @@ def data_root(parent: AgentMachine, options: Mapping[str, Any], default: str) ->
     """Where images outlive the run; in memory on a machine whose root nobody writes to, such as a guest's."""
     if options["data_root"] is not None:
         return str(options["data_root"])
-    writable = parent.run(["test", "-w", posixpath.dirname(posixpath.dirname(default))], check=False)
-    return default if writable.exit_code == 0 else f"{RUN}/{posixpath.basename(default)}"
+    default = parent.place(default)
+    made = parent.run(["mkdir", "-p", posixpath.dirname(default)], check=False)
+    return default if made.exit_code == 0 else f"{RUN}/{posixpath.basename(default)}"
 
 
 def _network_of(found: Json, options: Mapping[str, Any]) -> Network | None:
@@ -375,12 +382,13 @@ def images_at(socket: str, machine: AgentMachine, journal: Journal) -> Iterator[
 @contextmanager
 def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
     """Those that dbtoll's own daemon holds, which is started for that. Unavailable if another run works with it."""
-    if machine.run(["test", "-w", f"{dockerd.DATA_ROOT}/data"], check=False).exit_code != 0:
+    root = machine.place(dockerd.DATA_ROOT)
+    if machine.run(["test", "-w", f"{root}/data"], check=False).exit_code != 0:
         yield []
         return
-    with plain_errors(dockerd.DATA_ROOT), ExitStack() as stack:
+    with plain_errors(root), ExitStack() as stack:
         mark = f"clean-{machine.hello()['pid']}"
-        lease = dockerd.lease(machine, journal, mark, dockerd.DATA_ROOT, own_cpus(machine))
+        lease = dockerd.lease(machine, journal, mark, root, own_cpus(machine))
         stack.callback(lease.release)
         yield imported(stack.enter_context(Api(machine, lease.socket)))
 
@@ -409,7 +417,7 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         pid = container["State"]["Pid"]
         if pid:  # what is frozen does not die
             layout = find_layout(machine)
-            freezer_of(machine, layout, path_of_process(machine, layout, pid, "freezer")).thaw()
+            freezer_of_process(machine, layout, pid).thaw()
         remove_container(api.client, name)
 
 

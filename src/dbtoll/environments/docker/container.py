@@ -78,8 +78,9 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
     name = wish.machine_spec.name
     # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms, in a group
     # of the arm's own, as podman puts a group for its relay beside the container's.
-    group = layout.path(*wish.machine_spec.group) if wish.engine.info.get("CgroupDriver") == "cgroupfs" else None
-    if group is None and wish.machine_spec.enclosing:
+    is_ours = layout.hierarchies and wish.engine.info.get("CgroupDriver") == "cgroupfs"
+    group = layout.path(*wish.machine_spec.group) if is_ours else None
+    if wish.machine_spec.enclosing and layout.hierarchies and not is_ours:
         raise Unavailable(
             f"{name}: a daemon whose groups are systemd's cannot put the containers of an arm into one group",
             "let it use the driver cgroupfs (`exec-opts` in its daemon.json)",
@@ -88,6 +89,7 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
     with plain_errors(name), ExitStack() as undo:
         host_config = client.create_host_config(
             **_resources(wish),
+            **(_limits(wish) if layout.hierarchies else {}),
             **_security(wish),
             network_mode=undo.enter_context(_network(wish, journal)),
             mounts=_mounts(wish),
@@ -215,15 +217,10 @@ def _resources(wish: ContainerSpec) -> Json:
 
     asked, options = wish.machine_spec.resources, wish.options
     nofile = open_files(wish.parent, asked.open_files)
-    period_us = options["cpu_period"] // 1000
-    quota_us = None if options["cpu_quota"] is None else round(options["cpu_quota"] * period_us)
     return {
         # The agent's frames are its output: a log driver would copy every byte to disk inside the bracket of a visit.
         "log_config": LogConfig(type="none"),
         "runtime": options["runtime"],
-        "cpuset_cpus": cpu_list(wish.machine_spec.cpuset),
-        "mem_limit": asked.memory_bytes,
-        "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         "shm_size": asked.shm_bytes if options["shm"] is None else options["shm"],
         "ulimits": [Ulimit(name="nofile", soft=nofile, hard=nofile), _processes(wish.parent)],
         "tmpfs": {
@@ -234,6 +231,18 @@ def _resources(wish: ContainerSpec) -> Json:
                 if wish.placement.in_memory and wish.placement.is_copied(provision)
             },
         },
+    }
+
+
+def _limits(wish: ContainerSpec) -> Json:
+    """What control groups keep it to, as arguments of ``create_host_config``."""
+    asked, options = wish.machine_spec.resources, wish.options
+    period_us = options["cpu_period"] // 1000
+    quota_us = None if options["cpu_quota"] is None else round(options["cpu_quota"] * period_us)
+    return {
+        "cpuset_cpus": cpu_list(wish.machine_spec.cpuset),
+        "mem_limit": asked.memory_bytes,
+        "memswap_limit": asked.memory_bytes,  # together with swap: no swap
         **({} if quota_us is None else {"cpu_period": period_us, "cpu_quota": quota_us}),
     }
 

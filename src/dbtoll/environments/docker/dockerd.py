@@ -25,7 +25,7 @@ from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed, Unavailable
 from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.machines.agent.machine import AgentMachine, AgentProcess, LaunchLimits
 from dbtoll.machines.cgroups import removal
-from dbtoll.machines.cgroups.group import Cgroup, Limits, create_group
+from dbtoll.machines.cgroups.group import Group, Limits, create_group
 from dbtoll.machines.cgroups.layout import find_layout, own_cpus, path_of_process
 from dbtoll.machines.programs import exists, find_program
 from dbtoll.model.json import Json
@@ -93,7 +93,7 @@ class Daemon:
         self._group = self._fresh_group()
         self.process = self._started()
 
-    def _fresh_group(self) -> Cgroup:
+    def _fresh_group(self) -> Group:
         # BIAS: daemon, containerd and shims run on the processors of the (first) arm, not beside it: their work is part
         # of what a container costs. Idle they take 0.2 to 0.3 % of a processor in 60 to 140 wake-ups a second, so they
         # sleep whenever no container of theirs is awake; else all other arms would pay for them too.

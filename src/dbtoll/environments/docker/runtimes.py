@@ -105,7 +105,7 @@ def try_gvisor(parent: AgentMachine, machine_spec: MachineSpec, journal: Journal
     if options["runtime"] is None or not _is_gvisor(options, options["runtime_path"] or ""):
         return
     found, _ = _found(parent, machine_spec.program, options)
-    state = f"{STAGES}/{machine_spec.run_id}-{GVISOR}"
+    state = f"{parent.place(STAGES)}/{machine_spec.run_id}-{GVISOR}"
     chosen = [word for word in _arguments(found, options) if not word.startswith("--network")]
     argv = [found, f"--root={state}", "--network=none", "--ignore-cgroups", *chosen, "do", "true"]
     how = f"{posixpath.basename(found)} {' '.join(chosen)}".strip()

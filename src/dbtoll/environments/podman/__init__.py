@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -61,8 +60,7 @@ class Environment(docker.Environment):
         "socket": Option(
             "text",
             None,
-            f"the API's socket; else {ROOTFUL} (without root, the user's own) if it answers and has the runtime, else dbtoll "
-            "starts a service of its own",
+            f"the API's socket; else {ROOTFUL} if it answers and has the runtime, else dbtoll starts a service of its own",
         ),
         "data_root": Option(
             "text", None, f"the storage of dbtoll's own service; else {DATA_ROOT}, or memory in a guest"
@@ -73,9 +71,8 @@ class Environment(docker.Environment):
     @classmethod
     def look(cls) -> interface.Sight:
         """Whether a service answers; where one does no program is needed."""
-        socket = socket_of(os.geteuid())
-        if Path(socket).is_socket():
-            return interface.Sight(f"a socket of podman is at {socket}", needs_programs=False)
+        if os.access(ROOTFUL, os.W_OK):
+            return interface.Sight(f"a socket of podman is at {ROOTFUL}", needs_programs=False)
         return interface.Sight("no service answers: dbtoll starts one of its own")
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,21 +143,15 @@ class Environment(docker.Environment):
         chosen = _by_system.setdefault(parent, {})
         asked = repr([options["runtime"], options["data_root"]])
         if asked not in chosen:
-            socket = socket_of(int(parent.run(["id", "-u"]).output))
             is_used = (
-                options["data_root"] is None and exists(parent, socket) and _has(parent, socket, options["runtime"])
+                options["data_root"] is None and exists(parent, ROOTFUL) and _has(parent, ROOTFUL, options["runtime"])
             )
-            chosen[asked] = socket if is_used else None
+            chosen[asked] = ROOTFUL if is_used else None
         return chosen[asked]
 
 
 _by_system: WeakKeyDictionary[AgentMachine, dict[str, str | None]] = WeakKeyDictionary()
 """The socket of a machine's own service, by what is asked for; None: dbtoll's own is used."""
-
-
-def socket_of(uid: int) -> str:
-    """Where the service of that user answers (podman-system-service(1))."""
-    return ROOTFUL if uid == 0 else f"/run/user/{uid}/podman/podman.sock"
 
 
 def _has(parent: AgentMachine, socket: str, runtime: str | None) -> bool:
@@ -186,6 +177,12 @@ def _runtime_here(parent: AgentMachine, options: Mapping[str, Any]) -> str | Non
     """crun until 1.8, so in Debian 12, starts nothing where trees of both versions of control groups are mounted."""
     if options["runtime"] is not None:
         return str(options["runtime"])
+    if not find_layout(parent).hierarchies:
+        if find_program(parent, "crun") is None:
+            raise Unavailable(
+                f"{parent.name}: only crun starts a container without control groups", "apt-get install -y crun"
+            )
+        return "crun"
     is_refused = find_layout(parent).versions() == "hybrid"
     return "runc" if is_refused and find_program(parent, "runc") is not None else None
 
@@ -193,12 +190,13 @@ def _runtime_here(parent: AgentMachine, options: Mapping[str, Any]) -> str | Non
 @contextmanager
 def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Imported]]:
     """Those in dbtoll's own storage, by a service that is started for that."""
-    if machine.run(["test", "-w", f"{DATA_ROOT}/root"], check=False).exit_code != 0:
+    root = machine.place(DATA_ROOT)
+    if machine.run(["test", "-w", f"{root}/root"], check=False).exit_code != 0:
         yield []
         return
     mark = f"clean-{machine.hello()['pid']}"
     machine_spec = MachineSpec(mark, mark, "podman", None, (), Resources(), own_cpus(machine))
-    with plain_errors(DATA_ROOT), ExitStack() as stack:
-        own = Service(machine, journal, machine_spec, DATA_ROOT, None)
+    with plain_errors(root), ExitStack() as stack:
+        own = Service(machine, journal, machine_spec, root, None)
         stack.callback(own.end)
         yield imported(stack.enter_context(Api(machine, own.socket)))

@@ -22,9 +22,10 @@ from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.cgroups.group import Limits, create_group
-from dbtoll.machines.cgroups.layout import find_layout
+from dbtoll.machines.cgroups.layout import find_layout, is_first_user_namespace
 from dbtoll.machines.chroot import STAGES
 from dbtoll.machines.programs import exists, find_program
+from dbtoll.model.json import Json
 from dbtoll.model.machine import MachineSpec
 
 DATA_ROOT = "/var/lib/dbtoll/podman"
@@ -49,6 +50,12 @@ lock_type = "file"
 events_logger = "none"
 """
 
+WITHOUT_GROUPS = """\
+[containers]
+cgroups = "disabled"
+"""
+"""Of the configuration, where none can be made."""
+
 
 _numbers = itertools.count()
 """Of the services of this process: an arm's image is imported by another one than it runs by."""
@@ -65,7 +72,7 @@ class Service:
         self._machine = machine
         self._data_root = data_root
         name = f"{machine_spec.name}-podman-{next(_numbers)}"
-        stage = f"{STAGES}/{name}"
+        stage = f"{machine.place(STAGES)}/{name}"
         self.socket = f"{stage}/podman.sock"
         self._staged = journal.create("stage", path=stage)
         self._stage = stage
@@ -95,17 +102,17 @@ class Service:
         machine.mkdir(stage, mode=0o700)
         machine.mkdir(self._data_root, mode=0o711)
         machine.mkdir(self._temporary, mode=0o700)
-        machine.put(f"{self._data_root}/containers.conf", CONFIGURATION.encode())
+        machine.put(f"{self._data_root}/containers.conf", _configuration(machine).encode())
         chosen = [f"--runtime={runtime}"] if runtime else []
         argv = ["podman", *_globals(self._data_root), *chosen, "system", "service", "--time=0", f"unix://{self.socket}"]
         process = machine.spawn(
             argv,
             env={**_environment(self._data_root), "TMPDIR": self._temporary},
             stop_signal=signal.SIGTERM,
-            # In mounts of its own, which end with its last process.
-            within=LaunchLimits(self._group.directories, mounts=(), cpus=cpus),
+            within=LaunchLimits(self._group.directories, mounts=_mounts(machine), cpus=cpus),
         )
         self.process = process
+        self._group.begun(process.pid)
         deadline = time.monotonic() + START_DEADLINE_S
         while not exists(machine, self.socket) or not answers(machine, self.socket):
             if not process.running() or time.monotonic() > deadline:
@@ -164,11 +171,23 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
                 env=_environment(root),
                 timeout_s=REMOVAL_DEADLINE_S,
                 check=check,
-                within=LaunchLimits(mounts=()),
+                within=LaunchLimits(mounts=_mounts(machine)),
             )
 
         podman("rm", "--force", "--ignore", "--volumes", "--time=0", container)
         podman("volume", "rm", "--force", container, check=False)  # there is one where its data lie on a device
+
+
+def _configuration(machine: AgentMachine) -> str:
+    return CONFIGURATION if find_layout(machine).hierarchies else CONFIGURATION + WITHOUT_GROUPS
+
+
+def _mounts(machine: AgentMachine) -> tuple[Json, ...]:
+    """It has mounts of its own, which end with its last process. Without root there are more, over what only root may write to."""
+    over = [] if is_first_user_namespace(machine) else ["/var/cache"]
+    # crun refuses groups of both versions side by side, also those that it does not use. Where it may use none it sees none.
+    over += [] if find_layout(machine).hierarchies else ["/sys/fs/cgroup"]
+    return tuple({"kind": "tmpfs", "target": path, "writable": True, "mode": 0o755} for path in over)
 
 
 def _temporary(root: str, name: str) -> str:

@@ -174,7 +174,7 @@ def reach(
 
 def stage(parent: AgentMachine, journal: Journal, on_close: ExitStack) -> str:
     """A directory for the socket of a connection, beside ssh."""
-    path = f"{STAGES}/ssh-{secrets.token_hex(4)}"
+    path = f"{parent.place(STAGES)}/ssh-{secrets.token_hex(4)}"
     entry = journal.create("stage", path=path)
 
     def clear() -> None:

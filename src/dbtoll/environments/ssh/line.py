@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from dbtoll import namespaces
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.relay import RelayStream
 from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
@@ -92,7 +93,13 @@ class Target:
             *("ForwardAgent=no", "ForwardX11=no", "EscapeChar=none"),
         ]
         configured = ["-F", self.config] if self.config else []
-        return ["ssh", "-T", *configured, *(word for option in own for word in ("-o", option))]
+        return [
+            *namespaces.as_oneself(),
+            "ssh",
+            "-T",
+            *configured,
+            *(word for option in own for word in ("-o", option)),
+        ]
 
     def as_root(self, command: str) -> str:
         """``command`` as the login shell over there gets it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dbtoll import namespaces
 from dbtoll.channel.client import Channel
 from dbtoll.channel.pipe import PipeStream
 from dbtoll.errors import Unavailable
@@ -28,7 +29,15 @@ def open_local(name: str = "local", *, cpus: Sequence[int] | None = None) -> Age
             line = PipeStream([str(agent), "serve"], env={"PATH": os.environ.get("PATH", os.defpath)})
     except OSError as error:
         raise Unavailable(f"the agent {agent} cannot be started: {error.strerror}", "./dbtoll setup") from error
-    return AgentMachine(name, Channel(line, name))
+    return LocalHost(name, Channel(line, name))
+
+
+class LocalHost(AgentMachine):
+    """The host on which this process runs."""
+
+    def place(self, path: str) -> str:
+        """Without root, in the user's own directories."""
+        return namespaces.own_place(path)
 
 
 def kept(agent: Path) -> Path:

@@ -222,6 +222,10 @@ class AgentMachine:
         """Make a directory."""
         self.channel.call("mkdir", {"path": path, "mode": mode, "user": user, "parents": parents})
 
+    def place(self, path: str) -> str:
+        """Where what root has at ``path``, below /run or /var/lib, lies on this machine."""
+        return path
+
     def provide(self, artifact: Artifact) -> str:
         """The artifact's path here. Nothing is sent: it must be on this machine by the path it has where it was made.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.interfaces.journal import Journal, JournalEntry
@@ -18,9 +19,16 @@ from dbtoll.machines.cgroups.layout import (
     cpu_list,
     find_layout,
     freezer_of,
+    is_first_user_namespace,
     online_cpus,
+    path_of_process,
 )
 from dbtoll.machines.cgroups.removal import exists, move_processes, remove
+from dbtoll.machines.freezer import Freezer
+from dbtoll.machines.process_tree import ProcessTree
+
+WITHOUT_GROUPS = "systemd-run --user --scope -p Delegate=yes ./dbtoll …, or as root: sudo ./dbtoll …"
+"""What brings control groups to a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,28 @@ class Limits:
     cpu_period_ns: int = 100_000_000
 
 
+class Group(Protocol):
+    """What holds the processes of one arm: a control group in each tree, or, where there are none, a tree of processes."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Of its control groups, for the arm's first process to enter."""
+        ...
+
+    @property
+    def freezer(self) -> Freezer:
+        """Puts it to sleep."""
+        ...
+
+    def begun(self, pid: int | None) -> None:
+        """Tell it the arm's first process, as the machine around numbers it."""
+
+    def close(self) -> None:
+        """Kill what is left in it and remove it; also twice."""
+
+
 class Cgroup:
-    """The group of one arm: one directory per tree, limits set, removed by ``close`` with all processes in it."""
+    """The control group of one arm: one directory per tree, limits set, removed by ``close`` with all processes in it."""
 
     def __init__(
         self,
@@ -50,11 +78,14 @@ class Cgroup:
             name: tree.mount + layout.path(*parts) for name in controllers if (tree := layout.having(name)) is not None
         }
         self.directories = tuple(sorted(set(self._directory.values())))
-        self.freezer = freezer_of(machine, layout, layout.path(*parts))
+        self.freezer: Freezer = freezer_of(machine, layout, layout.path(*parts))
 
     def file(self, controller: str, name: str) -> str:
         """Path of a control file."""
         return f"{self._directory[controller]}/{name}"
+
+    def begun(self, pid: int | None) -> None:
+        """Whoever is in it has entered it by itself."""
 
     def close(self) -> None:
         """Kill what is left in it and remove it; also twice."""
@@ -62,8 +93,11 @@ class Cgroup:
         self._entry.done()
 
 
-def create_group(machine: AgentMachine, journal: Journal, parts: tuple[str, ...], limits: Limits) -> Cgroup:
-    """Make ``dbtoll/PART/…`` with these limits. Raises Unavailable, naming file and reason, if the machine refuses."""
+def create_group(machine: AgentMachine, journal: Journal, parts: tuple[str, ...], limits: Limits) -> Group:
+    """Make ``dbtoll/PART/…`` with these limits. Raises Unavailable, naming file and reason, if the machine refuses.
+
+    BIAS: where without root no group can be made, nothing limits the memory; the arm's environment says so in its facts.
+    """
     layout = find_layout(machine)
     controllers = ["freezer", "cpuacct"]
     online = online_cpus(machine)
@@ -71,9 +105,16 @@ def create_group(machine: AgentMachine, journal: Journal, parts: tuple[str, ...]
         raise Unavailable(
             f"{machine.name} has no processor {cpu_list(absent)}", f"choose from {cpu_list(online)}, or ask for fewer"
         )
+    if not layout.hierarchies:
+        if limits.cpu_quota is not None:
+            raise Unavailable(f"{machine.name}: without control groups there is no quota of CPU time", WITHOUT_GROUPS)
+        return ProcessTree(machine)
     # A kernel for one processor has no cpusets, and needs none.
-    controllers += ["cpuset"] if layout.having("cpuset") or set(limits.cpus) != set(online) else []
-    controllers += ["memory"] if limits.memory_bytes is not None else []
+    # Without root there are those that were delegated: the program's affinity, and nothing, stand in for these two.
+    may_lack = not is_first_user_namespace(machine)
+    controllers += ["cpuset"] if layout.having("cpuset") or (set(limits.cpus) != set(online) and not may_lack) else []
+    limits_memory = limits.memory_bytes is not None and bool(layout.having("memory") or not may_lack)
+    controllers += ["memory"] if limits_memory else []
     # BIAS: who is in a group of this controller shares a processor with others in another way than who is in none. Beside
     # a busy loop on the arm's processor TPC-H's Q1 and Q6 took 1.46 times as long in such a group, native or not. Every
     # container is in one, so every arm is, wherever that controller exists.
@@ -100,6 +141,15 @@ def create_group(machine: AgentMachine, journal: Journal, parts: tuple[str, ...]
         group.close()
         raise
     return group
+
+
+def freezer_of_process(machine: AgentMachine, layout: Layout, pid: int) -> Freezer:
+    """Of the container whose first process that is."""
+    if layout.hierarchies:
+        return freezer_of(machine, layout, path_of_process(machine, layout, pid, "freezer"))
+    tree = ProcessTree(machine)
+    tree.begun(pid)
+    return tree
 
 
 def _levels(tree: Hierarchy, layout: Layout, parts: tuple[str, ...]) -> list[str]:
@@ -155,7 +205,7 @@ def _limit(machine: AgentMachine, layout: Layout, group: Cgroup, limits: Limits)
 
     if layout.having("cpuset"):
         _write(machine, group.file("cpuset", "cpuset.cpus"), cpu_list(limits.cpus))
-    if limits.memory_bytes is not None:
+    if limits.memory_bytes is not None and layout.having("memory"):
         if version("memory") == 1:
             _write(machine, group.file("memory", "memory.limit_in_bytes"), str(limits.memory_bytes))
             swap_file, swap_value = group.file("memory", "memory.memsw.limit_in_bytes"), limits.memory_bytes

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from dbtoll.errors import Unavailable
+from dbtoll import namespaces
+from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.freezer import Freezer
+from dbtoll.machines.freezer import GroupFreezer
 
 CORE_OF_VERSION_2 = frozenset({"freezer", "cpuacct"})
 """Version 2 offers these in every group without a controller."""
@@ -17,7 +19,7 @@ CORE_OF_VERSION_2 = frozenset({"freezer", "cpuacct"})
 TOP = "dbtoll"
 """The group that holds every group of dbtoll."""
 
-OTHERS = "dbtoll.others"
+OTHERS = namespaces.OTHERS
 """Version 2 forbids processes in a group with limited children: those of the group around TOP wait here meanwhile."""
 
 WAS_OFF = "was-off."
@@ -37,7 +39,8 @@ class Hierarchy:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All trees of a machine. ``base``: the group around TOP, the same in all of them ("" or an arm around us)."""
+    """All trees of a machine in which groups may be made; without root there may be none. ``base``: the group around TOP, the same
+    in all of them: "", an arm around us, or what is delegated to us."""
 
     hierarchies: tuple[Hierarchy, ...]
     base: str
@@ -54,14 +57,19 @@ class Layout:
         return "/".join(("", *filter(None, (self.base.strip("/"), TOP, *parts))))
 
     def versions(self) -> str:
-        """``v1``, ``v2`` or ``hybrid``: which kind governs an arm."""
+        """``v1``, ``v2`` or ``hybrid``: which kind governs an arm; ``none``."""
+        if not self.hierarchies:
+            return "none"
         of_limits = {found.version for name in ("cpuset", "memory", "freezer") if (found := self.having(name))}
         trees = {hierarchy.version for hierarchy in self.hierarchies}
         return "v2" if of_limits == {2} else "v1" if trees == {1} else "hybrid"
 
 
 def find_layout(machine: InspectableMachine) -> Layout:
-    """The trees that the machine's agent can see. Raises Unavailable when there is none."""
+    """The trees that the machine's agent can see. Raises Unavailable when there is none.
+
+    In a user namespace those in which it may make groups: where none was delegated to its user, none.
+    """
     mounts = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
     groups = machine.get("/proc/self/cgroup").decode()
 
@@ -71,7 +79,35 @@ def find_layout(machine: InspectableMachine) -> Layout:
     layout = parse_layout(mounts, groups, offered)
     if not layout.hierarchies:
         raise Unavailable(f"{machine.name}: no control groups are mounted", "mount -t cgroup2 none /sys/fs/cgroup")
-    return layout
+    if is_first_user_namespace(machine):
+        return layout
+    ours = [tree for tree in layout.hierarchies if _may_write(machine, tree.mount + layout.base)]
+    return Layout(tuple(ours), layout.base if ours else "")
+
+
+def is_first_user_namespace(machine: InspectableMachine) -> bool:
+    """Whether the agent's user 0 is the machine's root."""
+    try:
+        return namespaces.is_whole(machine.get("/proc/self/uid_map").decode())
+    except AgentFailure:  # a kernel without user namespaces
+        return True
+
+
+def without_root(machine: InspectableMachine) -> dict[str, Any]:
+    """What is not as it would be with root: {} with it, else ``control_groups`` (`Layout.versions`), whether memory is limited
+    (``memory_limit``), and what keeps an arm to its processors (``processors``: ``cpuset`` or ``affinity``)."""
+    if is_first_user_namespace(machine):
+        return {}
+    layout = find_layout(machine)
+    return {
+        "control_groups": layout.versions(),
+        "memory_limit": layout.having("memory") is not None,
+        "processors": "cpuset" if layout.having("cpuset") else "affinity",
+    }
+
+
+def _may_write(machine: InspectableMachine, group: str) -> bool:
+    return machine.run(["test", "-w", f"{group}/cgroup.procs", "-a", "-w", group], check=False).exit_code == 0
 
 
 def parse_layout(mountinfo: str, groups: str, offered: Callable[[str], frozenset[str]]) -> Layout:
@@ -103,7 +139,7 @@ def parse_layout(mountinfo: str, groups: str, offered: Callable[[str], frozenset
     # Version 1 first: a controller that a version 1 tree claims is not in version 2, and a version 1 freezer is to be
     # preferred to version 2's, because container engines on a hybrid host use it.
     hierarchies = tuple(sorted(found.values(), key=lambda hierarchy: (hierarchy.version, hierarchy.mount)))
-    return Layout(hierarchies, max((_arm_around(hierarchy.own) for hierarchy in hierarchies), key=len, default=""))
+    return Layout(hierarchies, max((_group_around(hierarchy.own) for hierarchy in hierarchies), key=len, default=""))
 
 
 def _claimed(own_paths: Mapping[str, str], tree_options: Collection[str]) -> str | None:
@@ -120,9 +156,10 @@ def _below(path: str, root: str) -> str | None:
     return "" if path == "/" else None
 
 
-def _arm_around(own: str) -> str:
+def _group_around(own: str) -> str:
+    """The arm that we are in, or the group whose processes wait in OTHERS."""
     match = re.match(rf"(?:.*/)?{TOP}/[^/]+/[^/]+", own)
-    return match.group() if match else ""
+    return match.group() if match else own[: -len(f"/{OTHERS}")] if own.endswith(f"/{OTHERS}") else ""
 
 
 def unescape(field: str) -> str:
@@ -158,7 +195,7 @@ def own_cpus(machine: AgentMachine) -> tuple[int, ...]:
     return tuple(cpus)
 
 
-def freezer_of(machine: AgentMachine, layout: Layout, path: str) -> Freezer:
+def freezer_of(machine: AgentMachine, layout: Layout, path: str) -> GroupFreezer:
     """The freezer of the group at ``path`` (from the tree's root, the same in all trees)."""
     freezing, counting = layout.having("freezer"), layout.having("cpuacct")
     if freezing is None or counting is None:
@@ -166,7 +203,7 @@ def freezer_of(machine: AgentMachine, layout: Layout, path: str) -> Freezer:
             f"{machine.name}: control groups can neither freeze nor count CPU time here",
             "mount the freezer and cpuacct controllers, or a version 2 tree",
         )
-    return Freezer(machine, freezing.mount + path, freezing.version, counting.mount + path, counting.version)
+    return GroupFreezer(machine, freezing.mount + path, freezing.version, counting.mount + path, counting.version)
 
 
 def path_of_process(machine: AgentMachine, layout: Layout, pid: int, controller: str) -> str:

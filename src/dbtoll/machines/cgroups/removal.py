@@ -17,6 +17,9 @@ from dbtoll.model.json import Json
 
 REMOVAL_DEADLINE_S = 20.0
 
+UNSEEN = b"0"
+"""What the kernel shows for a process in a namespace around ours (pid_namespaces(7))."""
+
 
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Kill every process in the groups ``identity["paths"]`` and remove them, and what lies around them if it is empty.
@@ -106,7 +109,8 @@ def _remove_top(machine: AgentMachine, top: str) -> bool:
         command = " ".join(f"-{controller}" for controller in name.removeprefix(WAS_OFF).split("."))
         with contextlib.suppress(AgentFailure):  # somebody else uses them by now
             machine.put(f"{around}/cgroup.subtree_control", command.encode(), in_place=True)
-    if exists(machine, f"{around}/{OTHERS}"):
+    # A process that is seen as 0 is in a process namespace around ours: then it is not we who have put them there (namespaces.py).
+    if exists(machine, f"{around}/{OTHERS}") and UNSEEN not in _pids(machine, f"{around}/{OTHERS}"):
         with contextlib.suppress(AgentFailure):
             move_processes(machine, f"{around}/{OTHERS}", around)
         _removed_if_empty(machine, f"{around}/{OTHERS}")
@@ -124,13 +128,17 @@ def _removed_if_empty(machine: AgentMachine, group: str) -> bool:
 def move_processes(machine: AgentMachine, source: str, target: str) -> None:
     """All processes of one group into another, also those that start meanwhile."""
     machine.mkdir(target)
-    while pids := machine.get(f"{source}/cgroup.procs", max_bytes=16 << 20).split():
+    while pids := [pid for pid in _pids(machine, source) if pid != UNSEEN]:
         for pid in pids:
             try:
                 machine.put(f"{target}/cgroup.procs", pid, in_place=True)
             except AgentFailure as failure:
                 if failure.detail.get("errno") != errno.ESRCH:  # it has ended meanwhile
                     raise
+
+
+def _pids(machine: AgentMachine, group: str) -> list[bytes]:
+    return machine.get(f"{group}/cgroup.procs", max_bytes=16 << 20).split()
 
 
 def exists(machine: AgentMachine, path: str) -> bool:

@@ -117,6 +117,7 @@ def boot(
         channel = Channel(
             line, machine_spec.name, greeting_timeout_s=options["boot_timeout"] / 1e9, waits_for_sign=True
         )
+        group.begun(line.pid)
         machine = GuestMachine(
             machine_spec,
             parent,
@@ -151,7 +152,7 @@ def _at(interface: str, tap: network_interfaces.Tap) -> Interface:
 
 def _stage(parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, on_close: ExitStack) -> str:
     """A directory in memory for what the guest boots from and for its control sockets."""
-    stage = f"{STAGES}/{machine_spec.name}"
+    stage = f"{parent.place(STAGES)}/{machine_spec.name}"
     entry = journal.create("stage", path=stage)
 
     def clear() -> None:

@@ -54,6 +54,10 @@ ADVICE: Mapping[WarningKind, Advice] = {
         "They are counted, for a slow start is a start; the interval is longer for it.",
         "If one round hit all arms, look for what ran beside it; more rounds narrow the interval.",
     ),
+    WarningKind.WITHOUT_ROOT: Advice(
+        "All arms of this run have that in common; a run as root may come out otherwise, above all where memory is short.",
+        "With `sudo ./dbtoll` nothing of it is missing.",
+    ),
     WarningKind.UNFINISHED_LINE: Advice("It was of no complete round.", "No action is needed."),
 }  # fmt: skip
 """What matters most first."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
-from dbtoll import defaults, registry
+from dbtoll import defaults, namespaces, registry
 from dbtoll.errors import Unavailable, UsageError
 from dbtoll.images import debian, kernel, program, system
 from dbtoll.images.cache import Cache
-from dbtoll.interfaces.environment import BootingEnvironment, ProgramEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, ProgramEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Arm, Experiment, Step
@@ -91,6 +91,15 @@ def require_beforehand(experiment: Experiment) -> None:
             f"an arm shall have {wanted} processors and there are {there}",
             f"--cpus {there}, or cpus = {there} under [resources]",
         )
+    if (
+        "cold" in experiment.factors.get("cache", ())
+        and not namespaces.is_root()
+        and any(map(_is_here, experiment.arms))
+    ):
+        raise Unavailable(
+            "cache: cold drops the page cache of the whole host, which only root may",
+            "leave cold out, or as root: sudo ./dbtoll …",
+        )
     for configuration, names in experiment.configurations:
         if path := configuration.image.get("path"):
             system.require_image(path)
@@ -101,6 +110,11 @@ def require_beforehand(experiment: Experiment) -> None:
                 f"{', '.join(simulating)}: a simulated machine runs no programs, so no server of {engine} starts in it",
                 f'--engine {defaults.FLOOR}, or name = "{defaults.FLOOR}" under [engine]',
             )
+
+
+def _is_here(arm: Arm) -> bool:
+    """Whether the arm stands on this host."""
+    return not simulated(arm.stack[-1]) and not isinstance(environment_of(arm.stack[0]), RemoteEnvironment)
 
 
 def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
