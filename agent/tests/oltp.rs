@@ -105,6 +105,42 @@ fn an_open_loop_keeps_its_rate_and_tells_response_from_service() {
 }
 
 #[test]
+fn a_held_window_begins_when_it_is_told_to_or_not_at_all() {
+    let server = NullServer::start("oltp-held");
+    let mut agent = Agent::start();
+    let workload = json!({"tatp": {"subscribers": 1000, "seed": 1}});
+    let asked = params(&server.address(), &workload, "statement", 4, &json!({"imitation": true}));
+    let held = with(&window(100), &json!({"hold": true}));
+    let go = json!({"command": "go"});
+    let answer = agent.call("oltp", &asked, &lines(&[held.clone(), go.clone(), window(100), held.clone()]));
+    assert_eq!(answer.error, None, "{:?}", answer.result);
+    let said = replies(&answer.output);
+    assert_eq!(said.len(), 5, "connected, held, its window, another, held until the end: {said:?}");
+    assert_eq!((&said[1]["held"], &said[4]["held"]), (&json!(true), &json!(true)));
+    assert!(said[1]["at_ns"].as_u64() <= said[2]["start_ns"].as_u64());
+    assert!(sum_of(&said[2], "committed") > 0 && sum_of(&said[3], "committed") > 0);
+    for (commands, done) in [
+        (vec![go.clone()], 1),
+        (vec![held.clone(), go.clone(), go.clone()], 3),
+        (vec![held.clone(), held.clone()], 2),
+        (vec![with(&held, &json!({"window_ns": 0}))], 1),
+    ] {
+        let answer = agent.call("oltp", &asked, &lines(&commands));
+        assert_eq!(answer.error.as_deref(), Some("bad_request"), "{commands:?} {:?}", answer.result);
+        assert_eq!(replies(&answer.output).len(), done, "{commands:?}");
+    }
+    let controller = agent.controller();
+    let stream = controller.sender.open("oltp", &asked);
+    controller.next_of(stream);
+    controller.sender.data(stream, &lines(std::slice::from_ref(&held)));
+    controller.next_of(stream);
+    let begin = Instant::now();
+    controller.sender.cancel(stream);
+    assert_eq!(controller.answer(stream).error.as_deref(), Some("cancelled"));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let server = NullServer::start("oltp-refused");
     let mut agent = Agent::start();

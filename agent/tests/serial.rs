@@ -73,6 +73,76 @@ fn a_visit_leads_in_repeats_and_counts() {
     assert_eq!(replies[4]["command_tags"], json!(["SELECT 0"]));
 }
 
+fn go() -> Value {
+    json!({"command": "go"})
+}
+
+fn held_visit() -> Value {
+    json!({"command": "visit", "hold": true, "lead_in": {"sql": "select 1", "min_ns": 0, "min_executions": 3},
+        "statements": [statement("select 1", &json!({"min_executions": 2}))]})
+}
+
+#[test]
+fn a_held_visit_begins_when_it_is_told_to() {
+    let server = NullServer::start("held");
+    let mut agent = Agent::start();
+    let controller = agent.controller();
+    let streams = [0, 1].map(|_| controller.sender.open("serial", &params(&server.address(), "persistent")));
+    for stream in streams {
+        controller.sender.data(stream, &lines(&[held_visit()]));
+        let held = replies(&controller.next_of(stream).payload).remove(0);
+        assert_eq!(held["held"], true, "{held}");
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    for stream in streams {
+        controller.sender.data(stream, &lines(&[go()]));
+        controller.sender.end(stream);
+    }
+    let visits = streams.map(|stream| replies(&controller.answer(stream).output).remove(0));
+    for visit in &visits {
+        assert_eq!(visit["lead_in"]["executions"], 3, "{visit}");
+        let executions = visit["executions"].as_array().unwrap();
+        assert_eq!(executions.len(), 2);
+        assert!(executions[0]["start_ns"].as_u64() > visit["start_ns"].as_u64(), "{visit}");
+    }
+    let starts = visits.map(|visit| visit["start_ns"].as_u64().unwrap());
+    assert!(starts[0] < starts[1]);
+}
+
+#[test]
+fn a_held_visit_that_is_never_told_to_begin_ends_with_its_stream() {
+    let server = NullServer::start("never");
+    let mut agent = Agent::start();
+    let answer = agent.call("serial", &params(&server.address(), "persistent"), &lines(&[held_visit()]));
+    assert_eq!(answer.error, None, "{:?}", answer.result);
+    let said = replies(&answer.output);
+    assert_eq!((said.len(), &said[0]["held"]), (1, &json!(true)));
+    let controller = agent.controller();
+    let stream = controller.sender.open("serial", &params(&server.address(), "persistent"));
+    controller.sender.data(stream, &lines(&[held_visit()]));
+    controller.next_of(stream);
+    controller.sender.cancel(stream);
+    assert_eq!(controller.answer(stream).error.as_deref(), Some("cancelled"));
+}
+
+#[test]
+fn what_is_held_is_told_to_begin_once_and_nothing_else() {
+    let server = NullServer::start("once");
+    let mut agent = Agent::start();
+    for (commands, done) in [
+        (vec![go()], 0),
+        (vec![held_visit(), go(), go()], 2),
+        (vec![held_visit(), json!({"command": "disconnect"})], 1),
+        (vec![held_visit(), json!({"command": "go", "at_ns": 5})], 1),
+        (vec![held_visit(), json!([])], 1),
+        (vec![visit(&[statement("select 1", &json!({}))]), go()], 1),
+    ] {
+        let answer = agent.call("serial", &params(&server.address(), "persistent"), &lines(&commands));
+        assert_eq!(answer.error.as_deref(), Some("bad_request"), "{commands:?}");
+        assert_eq!(replies(&answer.output).len(), done, "{commands:?}");
+    }
+}
+
 #[test]
 fn per_statement_reports_when_it_was_connected() {
     let server = NullServer::start("per-statement");

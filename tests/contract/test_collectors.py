@@ -13,8 +13,7 @@ import pytest
 from dbtoll import registry
 from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.machine import Machine
-from dbtoll.model.machine import Artifact, Provision
-from dbtoll.runner.arms import DATA
+from dbtoll.model.machine import DATA, Artifact, Provision
 from dbtoll.selfbench.costs.collectors import KNOWN, PRIME, known_number, release, start_held
 
 OpenArm = Callable[..., Machine]

@@ -9,11 +9,12 @@ import pytest
 
 from dbtoll import registry
 from dbtoll.contracts import EngineContract
-from dbtoll.contracts.engine import DATA, RESOURCES
+from dbtoll.contracts.engine import RESOURCES
 from dbtoll.contracts.machines import OpenArm
 from dbtoll.engines.mariadb import Engine as MariaDb
 from dbtoll.engines.postgres import Engine as Postgres
 from dbtoll.errors import UsageError
+from dbtoll.model.machine import ServerPlace
 from dbtoll.model.reply import Statement
 
 SCAN = Statement("Q", "select count(*) from t", "select count(*) from t")
@@ -38,7 +39,7 @@ def test_the_postgres_engine_runs_without_options() -> None:
 def test_postgres_counts_all_pages(open_arm: OpenArm, tmp_path: Path) -> None:
     engine = Postgres({})
     machine = EngineContract().created(engine, open_arm, tmp_path)
-    server = engine.start(machine, DATA, engine.settings(RESOURCES))
+    server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     session = machine.serial(server.address, connection="persistent")
     session.query("create table t (a integer, b char(200))")
     session.query("insert into t select 1, repeat('A', 200) from generate_series(1, 2000)")
@@ -53,7 +54,7 @@ def test_postgres_counts_all_pages(open_arm: OpenArm, tmp_path: Path) -> None:
 def test_mariadb_counts_waits_where_it_is_told_to(open_arm: OpenArm, tmp_path: Path) -> None:
     engine = MariaDb({})
     machine = EngineContract().created(engine, open_arm, tmp_path)
-    server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **engine.contract.settings})
+    server = engine.start(machine, ServerPlace(), {**engine.settings(RESOURCES), **engine.contract.settings})
     session = machine.serial(server.address, connection="persistent")
     assert sum(wait["count"] for wait in engine.server_statistics(session)["waits"].values()) > 0
     session.close()

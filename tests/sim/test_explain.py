@@ -122,11 +122,13 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
 
     def told(record: Record) -> Record:
         if isinstance(record, Start) and record.arm == "planted":
-            return structs.replace(record, facts={**record.facts, "environment": {"emulated": emulated}})
-        if isinstance(record, Visit) and record.arm == "planted" and record.batches is not None:
+            return structs.replace(record, servers=({**record.facts, "environment": {"emulated": emulated}},))
+        if isinstance(record, Visit) and record.arm == "planted" and record.units[0].batches is not None:
             name = record.query.removesuffix(CACHED).removesuffix(HUGE_PAGES)
             times = len(name) if name in EXECUTOR_PROBES else 1
-            batches = tuple(structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.batches)
+            batches = tuple(
+                structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.units[0].batches
+            )
             return structs.replace(record, batches=batches)
         return record
 
@@ -161,11 +163,11 @@ def with_calls_by_the_clock(visit: Visit) -> Visit:
 
 def slower(visit: Visit, times: float) -> Visit:
     """A timed visit that takes so many times as long."""
-    if visit.counts is not None or visit.batches is not None:
+    if visit.counts is not None or visit.units[0].batches is not None:
         return visit
     executions = (
         structs.replace(each, end_ns=each.start_ns + round(times * (each.end_ns - each.start_ns)))
-        for each in visit.executions
+        for each in visit.units[0].executions
     )
     return structs.replace(visit, executions=tuple(executions))
 
@@ -236,7 +238,7 @@ def test_a_query_that_always_fails_in_the_arm_is_named_as_left_out(planted: Run,
     def failing(visit: Visit) -> Visit:
         if visit.query != query:
             return visit
-        failed = tuple(structs.replace(timing, outcome="error") for timing in visit.executions)
+        failed = tuple(structs.replace(timing, outcome="error") for timing in visit.units[0].executions)
         return structs.replace(visit, executions=failed)
 
     arm = next(

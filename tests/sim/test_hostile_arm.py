@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_the_failure_of_its_arm(
 
 
 def test_a_visit_that_no_history_could_hold_fails_its_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = SimulatedSession.visit
+    honest = SimulatedSession._visit
 
     def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
         reply = honest(session, *asked, **how)
@@ -124,7 +124,7 @@ def test_a_visit_that_no_history_could_hold_fails_its_arm(tmp_path: Path, monkey
             object.__setattr__(reply, "end_ns", reply.start_ns - 1)
         return reply
 
-    monkeypatch.setattr(SimulatedSession, "visit", answer)
+    monkeypatch.setattr(SimulatedSession, "_visit", answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", "failed")
@@ -144,13 +144,13 @@ def quoting_all(reply: VisitReply) -> VisitReply:
 def test_what_no_table_could_hold_is_not_written(
     says: Callable[[VisitReply], VisitReply], outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = SimulatedSession.visit
+    honest = SimulatedSession._visit
 
     def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
         reply = honest(session, *asked, **how)
         return says(reply) if is_hostile(session._machine) else reply
 
-    monkeypatch.setattr(SimulatedSession, "visit", answer)
+    monkeypatch.setattr(SimulatedSession, "_visit", answer)
     folder = runs.begin(experiment(SPEC), SPEC, tmp_path, Analysing(2))
     inspect.report(folder, as_json=False)
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
@@ -187,17 +187,17 @@ def renamed(counts: Json) -> None:
 def test_a_window_that_cannot_be_fails_its_arm_alone(
     says: Callable[[Json], None], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = SimulatedTerminals.window
+    honest = SimulatedTerminals._window
 
-    def answer(terminals: SimulatedTerminals, **asked: Any) -> WindowReply:
-        reply = honest(terminals, **asked)
+    def answer(terminals: SimulatedTerminals, *asked: Any) -> WindowReply:
+        reply = honest(terminals, *asked)
         if not is_hostile(terminals._machine):
             return reply
         counts = copy.deepcopy(dict(reply.counts))
         says(counts)
         return replace(reply, counts=counts)
 
-    monkeypatch.setattr(SimulatedTerminals, "window", answer)
+    monkeypatch.setattr(SimulatedTerminals, "_window", answer)
     text = transactions(seed)
     folder = runs.begin(experiment(text), text, tmp_path, Analysing(2))
     inspect.report(folder, as_json=False)

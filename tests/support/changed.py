@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Record, RoundBegin, RoundEnd
+from dbtoll.store.schema import Record, RoundBegin, RoundEnd, UnitVisit, Visit
 from dbtoll.store.writer import RunWriter
 
 R = TypeVar("R", bound=Record)
@@ -16,10 +16,22 @@ Change = Callable[[Record], Iterable[Record]]
 """The records to write instead of one."""
 
 
+OF_UNITS = frozenset(UnitVisit.__struct_fields__)
+
+
 def revised(record: R, **changes: object) -> R:
-    """The record with other values for some of its keys."""
+    """The record with other values for some of its keys, or of those of each of its units."""
     values = {name: getattr(record, name) for name in record.__struct_fields__}
+    if isinstance(record, Visit):
+        of_units = {name: changes.pop(name) for name in OF_UNITS & changes.keys()}
+        values["units"] = tuple(revised(unit, **of_units) for unit in record.units)  # type: ignore[type-var]
     return type(record)(**{**values, **changes})
+
+
+def visit_of_one_unit(**values: Any) -> Visit:
+    """A visit, by the keys that it has and those of its only unit."""
+    of_unit = {name: values.pop(name) for name in OF_UNITS & values.keys()}
+    return Visit(**values, units=(UnitVisit(**of_unit),))
 
 
 def changed_run(source: Path, folder: Path, change: Change) -> Path:

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Precision, Resources, Step
 from dbtoll.plan import Plan
 from dbtoll.store.schema import (
@@ -31,6 +33,7 @@ from dbtoll.store.schema import (
     RunEnd,
     Start,
     Timing,
+    UnitVisit,
     Visit,
 )
 from dbtoll.store.writer import RunWriter
@@ -193,7 +196,7 @@ class _World:
         offsets = {arm: self.chance.gauss(0, self.start_sd) for arm in made.start_order}
         for arm in made.start_order:
             self.now_ns += 400_000_000
-            yield Start(round=index, arm=arm, outcome="ok", facts=start_facts(arm))
+            yield Start(round=index, arm=arm, outcome="ok", servers=(start_facts(arm),))
             for check in ("answers_known", "commit_reaches_device", "storage"):
                 yield CheckRecord(
                     round=index, arm=arm, check=check, passed=True, finding="as it should be",
@@ -236,22 +239,17 @@ class _World:
 
     def _explained(self, index: int, arm: str, levels: dict[str, str], order: int) -> Iterator[Visit]:
         at = {"round": index, "arm": arm, "levels": levels, "block": 0, "first_execution": False, "asleep_ok": True}
-        at |= {
-            "host_start_ns": self.now_ns,
-            "host_end_ns": self.now_ns,
-            "start_ns": self.now_ns,
-            "end_ns": self.now_ns,
-            "executions": (),
-        }
+        now_ns = self.now_ns
+        unit = UnitVisit(host_start_ns=now_ns, host_end_ns=now_ns, start_ns=now_ns, end_ns=now_ns)
         probed = [(name, costs[arm]) for name, costs in self.costs_ns.items() if arm in costs]
         for offset, (name, ns) in enumerate(probed):
             elapsed_ns = round(1e6 * ns * math.exp(self.chance.gauss(0, 0.01)))
             batch = Batch(10**6, elapsed_ns, elapsed_ns)
-            yield Visit(**at, query=name, order=order + offset, batches=(batch,))
+            yield Visit(**at, query=name, order=order + offset, units=(structs.replace(unit, batches=(batch,)),))
         for offset, query in enumerate(QUERIES if self.counts else ()):
             assert self.counts
             told = self.counts(arm, query, levels, self.chance)
-            yield Visit(**at, query=query, order=order + len(probed) + offset, counts=told)
+            yield Visit(**at, query=query, order=order + len(probed) + offset, units=(unit,), counts=told)
 
     def _counters(self, index: int, arm: str, levels: dict[str, str], when: str) -> Counters:
         at_ns = int(self.now_ns - self.begin_ns)
@@ -292,12 +290,15 @@ class _World:
             now += took + 30_000
         end = now + 10_000
         host_start, self.now_ns = self.now_ns, end + VISIT_LATENCY_NS + 2_000_000
-        return Visit(
-            **at, order=order, first_execution=first_execution, asleep_ok=True,
+        unit = UnitVisit(
             host_start_ns=host_start, host_end_ns=end + VISIT_LATENCY_NS, start_ns=begin, end_ns=end,
-            executions=tuple(timings), parameter_set=max(at["block"], 0),
+            executions=tuple(timings),
             disk_read_bytes=BASE_MS[query] << 17 if cold or first_execution else 0,
             cpu={"user_ns": (end - begin) * 9 // 10, "system_ns": (end - begin) // 20},
+        )  # fmt: skip
+        return Visit(
+            **at, order=order, first_execution=first_execution, asleep_ok=True, parameter_set=max(at["block"], 0),
+            units=(unit,),
         )  # fmt: skip
 
 

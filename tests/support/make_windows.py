@@ -13,7 +13,7 @@ from typing import Any
 from dbtoll.model.experiment import ComponentSpec, Configuration, Experiment, Precision, Step
 from dbtoll.model.json import Json
 from dbtoll.plan import Plan
-from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, Visit
+from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, UnitVisit, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.make_run import DOCKER, FACTS, NATIVE, arms_of, start_facts
 
@@ -101,7 +101,7 @@ def make_windows(
             made = plan.round(number)
             writer.append(RoundBegin(round=number, attempt=0, elapsed_s=30.0 * number))
             for arm in made.start_order:
-                writer.append(Start(round=number, arm=arm, outcome="ok", facts=start_facts(arm)))
+                writer.append(Start(round=number, arm=arm, outcome="ok", servers=(start_facts(arm),)))
                 writer.append(
                     CheckRecord(round=number, arm=arm, check="consistent", passed=True, finding="all hold", voids=True)
                 )
@@ -122,10 +122,14 @@ def make_windows(
                         writer.append(
                             Visit(
                                 round=number, arm=arm, levels=phase.levels, block=block, query="mix", order=order,
-                                first_execution=block < 0, asleep_ok=True, host_start_ns=now_ns,
-                                host_end_ns=now_ns + 600_000 + round(LENGTH_NS / clock_rate),
-                                start_ns=now_ns + 300_000, end_ns=now_ns + 300_000 + LENGTH_NS, parameter_set=max(block, 0),
-                                window={**window, **(changes or {})},
+                                first_execution=block < 0, asleep_ok=True, parameter_set=max(block, 0),
+                                units=(
+                                    UnitVisit(
+                                        host_start_ns=now_ns, host_end_ns=now_ns + 600_000 + round(LENGTH_NS / clock_rate),
+                                        start_ns=now_ns + 300_000, end_ns=now_ns + 300_000 + LENGTH_NS,
+                                        window={**window, **(changes or {})},
+                                    ),
+                                ),
                             )
                         )  # fmt: skip
                         order += 1

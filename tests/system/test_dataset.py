@@ -25,7 +25,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.runner.arms import HostContext
@@ -124,14 +124,14 @@ def test_loaded_once_copied_and_started(build: Build, open_arm: OpenArm, local: 
             assert path.stat().st_blocks * 512 >= path.stat().st_size, f"{path} is sparse"
 
         arm = open_arm(
-            Provision(Artifact(f"copy-{name}", str(copy)), dataset.DATA, writable=True), name=name, resources=RESOURCES
+            Provision(Artifact(f"copy-{name}", str(copy)), DATA, writable=True), name=name, resources=RESOURCES
         )
         dataset.read_in(arm)
         for path in large:
             assert cached_bytes(path) >= path.stat().st_size
         assert tree_hash(copy) == before, "names, owners, modes, times and contents"
         engine = Engine({})
-        server = engine.start(arm, dataset.DATA, engine.settings(RESOURCES))
+        server = engine.start(arm, ServerPlace(), engine.settings(RESOURCES))
         session = arm.serial(server.address, connection="persistent")
         assert session.query("SELECT count(*), sum(n) FROM numbers") == [[str(ROWS), str(ROWS * (ROWS + 1) // 2)]]
         session.query("DELETE FROM numbers")  # what one arm writes, no other sees

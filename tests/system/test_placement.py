@@ -118,9 +118,9 @@ def assert_driven(
     windows = [record for record in of_arm if isinstance(record, schema.Visit) and not record.first_execution]
     assert tuple(visit.levels["placement"] for visit in windows) == placements
     for visit in windows:
-        assert visit.problem is None
-        assert visit.window is not None
-        kinds = visit.window["transactions"].values()
+        assert visit.units[0].problem is None
+        assert visit.units[0].window is not None
+        kinds = visit.units[0].window["transactions"].values()
         assert sum(kind["committed"] for kind in kinds) > 0
         assert sum(kind["lost"] for kind in kinds) == 0
 
@@ -167,6 +167,6 @@ def test_an_outside_session_that_comes_by_no_network_is_found() -> None:
         "inside": {"address": "/socket", "peer": None, "round_trip_ns": 15_000},
         "outside": {"address": "127.0.0.1:2345", "peer": "127.0.0.1", "round_trip_ns": 50_000},
     }
-    assert paths.check(0, "a", found).passed is True
-    check = paths.check(0, "a", {**found, "outside": {**found["outside"], "peer": None}})
+    assert paths.check(0, "a", [found]).passed is True
+    check = paths.check(0, "a", [found, {**found, "outside": {**found["outside"], "peer": None}}])
     assert check.passed is False and check.voids

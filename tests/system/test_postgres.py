@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from dbtoll.engines.postgres import RUN, Engine, Server
+from dbtoll.engines.postgres import Engine, Server
 from dbtoll.errors import DbtollError, EngineError, ProgramFailed, Unavailable
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import Artifact, Provision, ServerPlace
 from dbtoll.model.reply import Statement
 
 OpenArm = Callable[..., Machine]
 DATA = "/dbtoll/data"
+RUN = ServerPlace().run
 RESOURCES = Resources(memory_bytes=1 << 30)
 
 
@@ -35,7 +36,7 @@ def machine(open_arm: OpenArm, tmp_path: Path) -> Machine:
 @contextmanager
 def running(machine: Machine, **options: Any) -> Iterator[tuple[Engine, Server, Session]]:
     engine = Engine(options)
-    server = engine.start(machine, DATA, engine.settings(RESOURCES))
+    server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     session = machine.serial(server.address, connection="persistent")
     try:
         yield engine, server, session
@@ -80,7 +81,7 @@ def test_a_busy_port_is_one_clear_error(machine: Machine, open_arm: OpenArm, tmp
         engine, other = Engine({"listen": "tcp", "port": server.address.tcp[1]}), open_arm(provision, name="b")
         engine.create(other, DATA)
         with pytest.raises(EngineError, match="in use"):
-            engine.start(other, DATA, engine.settings(RESOURCES))
+            engine.start(other, ServerPlace(), engine.settings(RESOURCES))
 
 
 def test_an_answer_from_another_server_is_no_start(machine: Machine) -> None:
@@ -89,7 +90,7 @@ def test_an_answer_from_another_server_is_no_start(machine: Machine) -> None:
         machine.run(["cp", "--archive", DATA, other], user="postgres")
         machine.run(["rm", f"{other}/postmaster.pid"])
         with pytest.raises(EngineError, match=r"lock file .* already exists"):
-            engine.start(machine, other, engine.settings(RESOURCES))
+            engine.start(machine, ServerPlace(other), engine.settings(RESOURCES))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_an_answer_from_another_server_is_no_start(machine: Machine) -> None:
 def test_a_setting_that_it_refuses_is_named(machine: Machine, settings: Json, said: str) -> None:
     engine = Engine({"settings": settings})
     with pytest.raises(EngineError, match=said) as caught:
-        engine.start(machine, DATA, engine.settings(RESOURCES))
+        engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     assert caught.value.hint
     with running(machine) as (_, _, session):
         assert session.query("SELECT 1") == [["1"]]
@@ -115,7 +116,7 @@ def test_a_refused_setting_is_traced_to_where_its_user_wrote_it(machine: Machine
     (tmp_path / "main.conf").write_text("include 'more.conf'\nseq_page_cost = 1.5\n")
     engine = Engine({"settings_file": str(tmp_path / "main.conf")})
     with pytest.raises(EngineError, match=rf"{line.split(maxsplit=1)[0]} is set at {tmp_path}/more\.conf:2") as caught:
-        engine.start(machine, DATA, engine.settings(RESOURCES))
+        engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     assert "seq_page_cost is set" not in caught.value.message
 
 
@@ -137,7 +138,7 @@ def test_settings_arrive_and_are_told(machine: Machine) -> None:
 
 def test_an_unclean_end_is_found(machine: Machine) -> None:
     engine = Engine({})
-    server = engine.start(machine, DATA, engine.settings(RESOURCES))
+    server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     server.process.signal(9)
     with pytest.raises(EngineError, match="did not stop cleanly: killed by signal 9"):
         engine.stop(machine, server)
@@ -146,7 +147,7 @@ def test_an_unclean_end_is_found(machine: Machine) -> None:
 def test_a_data_directory_that_is_none(machine: Machine) -> None:
     engine = Engine({})
     with pytest.raises(EngineError, match=r"postgresql|data directory|PG_VERSION"):
-        engine.start(machine, RUN, engine.settings(RESOURCES))
+        engine.start(machine, ServerPlace(RUN), engine.settings(RESOURCES))
     with pytest.raises(ProgramFailed, match="not empty"):
         engine.create(machine, DATA)
 
@@ -225,7 +226,7 @@ def test_asking_for_a_plan_executes_nothing(machine: Machine) -> None:
 
 def test_after_a_load_nothing_is_left_to_do(machine: Machine) -> None:
     engine = Engine({})
-    server = engine.start(machine, DATA, engine.load_settings(RESOURCES))
+    server = engine.start(machine, ServerPlace(), engine.load_settings(RESOURCES))
     session = machine.serial(server.address, connection="persistent")
     session.query("CREATE TABLE t AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, 200000) g")
     engine.finish_load(session)

@@ -74,8 +74,8 @@ def test_a_run_on_another_host(tmp_path: Path, loopback: Sshd) -> None:
     of = measured(tmp_path, loopback.stack(), Harm("", nothing))
     assert of.complete_rounds == (0, 1)
     visits = [visit for visit in of.records(schema.Visit) if visit.arm == "victim"]
-    assert visits and {each.outcome for visit in visits for each in visit.executions} == {"ok"}
-    assert all(visit.host_start_ns is not None for visit in visits)
+    assert visits and {each.outcome for visit in visits for each in visit.units[0].executions} == {"ok"}
+    assert all(visit.units[0].host_start_ns is not None for visit in visits)
     starts = [start for start in of.records(schema.Start) if start.arm == "victim"]
     environment = (starts[0].facts or {})["environment"]
     assert environment["name"] == "ssh"

@@ -31,10 +31,10 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Arm, Experiment, Outcome, Resources, Step
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
 from dbtoll.model.storage import BIND, MEMORY
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import DATA, HostContext, RunningArm
+from dbtoll.runner.arms import HostContext, RunningArm
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.checks import commits, mounts
 from dbtoll.runner.cleanup import removers
@@ -106,15 +106,15 @@ def check_of_server(
     engine.create(machine, DATA)
     with ExitStack() as closing:
         asked = {**engine.settings(RESOURCES), **(settings or {})}
-        running = RunningArm(Arm("a", (Step("native", {"storage": storage}),)), machine, engine, asked, closing)
-        running.start_server()
+        running = RunningArm(Arm("a", (Step("native", {"storage": storage}),)), (machine,), engine, asked, closing)
+        running.start_servers()
         try:
             context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
             if durability:
-                engine.finish_load(running.session())
-            return commits.commit_reaches_device(context, running, engine, "tpch", artifact, 0, durability)
+                engine.finish_load(running.unit.session())
+            return commits.commit_reaches_device(context, running, "tpch", (artifact,), 0, durability)
         finally:
-            running.stop_server()
+            running.stop_servers()
 
 
 def test_the_commits_of_a_native_server_reach_the_device(
@@ -209,7 +209,7 @@ def guest(
     asked = machine_spec("guest", image, provisions=[Provision(data, DATA, writable=True)], options=options)
     with environment.open(local, replace(asked, kernel=kernel), journal) as machine, ExitStack() as closing:
         arm = Arm("guest", (Step(environment.name, options),))
-        yield RunningArm(arm, machine, NullEngine({}), {}, closing), data
+        yield RunningArm(arm, (machine,), NullEngine({}), {}, closing), data
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_what_a_guest_calls_durable_is_followed_through_its_monitor(
 ) -> None:
     with guest(local, journal, on_disk, environment, options) as (running, data):
         context = HostContext(local, None, (CPU,), journal, f"t{os.getpid()}")
-        check = commits.commit_reaches_device(context, running, NullEngine({}), "tpch", data, 0)
+        check = commits.commit_reaches_device(context, running, "tpch", (data,), 0)
     assert check.passed is passed, check.finding
     assert said in check.finding
 
@@ -328,10 +328,10 @@ ROUNDS, TROUBLED = 3, 2
 class Meddler(Engine):
     """PostgreSQL; but in the arm that is called so, something is not as it should be."""
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         assert isinstance(machine, AgentMachine)
         settings = {**settings, **self.settings_in(machine)}
-        server = super().start(machine, data, settings, network=network)
+        server = super().start(machine, place, settings)
         session = machine.serial(server.address, connection="persistent")
         try:
             for arm, statements in self.SQL.items():

@@ -15,7 +15,7 @@ from dbtoll.contracts.engine import DATA
 from dbtoll.contracts.machines import OpenArm
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.model.experiment import Resources
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import Artifact, Provision, ServerPlace
 
 RESOURCES = Resources(cpus=2, memory_bytes=1 << 30)
 QUERY = "select b, count(*), sum(a), min(a + b), max(a - b) from big group by b order by b"
@@ -33,7 +33,9 @@ def test_threads_that_work_are_as_many(name: str, open_arm: OpenArm, tmp_path: P
     engine, machine = made(name, open_arm, tmp_path)
     ratios, workers = {}, {}
     for threads in (1, 2):
-        server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **engine.settings_of_threads(threads)})
+        server = engine.start(
+            machine, ServerPlace(), {**engine.settings(RESOURCES), **engine.settings_of_threads(threads)}
+        )
         session = machine.serial(server.address, connection="persistent")
         if threads == 1:
             fill(session)
@@ -57,7 +59,7 @@ def test_postgres_launches_one_worker_less(open_arm: OpenArm, tmp_path: Path) ->
     launched = {}
     for threads in (1, 2, 3):
         settings = {**engine.settings(RESOURCES), **small_too, **engine.settings_of_threads(threads)}
-        server = engine.start(machine, DATA, settings)
+        server = engine.start(machine, ServerPlace(), settings)
         session = machine.serial(server.address, connection="persistent")
         if threads == 1:
             fill(session)

@@ -21,7 +21,7 @@ from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Resources, VisitTiming
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import Artifact, Provision, ServerPlace
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.runner.preparation.inputs import references
 from dbtoll.workloads.sql import Workload as Sql
@@ -99,13 +99,13 @@ def held(open_arm: OpenArm, tmp_path: Path) -> Iterator[Callable[[Any, Tpch], Se
             provision = Provision(Artifact(f"test-{engine.name}", str(data)), DATA, writable=True)
             machine = open_arm(provision, resources=resources, engine=engine)
             engine.create(machine, DATA)
-            server = engine.start(machine, DATA, engine.load_settings(resources))
+            server = engine.start(machine, ServerPlace(), engine.load_settings(resources))
             workload.load(machine, engine.sql, server, lambda line: None)
             session = machine.serial(server.address, connection="persistent")
             engine.finish_load(session)
             session.close()
             engine.stop(machine, server)
-            server = engine.start(machine, DATA, engine.settings(resources))
+            server = engine.start(machine, ServerPlace(), engine.settings(resources))
             stack.callback(engine.stop, machine, server)
             session = machine.serial(server.address, connection="persistent")
             stack.callback(session.close)
@@ -149,7 +149,7 @@ def load(open_arm: OpenArm, tmp_path: Path) -> Iterator[Load]:
 
     def load_one(workload: Any) -> tuple[Session, dict[str, Any]]:
         engine.create(machine, DATA)
-        server = engine.start(machine, DATA, engine.load_settings(resources))
+        server = engine.start(machine, ServerPlace(), engine.load_settings(resources))
         found = workload.load(machine, DIALECT, server, lambda line: None)
         session = machine.serial(server.address, connection="persistent")
         sessions.append(session)

@@ -104,7 +104,7 @@ def test_a_round_is_measured_and_its_data_are_right(
     windows = [visit for visit in records(folder, "visit") if not visit["first_execution"] and visit["arm"] == "native"]
     assert {visit["levels"]["interaction"] for visit in windows} == set(interactions)
     for visit in windows:
-        kinds = visit["window"]["transactions"].values()
+        kinds = visit["units"][0]["window"]["transactions"].values()
         assert sum(kind["committed"] for kind in kinds) > 2
         assert all(kind["failed"] == {} and kind["lost"] == 0 for kind in kinds), visit["levels"]
 

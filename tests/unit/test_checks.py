@@ -16,6 +16,7 @@ from dbtoll.analysis.checks.clocks import clock_rate
 from dbtoll.analysis.checks.evidence import Evidence
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import ArmResult, CheckResult, Comparison, Result
+from dbtoll.analysis.visits.units import totals
 from dbtoll.model.description import Descriptions, EngineDescription, EnvironmentDescription, WorkloadDescription
 from dbtoll.model.experiment import Outcome, Step, Verdict
 from dbtoll.report.text import numbers, sentences, warnings
@@ -45,7 +46,7 @@ def with_facts(**facts: object) -> Alter:
     """The start tells something else."""
 
     def alter(record: Record) -> Record:
-        return revised(record, facts={**record.facts, **facts}) if isinstance(record, Start) else record
+        return revised(record, servers=({**record.facts, **facts},)) if isinstance(record, Start) else record
 
     return alter
 
@@ -91,7 +92,7 @@ def with_counters(cache: str = "warm", **added: int) -> Alter:
 
 def wrong_answers(record: Record) -> Record:
     if isinstance(record, Visit) and record.query == "Q7":
-        values = [getattr(record.executions[0], name) for name in Timing.__struct_fields__[:-1]]
+        values = [getattr(record.units[0].executions[0], name) for name in Timing.__struct_fields__[:-1]]
         return revised(record, executions=(Timing(*values, "wrong_answer"),), problem="row 3 differs")
     return record
 
@@ -103,8 +104,8 @@ def other_plan(record: Record) -> Record:
 
 def host_saw_more(record: Record) -> Record:
     if isinstance(record, Visit) and record.query == "Q1" and record.levels["cache"] == "warm":
-        assert record.host_end_ns is not None
-        return revised(record, host_end_ns=record.host_end_ns + 200_000_000)
+        assert record.units[0].host_end_ns is not None
+        return revised(record, host_end_ns=record.units[0].host_end_ns + 200_000_000)
     return record
 
 
@@ -112,13 +113,15 @@ def slow_clock(record: Record) -> Record:
     """99 ms are told for every 100."""
     if not isinstance(record, Visit):
         return record
-    start = record.start_ns
+    start = record.units[0].start_ns
 
     def slow(at_ns: int) -> int:
         return start + round((at_ns - start) * 0.99)
 
-    executions = tuple(Timing(slow(t.start_ns), None, None, slow(t.end_ns), 1, 1, "ok") for t in record.executions)
-    return revised(record, end_ns=slow(record.end_ns), executions=executions)
+    executions = tuple(
+        Timing(slow(t.start_ns), None, None, slow(t.end_ns), 1, 1, "ok") for t in record.units[0].executions
+    )
+    return revised(record, end_ns=slow(record.units[0].end_ns), executions=executions)
 
 
 def checkpointed(record: Record) -> Record:
@@ -126,7 +129,7 @@ def checkpointed(record: Record) -> Record:
     return revised(record, background={"checkpoints": 4, "vacuums": 0}) if hit else record
 
 
-OF_OTHERS = {"consistent", "path", "plausible_costs"}
+OF_OTHERS = {"consistent", "path", "plausible_costs", "started_together"}
 """Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py)."""
 
 SECONDS = 1_000_000_000
@@ -253,7 +256,7 @@ def test_a_server_that_tells_nothing_is_not_said_to_be_the_same(plain: Path, tmp
     def silent(record: Record) -> list[Record]:
         if isinstance(record, Start):
             kept = {key: value for key, value in record.facts.items() if key in ("cpus_allowed", "environment")}
-            return [revised(record, facts=kept)]
+            return [revised(record, servers=(kept,))]
         return [record]
 
     result = results.analyze(changed_run(plain, tmp_path / "run", silent))
@@ -424,12 +427,13 @@ def test_one_start_that_is_emulated_labels_the_arm(plain: Path, unchanged: Resul
 def test_an_arm_on_the_hosts_kernel_has_the_hosts_clock(plain: Path) -> None:
     """What its brackets show is noise then: a container's rounds were voided for it on a machine whose processors stood still."""
     visits = [slow_clock(visit) for visit in read_run(plain).records(Visit) if visit.arm == DOCKER]
-    evidence = Evidence(DOCKER, visits=tuple(visit for visit in visits if isinstance(visit, Visit)))
+    evidence = Evidence(DOCKER, visits=tuple(totals(visit) for visit in visits if isinstance(visit, Visit)))
     assert clock_rate(evidence).check.passed is False
     assert clock_rate(replace(evidence, shares_kernel=True)).check.passed is True
 
     host = {"kernel_boot": "a"}
-    assert findings._shares_kernel({0: {"kernel_boot": "a"}, 1: {"kernel_boot": "a"}}, host)
-    for starts in ({}, {0: {"kernel_boot": "a"}, 1: {"kernel_boot": "b"}}, {0: {}}):
+    assert findings._shares_kernel({0: ({"kernel_boot": "a"},), 1: ({"kernel_boot": "a"},)}, host)
+    for starts in ({}, {0: ({"kernel_boot": "a"},), 1: ({"kernel_boot": "b"},)}, {0: ({},)}):
         assert not findings._shares_kernel(starts, host)
-    assert not findings._shares_kernel({0: {}}, {})
+    assert not findings._shares_kernel({0: ({},)}, {})
+    assert not findings._shares_kernel({0: ({"kernel_boot": "a"}, {"kernel_boot": "b"})}, host)

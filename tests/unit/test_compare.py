@@ -396,7 +396,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_outcome(visit: Visit, outcome: str) -> Visit:
-    executions = [getattr(visit.executions[0], name) for name in Timing.__struct_fields__[:-1]]
+    executions = [getattr(visit.units[0].executions[0], name) for name in Timing.__struct_fields__[:-1]]
     return revised(visit, executions=(Timing(*executions, outcome),), problem="row 3, column 2: 4 is not 5")
 
 
@@ -451,8 +451,8 @@ def test_a_voiding_gate_takes_its_round_out(plain: Path, tmp_path: Path) -> None
 def test_visits_that_the_host_did_not_see_like_that_are_void(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and (record.arm, record.round, record.query) == (DOCKER, 2, "Q1"):
-            assert record.host_end_ns is not None
-            return [revised(record, host_end_ns=record.host_end_ns + 200_000_000)]
+            assert record.units[0].host_end_ns is not None
+            return [revised(record, host_end_ns=record.units[0].host_end_ns + 200_000_000)]
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
@@ -469,12 +469,16 @@ def test_a_clock_that_runs_slow_is_found(plain: Path, tmp_path: Path) -> None:
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and record.arm == DOCKER:
-            start, slow = record.start_ns, lambda at: record.start_ns + round((at - record.start_ns) * 0.99)
+            start = record.units[0].start_ns
+
+            def slow(at: int) -> int:
+                return start + round((at - start) * 0.99)
+
             executions = tuple(
                 Timing(slow(t.start_ns), None, None, slow(t.end_ns), t.rows, t.result_bytes, "ok")
-                for t in record.executions
+                for t in record.units[0].executions
             )
-            return [revised(record, start_ns=start, end_ns=slow(record.end_ns), executions=executions)]
+            return [revised(record, start_ns=start, end_ns=slow(record.units[0].end_ns), executions=executions)]
         return [record]
 
     result = changed_run(plain, tmp_path / "run", change)
@@ -555,7 +559,7 @@ def test_precision_of_the_experiment_is_that_of_the_result(plain: Path) -> None:
 
 def stretched(visit: Visit, factor: float) -> Visit:
     executions = []
-    for timing in visit.executions:
+    for timing in visit.units[0].executions:
         values = {name: getattr(timing, name) for name in Timing.__struct_fields__}
         length = timing.end_ns - timing.start_ns
         executions.append(Timing(**{**values, "end_ns": timing.start_ns + round(length * factor)}))

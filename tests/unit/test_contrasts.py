@@ -11,8 +11,10 @@ import pytest
 from dbtoll.analysis.effects import comparisons
 from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.analysis.visits.metrics import VALUES
+from dbtoll.analysis.visits.units import totals
 from dbtoll.model.experiment import Precision
 from dbtoll.store.schema import Timing, Visit
+from tests.support.changed import visit_of_one_unit
 
 ARMS = ("native", "native (A/A)", "guest")
 HELD = {"native (A/A)": "native", "guest": "native"}
@@ -59,14 +61,14 @@ def visit(
         Timing(end - duration, None, None, end, 1, 1, outcome)  # type: ignore[arg-type]
         for end, duration in zip(ends, durations_ns, strict=True)
     )
-    return Visit(
+    return visit_of_one_unit(
         round=0, arm="guest", levels=levels, block=0, query="Q1", order=1, first_execution=first_execution, asleep_ok=True,
         host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=ends[-1], executions=executions,
     )  # fmt: skip
 
 
 def value(metric: str, visit: Visit) -> float | None:
-    (found,) = VALUES[metric]([visit])
+    (found,) = VALUES[metric]([totals(visit)])
     return found
 
 

@@ -326,7 +326,7 @@ def differing(
 
 def _told(record: Record, told: dict[str, object]) -> Record:
     hit = isinstance(record, Start) and record.arm == DOCKER
-    return revised(record, facts={**record.facts, **told}) if hit else record  # type: ignore[attr-defined]
+    return revised(record, servers=({**record.facts, **told},)) if hit else record  # type: ignore[attr-defined]
 
 
 def another_image(arm: Arm) -> Arm:

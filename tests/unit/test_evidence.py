@@ -60,7 +60,7 @@ def visits_changed(change: Callable[[Visit], Visit], hit: Callable[[Visit], bool
 
 
 def steady(visit: Visit) -> bool:
-    return bool(visit.executions) and not visit.first_execution
+    return bool(visit.units[0].executions) and not visit.first_execution
 
 
 def rounds_void(arm: str, rounds: range) -> Callable[[Record], list[Record]]:
@@ -83,8 +83,8 @@ def never_starts(arm: str, rounds: range) -> Callable[[Record], list[Record]]:
 
 def windows_changed(arms: tuple[str, ...], **changes: Any) -> Callable[[Record], list[Record]]:
     def change(visit: Visit) -> Visit:
-        assert visit.window is not None
-        return revised(visit, window={**visit.window, **changes})
+        assert visit.units[0].window is not None
+        return revised(visit, window={**visit.units[0].window, **changes})
 
     return visits_changed(change, lambda visit: visit.arm in arms)
 
@@ -161,7 +161,11 @@ def test_a_baseline_that_times_out_bars_a_contrast(tmp_path: Path) -> None:
     of_docker = [c for c in results.analyze(source).contrasts if c.arm == DOCKER]
     assert [c.verdict for c in of_docker] == [Verdict.LOSES]
     hit = visits_changed(
-        lambda v: ending(v, "timeout", len(v.executions) - 1) if len(v.executions) > 2 else ending(v, "timeout", 0),
+        lambda v: (
+            ending(v, "timeout", len(v.units[0].executions) - 1)
+            if len(v.units[0].executions) > 2
+            else ending(v, "timeout", 0)
+        ),
         lambda v: v.arm == NATIVE and v.query == "Q1" and steady(v),
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
@@ -173,12 +177,12 @@ def test_a_baseline_that_fails_half_of_its_transactions_makes_nobody_gain(tmp_pa
     source = make_windows(tmp_path / "source", docker_effect=0.0, noise=0.002)
 
     def half(visit: Visit) -> Visit:
-        assert visit.window is not None
+        assert visit.units[0].window is not None
         kinds = {
             name: {**kind, "committed": kind["committed"] // 2, "failed": {"deadlock": kind["committed"] // 2}}
-            for name, kind in visit.window["transactions"].items()
+            for name, kind in visit.units[0].window["transactions"].items()
         }
-        return revised(visit, window={**visit.window, "transactions": kinds})
+        return revised(visit, window={**visit.units[0].window, "transactions": kinds})
 
     folder = changed_run(source, tmp_path / "run", visits_changed(half, lambda visit: visit.arm != DOCKER))
     result = results.analyze(folder)
@@ -220,8 +224,10 @@ def test_a_query_that_times_out_now_and_then_is_not_called_the_same(tmp_path: Pa
     )
     assert verdicts(results.analyze(source))["query:Q3"] is Verdict.NO_DIFFERENCE
     hit = visits_changed(
-        lambda v: ending(v, "timeout", len(v.executions) - 1),
-        lambda v: v.arm == DOCKER and v.query == "Q3" and bool(v.executions) and v.first_execution is first_execution,
+        lambda v: ending(v, "timeout", len(v.units[0].executions) - 1),
+        lambda v: (
+            v.arm == DOCKER and v.query == "Q3" and bool(v.units[0].executions) and v.first_execution is first_execution
+        ),
     )
     result = results.analyze(changed_run(source, tmp_path / "run", hit))
     found = verdicts(result)
@@ -296,7 +302,7 @@ def of_counting(record: Record, name: str, later: int, outcome: str) -> list[Rec
         return [Start(round=record.round, arm=name, outcome="failed", reason="no")] if isinstance(record, Start) else []
     if isinstance(record, Start):
         return [revised(record, arm=name)]
-    if record.counts is not None or record.batches is not None:
+    if record.counts is not None or record.units[0].batches is not None:
         return []
     copy = revised(record, arm=name, order=record.order + later)
     return [ending(copy, "error", 0) if outcome == "error" and steady(copy) else copy]
@@ -369,7 +375,7 @@ def test_a_cost_that_is_lost_in_noise_is_what_it_is_on_the_mean_and_has_no_ratio
     )
 
     def noise(visit: Visit) -> Visit:
-        (batch,) = visit.batches or ()
+        (batch,) = visit.units[0].batches or ()
         shift_ns = (20_000 if visit.round % 2 else -20_000) * batch.events
         return revised(visit, batches=(revised(batch, elapsed_ns=batch.elapsed_ns + shift_ns),))
 
@@ -438,7 +444,7 @@ def test_nothing_is_foretold_of_what_was_not_probed(plain: Path, profile: Path, 
 def test_what_is_foretold_without_some_probe_has_no_bounds(plain: Path, profile: Path, tmp_path: Path) -> None:
     hit = visits_changed(
         lambda v: revised(v, batches=None, problem="not possible here"),
-        lambda v: v.arm == DOCKER and v.query == "system_call" and v.batches is not None,
+        lambda v: v.arm == DOCKER and v.query == "system_call" and v.units[0].batches is not None,
     )
     probes = read_run(changed_run(plain, tmp_path / "run", hit))
     (found,) = prediction.find_all(read_run(profile), probes, (DOCKER,))
@@ -493,12 +499,12 @@ def aa_differs(tmp_path: Path) -> Result:
     source = make_windows(tmp_path / "source", docker_effect=0.1, noise=0.002)
 
     def longer(visit: Visit) -> Visit:
-        assert visit.window is not None
+        assert visit.units[0].window is not None
         kinds = {
             name: {**kind, "committed": round(kind["committed"] * 0.8)}
-            for name, kind in visit.window["transactions"].items()
+            for name, kind in visit.units[0].window["transactions"].items()
         }
-        return revised(visit, window={**visit.window, "transactions": kinds})
+        return revised(visit, window={**visit.units[0].window, "transactions": kinds})
 
     return results.analyze(
         changed_run(source, tmp_path / "run", visits_changed(longer, lambda visit: visit.arm == COPY))
@@ -556,9 +562,9 @@ def test_a_batch_that_is_shorter_than_its_clock_tells_is_none_of_the_analysis_bu
     """Real probes have such."""
 
     def at_once(visit: Visit) -> Visit:
-        return revised(visit, batches=tuple(Batch(batch.events, 0, 0) for batch in visit.batches or ()))
+        return revised(visit, batches=tuple(Batch(batch.events, 0, 0) for batch in visit.units[0].batches or ()))
 
-    hit = visits_changed(at_once, lambda visit: visit.query == "system_call" and visit.batches is not None)
+    hit = visits_changed(at_once, lambda visit: visit.query == "system_call" and visit.units[0].batches is not None)
     folder = changed_run(plain, tmp_path / "run", hit)
     result = results.analyze(folder)
     assert over_all(result).verdict is Verdict.NO_DIFFERENCE
@@ -567,7 +573,7 @@ def test_a_batch_that_is_shorter_than_its_clock_tells_is_none_of_the_analysis_bu
 
 def test_no_answer_is_no_right_answer(plain: Path, tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
-        return [] if isinstance(record, Visit) and record.executions and record.arm == DOCKER else [record]
+        return [] if isinstance(record, Visit) and record.units[0].executions and record.arm == DOCKER else [record]
 
     result = results.analyze(changed_run(plain, tmp_path / "run", change))
     docker = next(arm for arm in result.arms if arm.name == DOCKER)
@@ -577,7 +583,8 @@ def test_no_answer_is_no_right_answer(plain: Path, tmp_path: Path) -> None:
 def test_an_execution_that_takes_no_time_is_damage(plain: Path, tmp_path: Path) -> None:
     def at_once(visit: Visit) -> Visit:
         timings = [
-            Timing(t.start_ns, None, None, t.start_ns, t.rows, t.result_bytes, t.outcome) for t in visit.executions
+            Timing(t.start_ns, None, None, t.start_ns, t.rows, t.result_bytes, t.outcome)
+            for t in visit.units[0].executions
         ]
         return revised(visit, executions=tuple(timings))
 

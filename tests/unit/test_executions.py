@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from dbtoll.analysis.visits import metrics
 from dbtoll.analysis.visits.metrics import VALUES
+from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.store.executions import Executions, outcomes
 from dbtoll.store.reader import Sharing
 from dbtoll.store.schema import Timing, Visit
+from tests.support.changed import visit_of_one_unit
 
 WHOLE = st.integers(0, 2**62)
 MAYBE = st.none() | WHOLE
@@ -26,7 +28,7 @@ TIMINGS = st.lists(st.builds(Timing, WHOLE, MAYBE, MAYBE, WHOLE, MAYBE, MAYBE, O
 def made(executions: list[Timing], **values: Any) -> Visit:
     about: dict[str, Any] = {"round": 0, "arm": "native", "levels": {}, "block": 0, "query": "Q1", "order": 1}
     about |= {"first_execution": False, "asleep_ok": None, "host_start_ns": None, "host_end_ns": None}
-    return Visit(**{**about, "start_ns": 0, "end_ns": 1, "executions": executions, **values})
+    return visit_of_one_unit(**{**about, "start_ns": 0, "end_ns": 1, "executions": executions, **values})
 
 
 @given(TIMINGS)
@@ -49,13 +51,13 @@ def test_a_packed_visit_equals_the_one_that_was_written() -> None:
     one, other = (msgspec.json.decode(msgspec.json.encode(written), type=Visit) for _ in range(2))
     sharing = Sharing()
     one, other = sharing.packed(one), sharing.packed(other)
-    assert isinstance(one.executions, Executions)
+    assert isinstance(one.units[0].executions, Executions)
     assert one == written
     assert one.levels is other.levels
     assert one.arm is other.arm
 
 
-def by_definition(visit: Visit, time: str) -> float | None:
+def by_definition(visit: VisitTotals, time: str) -> float | None:
     """The median of a visit's executions, one visit after the other."""
     if visit.window is not None or visit.batches is not None:
         return None
@@ -74,8 +76,8 @@ def by_definition(visit: Visit, time: str) -> float | None:
 
 
 VISITS = st.builds(
-    lambda executions, first, problem, batches: made(
-        executions, first_execution=first, problem=problem, batches=batches
+    lambda executions, first, problem, batches: totals(
+        made(executions, first_execution=first, problem=problem, batches=batches)
     ),
     TIMINGS,
     st.booleans(),
@@ -86,7 +88,7 @@ VISITS = st.builds(
 
 @pytest.mark.parametrize(("metric", "time"), [("run_time", "end_ns"), ("connect_time", "connected_ns")])
 @given(visits=st.lists(VISITS, max_size=8))
-def test_values_of_many_visits_are_those_of_each(metric: str, time: str, visits: list[Visit]) -> None:
+def test_values_of_many_visits_are_those_of_each(metric: str, time: str, visits: list[VisitTotals]) -> None:
     expected = [by_definition(visit, time) for visit in visits]
     assert [isinstance(each, float) for each in expected] == [each is not None for each in expected]
     for packed in (visits, [msgspec.structs.replace(each, executions=Executions(each.executions)) for each in visits]):

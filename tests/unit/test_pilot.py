@@ -14,6 +14,7 @@ from dbtoll.plan import thinned_arms
 from dbtoll.runner.budget import RoundLength
 from dbtoll.runner.pilot import BLOCKS_MAX, COUNTS_UP_TO_BLOCKS, ArmCost, Pilot, slow_arms, visits_s
 from dbtoll.store.schema import Visit
+from tests.support.changed import visit_of_one_unit
 from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
 
 
@@ -73,7 +74,7 @@ def test_a_round_that_is_expected_to_take_long_is_one_that_did() -> None:
 def visit(query: str, seconds: int, **more: Any) -> Visit:
     told = {"round": -1, "levels": {}, "block": 0, "order": 1, "first_execution": False, "asleep_ok": True}
     span = {"host_start_ns": None, "host_end_ns": None, "start_ns": 0, "end_ns": seconds * 10**9}
-    return Visit(**{"arm": "uml", "query": query, **told, **span, **more})
+    return visit_of_one_unit(**{"arm": "uml", "query": query, **told, **span, **more})
 
 
 def test_only_what_is_timed_tells_how_slow_an_arm_is() -> None:

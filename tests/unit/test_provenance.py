@@ -31,7 +31,7 @@ def versions(source: Path, folder: Path, **told: Any) -> Run:
         if not isinstance(record, Start):
             return [record]
         facts = {**record.facts, "version": told.get(record.arm)}
-        return [revised(record, facts={key: value for key, value in facts.items() if value is not None})]
+        return [revised(record, servers=({key: value for key, value in facts.items() if value is not None},))]
 
     return read_run(changed_run(source, folder, change))
 

@@ -341,10 +341,10 @@ def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> Non
     names = ["samples", "results", "rounds", "visits"]
     assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("csv", "parquet")]
     visits = list(run.all_visits())
-    expected = sum(len(visit.executions) for visit, _, _ in visits)
+    expected = sum(len(visit.units[0].executions) for visit, _, _ in visits)
     for path in written[:2]:
         rows = duckdb.sql(f"SELECT count(*), sum(end_ns - start_ns) FROM '{path}'").fetchall()[0]
-        total = sum(t.end_ns - t.start_ns for visit, _, _ in visits for t in visit.executions)
+        total = sum(t.end_ns - t.start_ns for visit, _, _ in visits for t in visit.units[0].executions)
         assert rows == (expected, total)
     one = duckdb.sql(
         f"SELECT * EXCLUDE (run) FROM '{written[1]}' WHERE arm = 'docker' AND query = 'Q9' AND cache = 'cold' "
@@ -354,10 +354,11 @@ def test_every_execution_is_in_the_samples(written: list[Path], run: Run) -> Non
         v for v, _, _ in visits
         if (v.arm, v.query, v.round) == (DOCKER, "Q9", 1) and v.levels["cache"] == "cold"
     )  # fmt: skip
-    timing = visit.executions[0]
+    (unit,) = visit.units
+    timing = unit.executions[0]
     assert one == (
         1, 0, True, DOCKER, False, "cold", "persistent", visit.block, visit.parameter_set, "Q9", visit.order, False, False,
-        visit.start_ns, visit.end_ns, visit.host_start_ns, visit.host_end_ns, visit.disk_read_bytes, visit.minor_faults, None, 0,
+        0, unit.start_ns, unit.end_ns, unit.host_start_ns, unit.host_end_ns, unit.disk_read_bytes, unit.minor_faults, None, 0,
         timing.start_ns, None, timing.first_byte_ns, timing.end_ns, 10, 1200, "ok",
     )  # fmt: skip
 
@@ -413,7 +414,7 @@ def test_every_visit_has_the_deviation_that_is_in_the_bins(written: list[Path], 
     for path in written[6:]:
         counts = duckdb.sql(f"SELECT count(*), sum(executions), count(log_deviation) FROM '{path}'").fetchall()[0]
         visits = [visit for visit, *_ in run.all_visits()]
-        executions = sum(len(visit.executions) for visit in visits)
+        executions = sum(len(visit.units[0].executions) for visit in visits)
         assert counts == (len(visits), executions, sum(each.visits for each in result.series))
         for arm in (NATIVE, DOCKER):
             low, high = duckdb.sql(

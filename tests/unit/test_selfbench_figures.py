@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dbtoll.analysis.effects import stopping
+from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.errors import DbtollError
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import driver, growth, null_server, switch
@@ -21,7 +22,8 @@ from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
 from dbtoll.selfbench.support.certificate import Bound, Certificate
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Timing, Visit
+from dbtoll.store.schema import Timing
+from tests.support.changed import visit_of_one_unit
 from tests.support.make_run import make_run
 
 CERTIFICATE = Certificate(
@@ -169,7 +171,7 @@ def test_the_variants_differ_in_neighbours_or_in_the_measurement_time_and_in_not
     assert all(arm.copy_of is None for each in made.values() for arm in each.arms)
 
 
-def visits(effect: float, rounds: int) -> list[Visit]:
+def visits(effect: float, rounds: int) -> list[VisitTotals]:
     """Rounds of two blocks of one statement over native, docker (slower by ``effect``, log scale) and a bystander."""
     found = []
     for round_ in range(rounds):
@@ -177,13 +179,13 @@ def visits(effect: float, rounds: int) -> list[Visit]:
             for arm, level in (("native", 0.0), ("docker", effect + 0.001 * (-1) ** round_), ("native 2", 1.0)):
                 took = round(1e6 * math.exp(level))
                 found.append(
-                    Visit(
+                    visit_of_one_unit(
                         round=round_, arm=arm, levels=LEVELS, block=block, query="customer", order=0, first_execution=False,
                         asleep_ok=True, host_start_ns=0, host_end_ns=took, start_ns=0, end_ns=took,
                         executions=(Timing(0, None, None, took, 1, 1, "ok"),),
                     )
                 )  # fmt: skip
-    return found
+    return [totals(visit) for visit in found]
 
 
 def test_an_effect_is_the_arms_against_native_whatever_bystanders_there_are() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from dbtoll import registry, spec, units
 from dbtoll.errors import SpecError, UsageError
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_stack, write_stack
 
@@ -389,3 +391,57 @@ def test_a_question_that_was_not_asked_names_the_users_directory(tmp_path: Path)
     assert made.question == "How much does PostgreSQL lose on own queries of nightly in docker and uml, against native?"
     workload = registry.find("workloads", "sql")(made.configuration.workload.options)
     assert (workload.description.title, workload.description.size) == ("own queries", "of nightly")
+
+
+LAYOUTS = """
+[engine]
+name = "{engine}"
+[workload]
+name = "{workload}"
+[[arm]]
+stack = "{stack}"
+{layout}
+"""
+
+
+def laid_out(layout: str, stack: str = "native", engine: str = "postgres", workload: str = "tpcc") -> Experiment:
+    return spec.parse(LAYOUTS.format(layout=layout, stack=stack, engine=engine, workload=workload), "spec.toml")
+
+
+def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
+    baseline, copy = laid_out("machines = 3").arms
+    assert (baseline.name, baseline.layout, copy.layout) == ("native, machines=3", Layout(3), Layout(3))
+    assert laid_out("").arms[0].layout == ONE_UNIT
+    assert laid_out("servers = 2\ndatabases = 2", "docker").arms[0].name == "docker, servers=2, databases=2"
+
+
+@pytest.mark.parametrize(
+    ("layout", "stack", "engine", "workload", "words"),
+    [
+        ("machines = 0", "native", "postgres", "tpcc", ["spec.toml:8", "1 to 64"]),
+        ("machines = 43\nservers = 3", "native", "postgres", "tpcc", ["spec.toml:8", "1 to 64"]),
+        ('machines = "many"', "native", "postgres", "tpcc", ["spec.toml:8"]),
+        ("databases = 2", "native", "hyper", "tpch", ["spec.toml:8", "has one database", "servers = 2"]),
+        ("servers = 3", "uml", "postgres", "tpcc", ["spec.toml:8", "data of one server", "machines = 3"]),
+        ("machines = 3", "uml//native", "postgres", "tpcc", ["spec.toml:8", "data of one machine"]),
+        ("machines = 3", "native", "no_server", "probes", ["asks no server"]),
+    ],
+)
+def test_a_layout_that_cannot_be_is_an_error(
+    layout: str, stack: str, engine: str, workload: str, words: list[str]
+) -> None:
+    with pytest.raises(SpecError) as error:
+        laid_out(layout, stack, engine, workload)
+    said = f"{error.value.message} {error.value.hint}"
+    assert all(word in said for word in words), said
+
+
+def test_an_arm_of_a_command_line_may_have_several_units() -> None:
+    given = command_line.given_arm("vms: docker:network=host, machines=3, against=three")
+    assert (given.name, given.stack, given.against, given.layout) == (
+        "vms",
+        "docker:network=host",
+        "three",
+        {"machines": 3},
+    )
+    assert command_line.given_arm("native, databases=2").layout == {"databases": 2}

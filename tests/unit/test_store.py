@@ -39,7 +39,7 @@ def test_what_was_written_is_read(folder: Path) -> None:
     assert run.facts_of("native")["engine"] == "postgres"
     counted = list(run.records(Visit))
     assert len(counted) == 3 * 3 * 22 * 2  # rounds, arms, queries, warm-up and block
-    assert all(timing.end_ns > timing.start_ns for visit in counted for timing in visit.executions)
+    assert all(timing.end_ns > timing.start_ns for visit in counted for timing in visit.units[0].executions)
 
 
 def test_the_chain_is_what_the_schema_says(folder: Path) -> None:

@@ -199,7 +199,7 @@ def test_all_threads_of_a_round_have_the_same_parameters() -> None:
 # --- how it is set -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class Sessions:
     """A machine that has nothing but sessions."""
 
@@ -234,7 +234,7 @@ class Threaded:
         told = {"workers": now, "memory_of_each": now, "port": str(len(self.starts)), "jit": "off"}
         return {"settings": told | ({self.also: now} if self.also else {})}
 
-    def start(self, machine: Any, data: str, settings: dict[str, str], *, network: str | None) -> Any:
+    def start(self, machine: Any, place: Any, settings: dict[str, str]) -> Any:
         self.starts.append(settings["workers"])
         return self
 
@@ -247,13 +247,13 @@ class Threaded:
 def running(engine: Threaded) -> RunningArm:
     arm = RunningArm(
         Arm("a", (Step("native"),)),
-        Sessions(),
+        (Sessions(),),
         engine,
         {"workers": "9"},
         ExitStack(),
         threads=1,  # type: ignore[arg-type]
     )
-    arm.start_server()
+    arm.start_servers()
     return arm
 
 
@@ -345,7 +345,7 @@ def test_what_failed_has_no_speed_up_and_what_was_cut_has_a_bound(folder: Path, 
                 and record.levels["threads"] == "4"
             ):
                 record = revised(
-                    record, executions=[structs.replace(each, outcome=outcome) for each in record.executions]
+                    record, executions=[structs.replace(each, outcome=outcome) for each in record.units[0].executions]
                 )
             yield record
 

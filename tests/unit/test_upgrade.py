@@ -1,4 +1,4 @@
-"""Run folders of schema version 1 are read in the names of version 2, and nothing else of them changes."""
+"""Run folders of earlier schema versions are read as those of this one, and nothing else of them changes."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
     assert asked.keys() <= levels.keys()
     assert all(set(chosen) <= set(levels[factor]) for factor, chosen in asked.items())
     visits = list(run.records(schema.Visit))
-    assert visits and all(visit.levels.keys() == asked.keys() for visit in visits if visit.batches is None)
+    assert visits and all(visit.levels.keys() == asked.keys() for visit in visits if visit.units[0].batches is None)
     assert all(level in asked[factor] for visit in visits for factor, level in visit.levels.items())
     warm = "warm" in asked.get("cache", ("warm",))
     assert any(visit.first_execution for visit in visits) or not warm
@@ -31,9 +31,9 @@ def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
     assert any(each.unattributed_cpu_ns is not None for each in counters)
     assert {record.check for record in run.records(schema.CheckRecord)} >= {"commit_reaches_device"}
     for visit in visits:
-        if visit.window is not None:
-            assert visit.window["backlog_at_end"] == 0
-            for kind in visit.window["transactions"].values():
+        if visit.units[0].window is not None:
+            assert visit.units[0].window["backlog_at_end"] == 0
+            for kind in visit.units[0].window["transactions"].values():
                 assert kind["not_found"] >= 0 and kind["response_ns"]["min"] <= kind["response_ns"]["max"]
 
 
@@ -52,7 +52,7 @@ def test_values_and_order_stay() -> None:
     }  # fmt: skip
     assert list(upgrade.record(record, 1).items()) == [
         ("record", "visit"), ("round", 3), ("levels", {"cache": "cold", "connection": "persistent", "query_protocol": "simple"}),
-        ("first_execution", False), ("chain", "0"),
+        ("first_execution", False), ("chain", "0"), ("units", [{}]),
     ]  # fmt: skip
     gate = {"record": "gate", "gate": "consistent", "passed": True}
     assert upgrade.record(gate, 1) == {"record": "check", "check": "consistent", "passed": True}
@@ -78,6 +78,20 @@ def test_a_level_keeps_its_meaning_where_another_factor_has_the_same_word() -> N
     ],
 )
 def test_what_has_another_shape_is_left_to_the_check_that_follows(hostile: dict[str, object]) -> None:
-    assert upgrade.record({"record": "visit", **hostile}, 1) == {"record": "visit", **hostile}
+    upgraded = upgrade.record({"record": "visit", **hostile}, 1)
+    (unit,) = upgraded.pop("units", [{}])
+    assert {**upgraded, **unit} == {"record": "visit", **hostile}
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(upgrade.record({"record": "visit", **hostile}, 1), schema.AnyRecord)
+
+
+def test_what_a_visit_brought_in_version_2_is_its_only_units() -> None:
+    of_unit = {"start_ns": 1, "end_ns": 5, "problem": None}
+    visit = {"record": "visit", "arm": "native", **of_unit, "counts": None, "levels": {"cache": "one"}}
+    assert upgrade.record(visit, 2) == {
+        "record": "visit", "arm": "native", "counts": None, "levels": {"cache": "one"}, "units": [of_unit],
+    }  # fmt: skip
+    start = {"record": "start", "arm": "native", "facts": {"version": "15"}}
+    assert upgrade.record(start, 2) == {"record": "start", "arm": "native", "servers": [{"version": "15"}]}
+    assert upgrade.record({"record": "start", "reason": "no disk", "facts": {}}, 2)["servers"] == []
+    assert upgrade.record(visit, 3) == visit

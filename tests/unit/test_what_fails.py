@@ -15,6 +15,7 @@ from dbtoll.analysis.effects import overhead_gate, stopping
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Contrast, Result
 from dbtoll.analysis.visits.metrics import VALUES
+from dbtoll.analysis.visits.units import totals
 from dbtoll.model.experiment import GateDecision, Outcome, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import page, tables
@@ -23,7 +24,7 @@ from dbtoll.report.text import sentences
 from dbtoll.report.text.numbers import MINUS, THIN
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import CheckRecord, Record, Start, Timing, Visit
-from tests.support.changed import changed_run, revised
+from tests.support.changed import changed_run, revised, visit_of_one_unit
 from tests.support.make_run import COPY, DOCKER, NATIVE, QUERIES, make_run
 from tests.support.make_windows import make_windows
 from tests.unit.test_report import Page
@@ -44,7 +45,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ending(visit: Visit, outcome: str, after: int) -> Visit:
     """The visit as the agent reports it whose execution number ``after`` + 1 is not ok: that is the last one."""
-    executions = list(visit.executions[: after + 1])
+    executions = list(visit.units[0].executions[: after + 1])
     last = [getattr(executions[-1], name) for name in Timing.__struct_fields__[:-1]]
     executions[-1] = Timing(*last, outcome)
     problem = "" if outcome == "timeout" else "division by zero"
@@ -56,7 +57,7 @@ def broken(source: Path, folder: Path, hit: Callable[[Visit], bool], outcome: st
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and not record.first_execution and hit(record):
-            return [ending(record, outcome, min(after, len(record.executions) - 1))]
+            return [ending(record, outcome, min(after, len(record.units[0].executions) - 1))]
         return [record]
 
     return results.analyze(changed_run(source, folder, change))
@@ -137,7 +138,7 @@ def test_a_visit_that_ends_in_an_error_is_no_good_visit(plain: Path, tmp_path: P
 
 
 def value(metric: str, visit: Visit) -> float | None:
-    (found,) = VALUES[metric]([visit])
+    (found,) = VALUES[metric]([totals(visit)])
     return found
 
 
@@ -157,7 +158,7 @@ def value(metric: str, visit: Visit) -> float | None:
     ],
 )
 def test_the_value_of_a_visit(outcomes: tuple[str, ...], expected: float) -> None:
-    visit = Visit(
+    visit = visit_of_one_unit(
         round=0, arm=DOCKER, levels={"connection": "persistent"}, block=0, query="Q1", order=1, first_execution=False,
         asleep_ok=True, host_start_ns=None, host_end_ns=None, start_ns=0, end_ns=1000,
         executions=tuple(Timing(n * 100, None, None, n * 100 + 100, 1, 1, what) for n, what in enumerate(outcomes)),  # type: ignore[arg-type]
@@ -170,12 +171,14 @@ def test_timeouts_bound_the_arm_from_below(plain: Path, tmp_path: Path) -> None:
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and (record.arm, record.query) == (DOCKER, "Q9"):
-            only = record.executions[0]
+            only = record.units[0].executions[0]
             late = only.start_ns + 100 * (only.end_ns - only.start_ns)
             timing = Timing(only.start_ns, None, None, late, None, None, "timeout")
-            shift = late - record.executions[-1].end_ns
-            host_end_ns = None if record.host_end_ns is None else record.host_end_ns + shift
-            return [revised(record, executions=(timing,), end_ns=record.end_ns + shift, host_end_ns=host_end_ns)]
+            shift = late - record.units[0].executions[-1].end_ns
+            host_end_ns = None if record.units[0].host_end_ns is None else record.units[0].host_end_ns + shift
+            return [
+                revised(record, executions=(timing,), end_ns=record.units[0].end_ns + shift, host_end_ns=host_end_ns)
+            ]
         return [record]
 
     result = results.analyze(changed_run(plain, tmp_path / "run", change))
@@ -215,8 +218,10 @@ def test_a_gate_does_not_hide_what_failed(plain: Path, tmp_path: Path) -> None:
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and (record.arm, record.query) == (DOCKER, "Q4") and not record.first_execution:
-            assert record.host_end_ns is not None
-            return [revised(ending(record, "error", 0), host_end_ns=record.host_end_ns + 10**9, asleep_ok=False)]
+            assert record.units[0].host_end_ns is not None
+            return [
+                revised(ending(record, "error", 0), host_end_ns=record.units[0].host_end_ns + 10**9, asleep_ok=False)
+            ]
         return [record]
 
     result = results.analyze(changed_run(plain, tmp_path / "run", change))
@@ -326,17 +331,19 @@ def slower(arms: dict[str, float], level: str) -> Callable[[Record], list[Record
 
     def change(record: Record) -> list[Record]:
         if isinstance(record, Visit) and record.levels["connection"] == level and record.arm in arms:
-            factor, begin = arms[record.arm], record.start_ns
+            factor, begin = arms[record.arm], record.units[0].start_ns
             executions = tuple(
                 Timing(
                     begin + round((t.start_ns - begin) * factor), None, None, begin + round((t.end_ns - begin) * factor),
                     t.rows, t.result_bytes, t.outcome,
                 )
-                for t in record.executions
+                for t in record.units[0].executions
             )  # fmt: skip
-            longer = round((record.end_ns - begin) * (factor - 1))
-            host_end_ns = None if record.host_end_ns is None else record.host_end_ns + longer
-            return [revised(record, executions=executions, end_ns=record.end_ns + longer, host_end_ns=host_end_ns)]
+            longer = round((record.units[0].end_ns - begin) * (factor - 1))
+            host_end_ns = None if record.units[0].host_end_ns is None else record.units[0].host_end_ns + longer
+            return [
+                revised(record, executions=executions, end_ns=record.units[0].end_ns + longer, host_end_ns=host_end_ns)
+            ]
         return [record]
 
     return change
@@ -390,18 +397,18 @@ def test_voids_in_the_baseline_move_no_total(tmp_path: Path) -> None:
     def change(record: Record) -> list[Record]:
         if not isinstance(record, Visit) or record.first_execution:
             return [record]
-        factor, begin = (1, 4, 16)[record.block], record.start_ns
+        factor, begin = (1, 4, 16)[record.block], record.units[0].start_ns
         executions = tuple(
             Timing(begin + (t.start_ns - begin) * factor, None, None, begin + (t.end_ns - begin) * factor, 1, 1, "ok")
-            for t in record.executions
+            for t in record.units[0].executions
         )
-        longer = (record.end_ns - begin) * (factor - 1)
-        assert record.host_end_ns is not None
+        longer = (record.units[0].end_ns - begin) * (factor - 1)
+        assert record.units[0].host_end_ns is not None
         void = record.arm == NATIVE and record.block == 2 and chance.random() < 0.7
         return [
             revised(
-                record, executions=executions, end_ns=record.end_ns + longer, asleep_ok=not void,
-                host_end_ns=record.host_end_ns + longer,
+                record, executions=executions, end_ns=record.units[0].end_ns + longer, asleep_ok=not void,
+                host_end_ns=record.units[0].host_end_ns + longer,
             )
         ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Result, Steadiness, WarningKind, WindowsResult, drop, from_json, to_json
 from dbtoll.analysis.transactions import steadiness
 from dbtoll.analysis.visits.metrics import quantile
+from dbtoll.analysis.visits.units import totals_of_run
 from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.papers.muehlbauer2015 import figure5
@@ -25,7 +26,7 @@ from dbtoll.report import export, page, published, tables, transactions
 from dbtoll.report.figures import forest, over_time, response_times
 from dbtoll.report.text import names, numbers, sentences
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Counters, Visit
+from dbtoll.store.schema import Counters
 from tests.support.make_run import COPY, DOCKER, NATIVE
 from tests.support.make_windows import INTERVALS, make_windows, rising, slow_start
 from tests.unit.test_report import Page, plain
@@ -458,7 +459,7 @@ def test_a_drop_is_finite_however_wide_the_interval() -> None:
 
 def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoint_is(tmp_path: Path) -> None:
     run = read_run(make_windows(tmp_path / "run", rounds=1))
-    visits = tuple(run.records(Visit))
+    visits = tuple(totals_of_run(run))
     at = {"round": 0, "arm": NATIVE, "levels": visits[0].levels}
 
     def found(requested: int) -> bool | None:

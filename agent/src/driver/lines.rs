@@ -1,12 +1,26 @@
 //! JSON objects, one per line, over a stream's main channel.
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use crate::clock::now_ns;
 use crate::failure::{Code, Failure};
 use crate::stream::StreamHandle;
 
 pub const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// What may be said to a driver that is held.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    command: HeldCommand,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum HeldCommand {
+    Go,
+}
 
 /// A stream that is read and written line by line.
 pub struct Lines {
@@ -42,6 +56,18 @@ impl Lines {
                 None if self.received.is_empty() => return Ok(None),
                 None => self.received.push(b'\n'),
             }
+        }
+    }
+
+    /// Says that everything is ready, and waits for `go`: when it came, by this agent's clock. `None` at the end of input: nobody
+    /// wants it any more.
+    pub fn hold(&mut self) -> Result<Option<u64>, Failure> {
+        self.send(&json!({"held": true, "at_ns": now_ns()}), || Value::Null)?;
+        let Some(line) = self.next_line()? else { return Ok(None) };
+        let received_ns = now_ns();
+        match serde_json::from_slice(&line) {
+            Ok(Held { command: HeldCommand::Go }) => Ok(Some(received_ns)),
+            Err(error) => Err(Failure::bad_request(format!("what is held waits for the command \"go\": {error}"))),
         }
     }
 

@@ -59,6 +59,9 @@ struct Visit {
     counters: bool,
     #[serde(default)]
     server_pid: Option<u32>,
+    /// After the lead-in it waits for `go`, so that several sessions can begin at one moment.
+    #[serde(default)]
+    hold: bool,
 }
 
 #[derive(Serialize)]
@@ -86,7 +89,7 @@ pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure>
     let mut lines = Lines::new(stream);
     while let Some(line) = lines.next_line()? {
         let received_ns = now_ns();
-        driver.obey(&line, received_ns, &lines)?;
+        driver.obey(&line, received_ns, &mut lines)?;
     }
     driver.session.disconnect();
     Ok(json!({}))
@@ -98,7 +101,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn obey(&mut self, line: &[u8], received_ns: u64, lines: &Lines) -> Result<(), Failure> {
+    fn obey(&mut self, line: &[u8], received_ns: u64, lines: &mut Lines) -> Result<(), Failure> {
         let not_a_command = |text: &str| Failure::bad_request(format!("not a command: {text}"));
         let mut command: Value = serde_json::from_slice(line).map_err(|error| not_a_command(&error.to_string()))?;
         let object = command.as_object_mut().ok_or_else(|| not_a_command("no JSON object"))?;
@@ -128,23 +131,35 @@ impl Driver {
                 lines.send(&json!({"at_ns": now_ns()}), too_long)
             }
             "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long),
-            "visit" => match self.visit(method::parse(command)?, received_ns)? {
-                Ok(report) => lines.send(&report, too_long),
-                Err(error) => lines.send(&json!({"error": error}), too_long),
+            "visit" => match self.visit(method::parse(command)?, received_ns, lines)? {
+                Some(Ok(report)) => lines.send(&report, too_long),
+                Some(Err(error)) => lines.send(&json!({"error": error}), too_long),
+                None => Ok(()),
             },
             other => Err(not_a_command(&format!("there is none named {other:?}"))),
         }
     }
 
-    /// Persistent waking of an arm. The inner error is the lead-in's.
-    fn visit(&mut self, visit: Visit, start_ns: u64) -> Result<Result<VisitReport, DatabaseError>, Failure> {
+    /// One waking of an arm. The inner error is the lead-in's; `None`: it was held until the end of input.
+    fn visit(
+        &mut self,
+        visit: Visit,
+        received_ns: u64,
+        lines: &mut Lines,
+    ) -> Result<Option<Result<VisitReport, DatabaseError>>, Failure> {
         for statement in &visit.statements {
             self.check(statement)?;
         }
         let lead_in = match visit.lead_in.map(|lead_in| self.lead_in(lead_in)).transpose()? {
             Some(Ok(report)) => Some(report),
-            Some(Err(error)) => return Ok(Err(error)),
+            Some(Err(error)) => return Ok(Some(Err(error))),
             None => None,
+        };
+        let start_ns = if visit.hold {
+            let Some(told_ns) = lines.hold()? else { return Ok(None) };
+            told_ns
+        } else {
+            received_ns
         };
         let tree_of = visit.server_pid;
         let selection = Selection { pids: None, tree_of, all: false, threads: OfThreads::Sums, machine: true };
@@ -156,7 +171,7 @@ impl Driver {
         }
         let after = sample()?;
         let counters = before.zip(after).map(|(before, after)| json!({"before": before, "after": after}));
-        Ok(Ok(VisitReport { start_ns, end_ns: now_ns(), lead_in, executions, counters }))
+        Ok(Some(Ok(VisitReport { start_ns, end_ns: now_ns(), lead_in, executions, counters })))
     }
 
     fn check(&self, statement: &Statement) -> Result<(), Failure> {

@@ -85,12 +85,15 @@ struct WindowCommand {
     /// Arrivals in a second, of all terminals together; none is a closed loop.
     #[serde(default)]
     rate: Option<f64>,
+    /// It waits for `go`, so that the terminals of several servers can begin at one moment.
+    #[serde(default)]
+    hold: bool,
 }
 
 impl WindowCommand {
     /// Refuses what would take memory or time without end.
     fn check(&self) -> Result<(), Failure> {
-        let Self { ramp_up_ns, window_ns, interval_ns, rate } = *self;
+        let Self { ramp_up_ns, window_ns, interval_ns, rate, hold: _ } = *self;
         if window_ns == 0 || interval_ns == 0 || window_ns / interval_ns > MAX_INTERVALS {
             return Err(Failure::bad_request("a window without length, or of too many intervals"));
         }
@@ -214,7 +217,14 @@ impl Driver {
             let object = command.as_object_mut().ok_or_else(|| not_a_command("no JSON object"))?;
             let name = object.remove("command").ok_or_else(|| not_a_command("it lacks the key \"command\""))?;
             match name.as_str().unwrap_or_default() {
-                "window" => lines.send(&self.window(&method::parse(command)?)?, too_long)?,
+                "window" => {
+                    let asked: WindowCommand = method::parse(command)?;
+                    asked.check()?;
+                    if asked.hold && lines.hold()?.is_none() {
+                        break;
+                    }
+                    lines.send(&self.window(&asked)?, too_long)?;
+                }
                 "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long)?,
                 other => return Err(not_a_command(&format!("there is none named {other:?}"))),
             }
@@ -223,8 +233,7 @@ impl Driver {
     }
 
     fn window(&self, asked: &WindowCommand) -> Result<Value, Failure> {
-        asked.check()?;
-        let WindowCommand { ramp_up_ns, window_ns, interval_ns, rate } = *asked;
+        let WindowCommand { ramp_up_ns, window_ns, interval_ns, rate, hold: _ } = *asked;
         let number = self.windows.get();
         self.windows.set(number + 1);
         #[expect(clippy::cast_precision_loss, reason = "a few threads")]
@@ -331,7 +340,7 @@ mod tests {
     fn windows_are_bounded() {
         let second = 1_000_000_000;
         let check = |ramp_up_ns, window_ns, interval_ns, rate| {
-            WindowCommand { ramp_up_ns, window_ns, interval_ns, rate }.check().is_ok()
+            WindowCommand { ramp_up_ns, window_ns, interval_ns, rate, hold: false }.check().is_ok()
         };
         assert!(check(second, 60 * second, second, None) && check(0, 60 * second, second, Some(1e6)));
         assert!(check(0, second, second, Some(1e-300)));

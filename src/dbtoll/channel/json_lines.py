@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 
 from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import FrameError, json_object, json_payload
 from dbtoll.channel.output_buffer import said
-from dbtoll.channel.replies import DriverError, check
+from dbtoll.channel.replies import DriverError, Held, check
 from dbtoll.channel.stream import MAIN
 from dbtoll.errors import ChannelError, EngineError
 from dbtoll.interfaces.machine import TimestampedStream
 from dbtoll.model.json import Json
+
+R = TypeVar("R")
 
 LINE_MAX_BYTES: Final = 64 << 20
 SLACK_S: Final = 120.0
@@ -31,6 +34,11 @@ class JsonLines:
         """The reply, which is of ``shape`` (None: any object). Raises EngineError for the server's own error, ChannelError without
         a reply in time."""
         until = time.monotonic() + timeout_s
+        self.send(command, until)
+        return self.reply(until, shape)
+
+    def send(self, command: Json, until: float) -> None:
+        """Without waiting for its reply. Errors as `ask`."""
         line = json_payload(command) + b"\n"
         if len(line) > LINE_MAX_BYTES:
             raise EngineError(
@@ -38,7 +46,6 @@ class JsonLines:
             )
         if not self._stream.write(line, until):
             raise self.strange("the load driver has ended")
-        return self.reply(until, shape)
 
     def reply(self, until: float, shape: Any = None) -> Json:
         """The next reply, which nobody may have asked for. Errors as `ask`."""
@@ -73,6 +80,12 @@ class JsonLines:
         except ChannelError:
             return  # the line broke and took the driver with it
 
+    def begin(self, command: Json, timeout_s: float, shape: Any, made: Callable[[Json], R]) -> BegunLines[R]:
+        """The command is sent; ``made`` of its reply is what it results in."""
+        until = time.monotonic() + timeout_s
+        self.send(command, until)
+        return BegunLines(self, until, shape, made)
+
     def strange(self, what: str) -> ChannelError:
         """An error for what the protocol does not foresee."""
         return ChannelError(
@@ -93,3 +106,22 @@ class JsonLines:
         line = bytes(self._buffer[:newline])
         del self._buffer[: newline + 1]
         return line
+
+
+class BegunLines(Generic[R]):
+    """Implements interfaces.Begun."""
+
+    def __init__(self, lines: JsonLines, until: float, shape: Any, made: Callable[[Json], R]) -> None:
+        self._lines, self._until, self._shape, self._made = lines, until, shape, made
+
+    def ready(self) -> None:
+        """Errors as `JsonLines.ask`."""
+        self._lines.reply(self._until, Held)
+
+    def go(self) -> None:
+        """One line to the driver."""
+        self._lines.send({"command": "go"}, self._until)
+
+    def result(self) -> R:
+        """Errors as `JsonLines.ask`."""
+        return self._made(self._lines.reply(self._until, self._shape))

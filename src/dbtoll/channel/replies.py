@@ -256,6 +256,13 @@ class Visit(TypedDict):
     counters: Bracketing | None
 
 
+class Held(TypedDict):
+    """A driver that waits for ``go``."""
+
+    held: Literal[True]
+    at_ns: Count
+
+
 class Queried(TypedDict):
     """``serial``'s reply to a query."""
 

@@ -40,7 +40,7 @@ class Needs:
 
     ``budget_s``: measuring ends then; ``visits`` of a round of one block; ``round_s_min``: what these take at least, without the
     starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
-    loaded data as estimated, ``copies_bytes`` of one fresh copy for each arm, ``free_bytes`` of the cache's disk. ``missing``: for
+    loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk. ``missing``: for
     which the ``command`` is one that brings it, null if no command does.
     """
 
@@ -105,14 +105,14 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
 
 
 def _data_bytes(experiment: Experiment) -> tuple[int, int]:
-    """Of all loaded data, and of a copy for each arm, as estimated."""
+    """Of all loaded data, and of a copy for each unit of each arm, as estimated."""
     loaded = copies = 0
     for configuration, names in experiment.configurations:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
             loaded += workload.estimate_bytes()
-            copies += workload.estimate_bytes() * len(names)
+            copies += workload.estimate_bytes() * sum(len(experiment.arm(name).layout.units) for name in names)
     return loaded, copies
 
 
@@ -163,7 +163,8 @@ def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) ->
     for name, variable in declared.items():
         yield f"variable {name} = {experiment.variables[name]} ({variable.kind}): {variable.help}"
     for arm in experiment.arms:
-        yield f"arm {arm.name}: {write_stack(arm.stack)}{_held(arm, experiment)}"
+        what = ", ".join(filter(None, [write_stack(arm.stack), arm.layout.text]))
+        yield f"arm {arm.name}: {what}{_held(arm, experiment)}"
 
 
 def _held(arm: Arm, experiment: Experiment) -> str:

@@ -29,12 +29,11 @@ from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
-from dbtoll.model.machine import Artifact, Provision
+from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software
 
-DATA = "/dbtoll/data"
 RESOURCES = Resources(memory_bytes=1 << 30)
 
 SEES = {"read_committed": True, "repeatable_read": False, "serializable": False}
@@ -103,7 +102,7 @@ class EngineContract:
         machine = self.created(engine, open_arm, tmp_path)
         network = "127.0.0.1" if isinstance(engine, ListeningEngine) else None
         for settings, at in ((engine.load_settings(RESOURCES), None), (engine.settings(RESOURCES), network)):
-            server = engine.start(machine, DATA, settings, network=at)
+            server = engine.start(machine, ServerPlace(network=at), settings)
             assert (server.pid is None) == (QUIET in engine.offers)
             assert (server.network is None) == (at is None)
             if at is not None:
@@ -155,7 +154,7 @@ class EngineContract:
         if TRANSACTIONS not in engine.offers or not engine.returns_rows:
             return
         machine = self.created(engine, open_arm, tmp_path)
-        server = engine.start(machine, DATA, engine.settings(RESOURCES))
+        server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
         sees, skews = {}, {}
         levels = [level for level in SEES if level not in engine.unsupported.get("isolation", {})]
         assert levels
@@ -197,7 +196,7 @@ class EngineContract:
             return
         assert engine.loss_window_s > 0
         machine = self.created(engine, open_arm, tmp_path)
-        server = engine.start(machine, DATA, engine.settings(RESOURCES))
+        server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
         session, other = (machine.serial(server.address, connection="persistent") for _ in range(2))
         other.query("select 1")
         engine.disconnect_others(session)
@@ -213,7 +212,7 @@ class EngineContract:
             return
         contract = engine.contract
         machine = self.created(engine, open_arm, tmp_path)
-        server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **contract.settings})
+        server = engine.start(machine, ServerPlace(), {**engine.settings(RESOURCES), **contract.settings})
         session, other = (machine.serial(server.address, connection="persistent") for _ in range(2))
         try:
             session.query("create table t (a integer, b char(200))")

@@ -43,7 +43,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import storage
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources, VisitTiming
-from dbtoll.model.machine import Artifact, MissingRequirement, Provision
+from dbtoll.model.machine import Artifact, MissingRequirement, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.runner.checks import mounts
@@ -245,7 +245,7 @@ class EnvironmentContract:
     def test_a_visit_is_bracketed_from_outside(self, open_one: Open) -> None:
         machine = open_one()
         engine = registry.find("engines", defaults.FLOOR)({})
-        server = engine.start(machine, "/dbtoll/data", {})
+        server = engine.start(machine, ServerPlace(), {})
         session = machine.serial(server.address, connection="persistent")
         statement = Statement("Q1", "SELECT 1", "SELECT 1")
         timing = VisitTiming(lead_in_ns=1_000_000, measurement_time_ns=2_000_000)

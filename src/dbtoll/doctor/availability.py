@@ -19,8 +19,8 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MachineSpec, MissingRequirement, Provision
-from dbtoll.runner.arms import DATA, environment_of
+from dbtoll.model.machine import DATA, Artifact, MachineSpec, MissingRequirement, Provision, ServerPlace
+from dbtoll.runner.arms import environment_of
 from dbtoll.runner.cleanup.sweep import workspace
 from dbtoll.runner.preparation import requirements
 from dbtoll.runner.preparation.software import image_software
@@ -187,7 +187,7 @@ def _serve(machine: AgentMachine, native: Environment, tried: Engine, image: Art
         )
         arm = stack.enter_context(native.open(machine, machine_spec, journal))
         tried.create(arm, f"{DATA}/server")
-        server = tried.start(arm, f"{DATA}/server", tried.settings(resources))
+        server = tried.start(arm, ServerPlace(f"{DATA}/server"), tried.settings(resources))
         stack.callback(tried.stop, arm, server)
         if server.pid is None:
             return "no server, for what needs none"

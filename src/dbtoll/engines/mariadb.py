@@ -1,6 +1,6 @@
 """MariaDB with InnoDB, from the system image.
 
-Everything of an arm that is not data lies in ``/dbtoll/run/mariadb`` (mode 0700, its own user's): the socket, my.cnf. So a data
+What is not data lies in the server's own directory (`ServerPlace.run`; mode 0700, its own user's): the socket, my.cnf. So a data
 directory is the same bytes in every arm, and nobody else on the machine can reach the server.
 """
 
@@ -24,7 +24,7 @@ from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import ABOVE_ONE, THREADS, Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software
@@ -38,9 +38,6 @@ USER = "mysql"
 
 ADMIN = "root"
 DATABASE = "dbtoll"
-RUN = "/dbtoll/run/mariadb"
-SOCKET = f"{RUN}/socket"
-
 CREATE_DEADLINE_S = 600.0
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 600.0
@@ -214,22 +211,24 @@ class Engine(interface.Engine):
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         """Its socket only its own user and root can reach; over TCP it asks for a generated password."""
+        data, run, network = place.data, place.run, place.network
+        socket = f"{run}/socket"
         hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else 0)
-        where: dict[str, str | None] = {"datadir": data, "socket": SOCKET, "pid-file": f"{RUN}/pid", "tmpdir": "/tmp"}
+        where: dict[str, str | None] = {"datadir": data, "socket": socket, "pid-file": f"{run}/pid", "tmpdir": "/tmp"}
         where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": None}
-        server_process.own_directory(machine, RUN, USER)
-        machine.put(f"{RUN}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
+        server_process.own_directory(machine, run, USER)
+        machine.put(f"{run}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
         process = machine.spawn(
-            ["mariadbd", f"--defaults-file={RUN}/my.cnf"],
+            ["mariadbd", f"--defaults-file={run}/my.cnf"],
             user=USER,
             cwd=str(PurePosixPath(data)),
             stop_signal=signal.SIGTERM,
             stop_grace_ms=round(STOP_DEADLINE_S * 1000),
         )
-        local = Address(wire="mysql", user=ADMIN, database="mysql", unix=SOCKET)
+        local = Address(wire="mysql", user=ADMIN, database="mysql", unix=socket)
         try:
             self._wait_until_ready(machine, local, process)
             server_process.ask(machine, local, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
@@ -285,6 +284,10 @@ class Engine(interface.Engine):
         finally:
             for name, before in reversed(list(zip(FLUSH_ALL, kept, strict=True))):
                 session.query(f"SET GLOBAL {name} = {before}")
+
+    def create_database(self, session: Session, name: str) -> None:
+        """See interfaces.DatabasesEngine."""
+        session.query(f"CREATE DATABASE IF NOT EXISTS {name}")
 
     def commit(self, session: Session) -> None:
         """One row that is counted up (interfaces.CommittingEngine)."""

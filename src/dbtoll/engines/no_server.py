@@ -16,7 +16,7 @@ from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 
@@ -58,11 +58,9 @@ class Engine(interface.Engine):
         """An empty directory."""
         machine.run(["mkdir", "-p", data])
 
-    def start(
-        self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None
-    ) -> AnyServer:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> AnyServer:
         """At once."""
-        if network is not None:
+        if place.network is not None:
             raise EngineError("without a server nobody listens", 'placement = ["inside"] under [factors]')
         return Server()
 

@@ -19,11 +19,9 @@ from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import ABOVE_ONE, THREADS
 from dbtoll.model.json import AGENT
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.reply import Statement
 from dbtoll.servers.server_process import Server
-
-SOCKET = "/dbtoll/run/null.socket"
 
 START_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 10.0
@@ -46,12 +44,13 @@ class Engine(no_server.Engine):
     def create(self, machine: Machine, data: str) -> None:
         """It has no data."""
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         """Returns when it answers."""
-        if network is not None:
+        if place.network is not None:
             raise EngineError("the null server listens at its socket only", 'placement = ["inside"] under [factors]')
-        process = machine.spawn([AGENT, "null-server", "--unix", SOCKET])
-        address = Address(wire="postgres", user="null", database="null", unix=SOCKET)
+        socket = f"{place.run}.socket"  # beside its directory, which would have nothing else in it
+        process = machine.spawn([AGENT, "null-server", "--unix", socket])
+        address = Address(wire="postgres", user="null", database="null", unix=socket)
         deadline = time.monotonic() + START_DEADLINE_S
         while not _answers(machine, address):
             if not process.running() or time.monotonic() > deadline:

@@ -138,7 +138,7 @@ class Environment(interface.Environment):
         }
         with ExitStack() as on_close:
             placement = place(parent, machine_spec, options, journal, on_close)
-            group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
+            group = create_group(parent, journal, machine_spec.group, limits)
             on_close.callback(group.close)
             within = LaunchLimits(
                 group.directories,

@@ -11,21 +11,20 @@ import posixpath
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import resources as packaged
 from pathlib import Path
 
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, CacheEntry, can_go_on, let_go_on, no_room
-from dbtoll.interfaces.engine import Engine
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.engine import DatabasesEngine, Engine
+from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.interfaces.workload import ResumableWorkload, Workload
 from dbtoll.machines.page_cache import COPY_DEADLINE_S, write_back_and_drop
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, Provision
-
-DATA = "/dbtoll/data"
-"""Where an engine finds its data directory, in every arm."""
+from dbtoll.model.layout import database_name
+from dbtoll.model.machine import DATA, Address, Artifact, Provision, ServerPlace
 
 RECIPE_VERSION = 1
 """Raise it when the same engine and workload come to be loaded into other pages."""
@@ -46,13 +45,15 @@ def build(
     *,
     image: Artifact,
     resources: Resources,
+    databases: int = 1,
     estimate_bytes: int = 1 << 30,
     progress: Callable[[str], None] = lambda line: None,
 ) -> CacheEntry:
     """The master of ``workload`` in ``engine`` as ``image`` has it; loaded at the first use, then taken from the cache.
 
     ``resources``: what the loading server gets (its settings are part of the recipe, as they decide how rows are laid
-    out). ``estimate_bytes``: disk space that loading needs. The entry's facts: ``load`` (the workload's), ``engine``
+    out). ``databases``: how many the server shall hold, each loaded by itself, with the same rows (`DatabasesEngine`).
+    ``estimate_bytes``: disk space that loading one needs. The entry's facts: ``load`` (the workload's), ``engine``
     (the engine's, taken when the load was done), ``data_bytes``.
     """
     settings = engine.load_settings(resources)
@@ -66,6 +67,8 @@ def build(
         "workload": workload.key(),
         "image": image.key,
     }
+    if databases > 1:
+        recipe["databases"] = databases
     if engine.sql.scripts is not None:
         recipe["scripts"] = _scripts_of(engine.sql.scripts)
 
@@ -80,20 +83,45 @@ def build(
                 engine.create(machine, DATA)
             if isinstance(workload, ResumableWorkload):
                 let_go_on(content)
-            server = engine.start(machine, DATA, settings)
-            load_facts = workload.load(machine, engine.sql, server, progress)
-            session = machine.serial(server.address, connection="persistent")
-            try:
-                progress("statistics, frozen rows, checkpoint")
-                engine.finish_load(session)
-                engine_facts = engine.facts(session)
-            finally:
-                session.close()
+            server = engine.start(machine, ServerPlace(), settings)
+            for each in _databases(machine, engine, server, databases):
+                load_facts = workload.load(machine, engine.sql, each, progress)
+                session = machine.serial(each.address, connection="persistent")
+                try:
+                    progress("statistics, frozen rows, checkpoint")
+                    engine.finish_load(session)
+                    engine_facts = engine.facts(session)
+                finally:
+                    session.close()
             engine.stop(machine, server)
             data_bytes = tree_bytes(machine, DATA)
         return {"load": load_facts, "engine": engine_facts, "data_bytes": data_bytes}
 
-    return cache.obtain("dataset", recipe, load, estimate_bytes=estimate_bytes, progress=progress)
+    return cache.obtain("dataset", recipe, load, estimate_bytes=databases * estimate_bytes, progress=progress)
+
+
+@dataclass(slots=True)
+class _Database:
+    """A server (interfaces.Server) as one that has this database only."""
+
+    address: Address
+    pid: int | None
+    network: Address | None
+
+
+def _databases(machine: Machine, engine: Engine, server: Server, many: int) -> list[Server]:
+    """The server's own database and, made here, as many more as are asked for."""
+    found: list[Server] = [server]
+    for number in range(1, many):
+        assert isinstance(engine, DatabasesEngine)
+        name = database_name(number)
+        session = machine.serial(server.address, connection="persistent")
+        try:
+            engine.create_database(session, name)
+        finally:
+            session.close()
+        found.append(_Database(replace(server.address, database=name), server.pid, None))
+    return found
 
 
 def _scripts_of(package: str) -> str:

@@ -12,6 +12,7 @@ from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
+from dbtoll.model.machine import ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software
@@ -94,8 +95,9 @@ class Engine(Protocol):
         ...
 
     @abstractmethod
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
-        """Returns when it answers. ``network``: an address of the machine at which it listens too, if it is `ListeningEngine`."""
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
+        """Returns when it answers. There may be others in the machine, each at a place of its own; it listens on a network, where
+        its place has one, if it is `ListeningEngine`."""
         ...
 
     @abstractmethod
@@ -145,6 +147,15 @@ class StatisticsEngine(Protocol):
 
     def wait_events(self, session: Session) -> list[str]:
         """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
+        ...
+
+
+@runtime_checkable
+class DatabasesEngine(Protocol):
+    """Power of an engine whose servers hold several databases, each with the same tables."""
+
+    def create_database(self, session: Session, name: str) -> None:
+        """An empty one, unless it is there. It is entered by the server's address, with that name for its database."""
         ...
 
 

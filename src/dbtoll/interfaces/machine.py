@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from dbtoll.interfaces.journal import RemoteJournal
 from dbtoll.model.experiment import VisitTiming
@@ -58,8 +58,39 @@ class Server(Protocol):
     network: Address | None
 
 
+Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+class Begun(Protocol[Reply_co]):
+    """What a driver was asked for, and has not answered yet. With ``hold`` it waits for ``go`` before it begins, so that several
+    drivers can begin at one moment. Whoever drops it without a ``go`` closes the session or the terminals that it is of."""
+
+    def ready(self) -> None:
+        """Returns when it waits for ``go``."""
+        ...
+
+    def go(self) -> None: ...
+    def result(self) -> Reply_co: ...
+
+
 class Session(Protocol):
     """A serial load driver inside a machine. No Python clock ever becomes a number here."""
+
+    def begin_visit(
+        self,
+        statements: Sequence[Statement],
+        *,
+        query_protocol: str,
+        timing: VisitTiming,
+        answers: Mapping[str, AnswerReference],
+        lead_in: bool = True,
+        repeat: bool = True,
+        min_executions: int = 1,
+        keep_rows: bool = False,
+        hold: bool = False,
+    ) -> Begun[VisitReply]:
+        """A visit that is held after its lead-in, or begins at once."""
+        ...
 
     def visit(
         self,
@@ -84,6 +115,12 @@ class Session(Protocol):
 
 class Terminals(Protocol):
     """The terminals of a transaction workload in a machine: connected, and at rest between windows."""
+
+    def begin_window(
+        self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
+    ) -> Begun[WindowReply]:
+        """A window that is held, or begins at once."""
+        ...
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
         """They work for so long; with ``rate`` so many transactions arrive in a second, whether or not others are done."""

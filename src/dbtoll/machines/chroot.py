@@ -17,9 +17,8 @@ from dbtoll.machines.cgroups.layout import is_first_user_namespace
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.machines.storage import BOUND, Placement, source_of
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import MachineSpec
+from dbtoll.model.machine import DATA, MachineSpec
 
-DATA = "/dbtoll/data"
 RUN = "/dbtoll/run"
 
 FRESH_DIRECTORIES = {"/tmp": 0o1777, "/run": 0o755, RUN: 0o1777}

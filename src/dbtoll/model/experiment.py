@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
+
+from dbtoll.model.layout import ONE_UNIT, Layout
 
 THREADS = "threads"
 """The factor whose levels are numbers."""
@@ -98,7 +100,7 @@ class ComponentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What an arm gets; equal in all, unless an arm asks for others.
+    """What an arm gets, of several units as a whole; equal in all, unless an arm asks for others.
 
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
     included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: levels of `THREADS` may be
@@ -110,6 +112,10 @@ class Resources:
     shm_bytes: int = 1 << 30
     open_files: int = 65536
     oversubscribe: bool = False
+
+    def shared_by(self, many: int) -> Resources:
+        """The share of one of so many who have nothing in common but the processors."""
+        return replace(self, memory_bytes=self.memory_bytes // many, shm_bytes=self.shm_bytes // many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ class Arm:
     ``against`` names the baseline that it is held against; None of the arm that is held against none. ``copy_of`` names the arm
     whose second copy (A/A) this is; None for all others. ``text``: the stack in its short form, as a user would write it.
     ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds; it tells what a statement
-    executes, and is compared with nothing (DESIGN §4).
+    executes, and is compared with nothing (DESIGN §4). ``layout``: of how many units it is a set.
     """
 
     name: str
@@ -177,6 +183,7 @@ class Arm:
     clock: Literal["time", "instructions"] = "time"
     configuration: Configuration = Configuration()
     against: str | None = None
+    layout: Layout = ONE_UNIT
 
 
 FEWEST_DRAWS = 5

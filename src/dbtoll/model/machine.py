@@ -46,7 +46,8 @@ class MachineSpec:
     ``cpuset``: processor numbers on the machine the environment is opened on. ``image``: the system image, as a directory
     or, for an environment that boots (`interfaces.environment.BootingEnvironment`), as a disk, like all provisions; None keeps
     the machine's own root. ``kernel``: what `BootingEnvironment` asked for; ``program``: what `ProgramEnvironment` did.
-    ``name``: unique on that machine, made from run and arm, [a-z0-9-]+.
+    ``name``: unique on that machine, made from run, arm and the machine's number, [a-z0-9-]+. ``enclosing``: the control group,
+    below that of the run, in which all machines of the arm lie; empty where there is one, whose own group holds all of it.
     """
 
     name: str
@@ -59,6 +60,28 @@ class MachineSpec:
     options: dict[str, Any] = field(default_factory=dict)
     kernel: Artifact | None = None
     program: Artifact | None = None
+    enclosing: str = ""
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The names of its control group and of those around it, down from the one of all of dbtoll."""
+        return (self.run_id, *filter(None, [self.enclosing]), self.name)
+
+
+DATA = "/dbtoll/data"
+"""Where every machine finds the data of its servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """Where a server lies in its machine: its data directory, and the directory that is its own while it runs.
+
+    ``network``: an address of the machine at which it listens too.
+    """
+
+    data: str = DATA
+    run: str = "/dbtoll/run/server-0"
+    network: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,13 @@ from dbtoll.model.json import Json
 TIME_PER_TRANSACTION = "time_per_transaction"
 """The metric of throughput: its inverse, so that it is a cost, as every metric is (docs/method/transactions.md)."""
 
+TIME_PER_TRANSACTION_LEAST = "time_per_transaction_least"
+"""The same of the unit that did least, of an arm with several: what TPC-VMS reports of the three machines of a system (its
+specification, version 1.2)."""
+
+THROUGHPUTS = (TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST)
+"""Metrics that are the inverse of one."""
+
 MAIN_METRICS = ("run_time", TIME_PER_TRANSACTION, "event_time")
 """What an experiment is about: of statements, of transactions, of probes. A visit has one of them."""
 

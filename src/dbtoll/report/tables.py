@@ -229,6 +229,8 @@ def _transactions(groups: Sequence[AtLevels]) -> Iterator[RenderableType]:
         for arm in group.arms:
             yield _item(f"{arm.arm}: {transactions.steadiness_text(arm.windows)}")
             yield _item(transactions.bars(arm.windows.series, most))
+        if group.of_several_units:
+            yield from (Text(), _text("Units", "bold"), *map(_item, transactions.unit_lines(group)))
         yield from (
             Text(),
             _text("What became of the transactions", "bold"),

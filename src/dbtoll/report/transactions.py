@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.result.schema import varied_factors
+from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
 from dbtoll.report.text import names, numbers
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.result.schema import Comparison, DriverResult, Result, TransactionResult, WindowsResult
+    from dbtoll.analysis.result.schema import (
+        Comparison,
+        DriverResult,
+        Result,
+        TransactionResult,
+        UnitsResult,
+        WindowsResult,
+    )
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_WIDTH = 40
@@ -20,10 +28,12 @@ _BARS_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class ArmWindows:
-    """One arm in a group: its windows, and its comparison of throughput (None for the baseline)."""
+    """One arm in a group: its windows, and its comparison of throughput (None for the baseline). ``least``: that of the unit that
+    did least, where it has several."""
 
     windows: WindowsResult
     comparison: Comparison | None
+    least: Comparison | None = None
 
     @property
     def arm(self) -> str:
@@ -39,6 +49,15 @@ class ArmWindows:
     def difference(self) -> str:
         """Of its throughput from the baseline's."""
         return numbers.effect(self.comparison).text if self.comparison else "baseline"
+
+    @property
+    def least_text(self) -> str:
+        """Of the unit that did least: its throughput, and the difference from the baseline's."""
+        units = self.windows.units
+        if units is None:
+            return numbers.NOTHING
+        said = figure(units.least)
+        return f"{said} ({numbers.effect(self.least).text})" if self.least else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,11 @@ class AtLevels:
         return any(each.lost or each.unknown for arm in self.arms for each in arm.windows.transactions)
 
     @property
+    def of_several_units(self) -> list[ArmWindows]:
+        """The arms that have more than one."""
+        return [arm for arm in self.arms if arm.windows.units is not None]
+
+    @property
     def is_calibrated(self) -> bool:
         """Whether it is known what the driver does beside a server that costs nothing."""
         return any(arm.windows.driver.null_us_per_transaction is not None for arm in self.arms)
@@ -79,7 +103,10 @@ class AtLevels:
 def groups(result: Result) -> list[AtLevels]:
     """For each combination of levels; empty where the workload is of statements."""
     varied = varied_factors(each.levels for each in result.windows)
-    throughput = {(c.arm, str(c.levels)): c for c in result.comparisons if numbers.is_throughput(c.metric)}
+    throughput, least = (
+        {(c.arm, str(c.levels)): c for c in result.comparisons if c.metric == metric}
+        for metric in (TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST)
+    )
     by_levels: dict[str, list[WindowsResult]] = {}
     for each in result.windows:
         by_levels.setdefault(names.levels_text(each.levels, varied), []).append(each)
@@ -87,10 +114,55 @@ def groups(result: Result) -> list[AtLevels]:
         AtLevels(
             title=title,
             unit=windows[0].unit,
-            arms=[ArmWindows(each, throughput.get((each.arm, str(each.levels)))) for each in windows],
+            arms=[
+                ArmWindows(each, throughput.get((each.arm, str(each.levels))), least.get((each.arm, str(each.levels))))
+                for each in windows
+            ],
         )
         for title, windows in by_levels.items()
     ]
+
+
+def unit_bars(units: UnitsResult) -> str:
+    """A line of text: what each unit did, as a part of what the most did."""
+    return bars(units.throughput, max(units.throughput))
+
+
+def unit_lines(group: AtLevels) -> Iterator[str]:
+    """For each arm of several units what each did, and how alike they are."""
+    for arm in group.of_several_units:
+        units = arm.windows.units
+        assert units is not None
+        yield (
+            f"{arm.arm}: {len(units.throughput)} units {unit_bars(units)} {each_unit(units)} {group.unit}; least {arm.least_text}, "
+            f"fairness {fairness(units)}, begun within {start_spread(units)}"
+        )
+
+
+def each_unit(units: UnitsResult) -> str:
+    """What each did, in the order of the layout."""
+    return ", ".join(map(figure, units.throughput))
+
+
+def unit_places(units: UnitsResult, group: AtLevels) -> list[float]:
+    """Where each unit's dot lies: per cent of what the most did in any arm, with room for the dot."""
+    most = max(max(arm.windows.units.throughput) for arm in group.of_several_units if arm.windows.units) or 1.0
+    return [round(2 + 96 * one / most, 2) for one in units.throughput]
+
+
+def figure(value: float) -> str:
+    """A throughput."""
+    return numbers.figure(value, None, None)
+
+
+def fairness(units: UnitsResult) -> str:
+    """Of all windows."""
+    return numbers.number(units.fairness, 3)
+
+
+def start_spread(units: UnitsResult) -> str:
+    """How far apart they began at most; nothing where that is not known."""
+    return numbers.NOTHING if units.start_spread_ns is None else numbers.time_of(units.start_spread_ns)
 
 
 def steadiness_text(windows: WindowsResult) -> str:

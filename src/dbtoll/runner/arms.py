@@ -1,11 +1,11 @@
-"""One arm's fresh start: its stack opened, its server up, awake or asleep; and the copies of its data."""
+"""One arm's fresh start: its stack opened, its servers up, awake or asleep; the units that work in it."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -25,18 +25,18 @@ from dbtoll.interfaces.machine import (
     Session,
     Terminals,
 )
+from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address, Artifact, MachineSpec, Provision
+from dbtoll.model.layout import ONE_UNIT, Unit, database_name
+from dbtoll.model.machine import DATA, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
     from dbtoll.runner.hosts import RemoteHosts
-
-DATA = "/dbtoll/data"
-"""Where every arm finds its data directory."""
 
 NESTED = "/dbtoll/run/nested"
 """Below it a guest that holds further environments finds the system image and the data for them."""
@@ -114,18 +114,74 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
     return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
+def memory_parts(arm: Arm) -> int:
+    """Into how many its memory is cut: guests have each a part of their own, all others share the whole."""
+    return arm.layout.machines if boots(arm.stack[-1]) else 1
+
+
 def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
-    """Open the environments of an arm, outermost first; ``stack`` closes them again, innermost first.
+    """The only machine of an arm, or the first one; see `open_machines`."""
+    alone = replace(arm, layout=ONE_UNIT)
+    return open_machines(context, alone, [data] if data else [], stack)[0]
+
+
+def open_machines(context: HostContext, arm: Arm, data: Sequence[Artifact], stack: ExitStack) -> tuple[Machine, ...]:
+    """Open the environments of an arm, outermost first, the last one as often as its layout says; ``stack`` closes them again,
+    innermost first. ``data``: of each machine; empty where there are none.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
     nothing of the machine around, gets the image with what the others need, and hands on image and data.
     """
     context = context.at(arm)
-    machine = context.host
-    resources = arm.configuration.resources
-    cpuset = context.cpuset[-resources.cpus :]
-    journal = context.journal
-    for depth, step in enumerate(arm.stack):
+    cpuset = context.cpuset[-arm.configuration.resources.cpus :]
+    opening = _Opening(context, arm, stack, context.host, cpuset, context.journal)
+    handed_on = data[0] if data else None  # through a guest, which takes the data of one machine
+    for depth in range(len(arm.stack) - 1):
+        opening = opening.within(opening.open(depth, handed_on), is_guest=boots(arm.stack[depth]))
+    last = len(arm.stack) - 1
+    if arm.layout.machines == 1:
+        return (opening.open(last, handed_on),)
+    enclosing = opening.enclosing_group(last)
+    return tuple(
+        opening.open(last, data[number] if data else None, number=number, enclosing=enclosing)
+        for number in range(arm.layout.machines)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Where the next environment of a stack is opened: on ``machine``, by whose numbers ``cpuset`` counts."""
+
+    context: HostContext
+    arm: Arm
+    closing: ExitStack
+    machine: Machine
+    cpuset: tuple[int, ...]
+    journal: Journal
+
+    def within(self, machine: Machine, *, is_guest: bool) -> _Opening:
+        """For what lies in a machine that was opened here."""
+        if not is_guest:
+            return replace(self, machine=machine)
+        return replace(self, machine=machine, cpuset=tuple(range(len(self.cpuset))), journal=NullJournal())
+
+    def enclosing_group(self, depth: int) -> str:
+        """Name of one control group around all machines of the arm, which holds them to what the arm has as a whole.
+
+        A guest's memory is fixed, and what its monitor takes beyond it has a limit of its own.
+        """
+        name = machine_name(self.context.run_id, self.arm.name, depth)
+        step = self.arm.stack[depth]
+        if isinstance(self.machine, AgentMachine) and not environment_of(step).simulated:
+            memory_bytes = None if boots(step) else self.arm.configuration.resources.memory_bytes
+            parts = (self.context.run_id, name)
+            group = create_group(self.machine, self.journal, parts, Limits(self.cpuset, memory_bytes))
+            self.closing.callback(group.close)
+        return name
+
+    def open(self, depth: int, data: Artifact | None, *, number: int | None = None, enclosing: str = "") -> Machine:
+        """The environment of that step. ``number``: of the machine, where there are several."""
+        context, arm, step = self.context, self.arm, self.arm.stack[depth]
         last = depth == len(arm.stack) - 1
         environment = environment_of(step)
         provisions: tuple[Provision, ...] = (Provision(data, DATA, writable=True),) if data and last else ()
@@ -142,124 +198,103 @@ def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: Exi
                     if artifact is not None
                 )
         machine_spec = MachineSpec(
-            name=machine_name(context.run_id, arm.name, depth),
+            name=machine_name(context.run_id, arm.name, depth, number),
             run_id=context.run_id,
             arm=arm.name,
             image=image,
             provisions=provisions,
-            resources=resources,
-            cpuset=cpuset,
+            resources=arm.configuration.resources.shared_by(memory_parts(arm) if last else 1),
+            cpuset=self.cpuset,
             options=dict(step.options),
             kernel=kernel,
             program=None if depth else context.program_of(step),
+            enclosing=enclosing,
         )
-        opened = environment.open(machine, machine_spec, journal)
-        if opened is not machine:  # else it is that host itself, which others share
-            stack.callback(opened.close)
-        machine = opened
-        if isinstance(environment, BootingEnvironment):
-            cpuset = tuple(range(len(cpuset)))
-            journal = NullJournal()
-    return machine
+        opened = environment.open(self.machine, machine_spec, self.journal)
+        if opened is not self.machine:  # else it is that host itself, which others share
+            self.closing.callback(opened.close)
+        return opened
 
 
-def machine_name(run_id: str, arm: str, depth: int) -> str:
+def machine_name(run_id: str, arm: str, depth: int, number: int | None = None) -> str:
     """``[a-z0-9-]+``, another one for every run and every name of an arm, short enough for a socket path."""
     if not re.fullmatch("[a-z0-9-]{1,24}", run_id):  # with a name of the user's in it
         run_id = hashlib.sha256(run_id.encode()).hexdigest()[:22]
     word = re.sub(r"[^a-z0-9]+", "-", arm.lower()).strip("-")[:20]
     mark = hashlib.sha256(arm.encode()).hexdigest()[:8]
-    return f"{run_id}-{word}-{mark}" + (f"-{depth}" if depth else "")
+    return f"{run_id}-{word}-{mark}" + (f"-{depth}" if depth else "") + ("" if number is None else f"-m{number}")
 
 
-@dataclass(slots=True)
-class RunningArm:
-    """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
+@dataclass(slots=True, eq=False)
+class RunningServer:
+    """A server of an arm, in one of its machines. ``outside``: it listens on a network too."""
 
-    ``outside``: terminals will work outside of its machine too, so its server listens on a network. ``threads``: that its server
-    gives a query at most; None: as the settings say. ``warmed_up``: this server has answered every query before.
-    """
-
-    arm: Arm
-    machine: Machine
     engine: Engine
     settings: Mapping[str, str]
-    closing: ExitStack
+    machine: Machine
+    number: int
+    of: int
     outside: bool = False
-    threads: int | None = None
-    warmed_up: bool = False
     server: Server | None = None
-    awake: bool = True
-    failure: str | None = None
-    _sessions: dict[str, Session] = field(default_factory=dict)
-    _terminals: tuple[str, Terminals] | None = None
-    executed: Counter[str] = field(default_factory=Counter)
-    """Transactions of the round's windows, by kind, however they ended."""
     prepared_work: Counter[str] = field(default_factory=Counter)
-    """Background work of the server that this program asked for between two windows, as `background_work` counts it."""
-    uncounted: dict[str, str] = field(default_factory=dict)
-    """Collectors that cannot count in this arm, with why: they are not tried again."""
-    _asleep_cpu_ns: int | None = None
+    """Background work that this program asked for between two windows, as `background_work` counts it."""
 
-    def start_server(self) -> None:
+    @property
+    def place(self) -> ServerPlace:
+        """In its machine."""
         network = _reachable(self.machine).listen_at() if self.outside else None
-        settings = self.settings
-        if self.threads is not None and isinstance(self.engine, ThreadedEngine):
-            settings = {**settings, **self.engine.settings_of_threads(self.threads)}
-        self.warmed_up = False
-        self.server = self.engine.start(self.machine, DATA, settings, network=network)
+        data = DATA if self.of == 1 else f"{DATA}/{self.number}"
+        return ServerPlace(data, f"/dbtoll/run/server-{self.number}", network)
 
-    def stop_server(self) -> None:
-        """Cleanly, with all sessions closed before."""
-        self.close_sessions()
+    def start(self, threads: int | None = None) -> None:
+        """``threads``: that it gives a query at most; None: as the settings say."""
+        settings = self.settings
+        if threads is not None and isinstance(self.engine, ThreadedEngine):
+            settings = {**settings, **self.engine.settings_of_threads(threads)}
+        self.server = self.engine.start(self.machine, self.place, settings)
+
+    def stop(self) -> None:
+        """Cleanly."""
         if self.server is not None:
             server, self.server = self.server, None
             self.engine.stop(self.machine, server)
 
-    def use_threads(self, threads: int) -> None:
-        """A server that gives a query at most so many threads: the one that runs, or another one in its place.
+    def counters(self, *, brief: bool = False) -> Json:
+        """Of its process tree, as the agent inside sees it; and of the machine and of threads, unless ``brief``."""
+        return self.machine.counters(tree_of=self.server.pid if self.server else None, brief=brief)
 
-        EngineError unless the server says that it is so, and that all else is as it was.
-        """
-        if not isinstance(self.engine, ThreadedEngine):  # it has one, and nobody asks for more (`Engine.unsupported`)
-            return
-        if threads != self.threads:
-            before = self._other_settings(self.engine)
-            self.stop_server()
-            self.threads = threads
-            self.start_server()
-            after = self._other_settings(self.engine)
-            if changed := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
-                number = f"{threads} {noun(threads, 'thread')}"
-                raise EngineError(
-                    f"{self.arm.name}: with {number} its server has other settings too: {', '.join(changed)}",
-                    "say by the engine's settings what they are to be",
-                )
-        if (told := self.engine.threads(self.session())) != threads:
-            raise EngineError(
-                f"{self.arm.name}: its server gives a query {told} {noun(told, 'thread')}, not {threads}",
-                "see its log",
-            )
 
-    def _other_settings(self, engine: ThreadedEngine) -> Json:
-        """What the server says of its settings, but for those of threads and those of its place."""
-        told = self.engine.facts(self.session()).get("settings") or {}
-        described = self.engine.description
-        left_out = {
-            *engine.thread_settings,
-            *engine.following_settings,
-            *described.location_settings,
-            *described.auto_tuned_settings,
-        }
-        return {name: value for name, value in told.items() if name not in left_out}
+@dataclass(slots=True, eq=False)
+class RunningUnit:
+    """Who works on one database of a server: sessions and terminals."""
+
+    unit: Unit
+    server: RunningServer
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _terminals: tuple[str, Terminals] | None = None
+    executed: Counter[str] = field(default_factory=Counter)
+    """Transactions of the round's windows, by kind, however they ended."""
+
+    @property
+    def machine(self) -> Machine:
+        """The one that its server is in."""
+        return self.server.machine
+
+    @property
+    def engine(self) -> Engine:
+        """Of its server."""
+        return self.server.engine
 
     def session(self, connection: str = "persistent") -> Session:
         """The driver session of that connection mode; opened when first asked for."""
         if connection not in self._sessions:
-            assert self.server is not None
             kept = "per_statement" if connection == "per_statement" else "persistent"
-            self._sessions[connection] = self.machine.serial(self.server.address, connection=kept)
+            self._sessions[connection] = self.new_session(connection=kept)
         return self._sessions[connection]
+
+    def new_session(self, placement: str = "inside", *, connection: str = "persistent") -> Session:
+        """Another session, which whoever asked for it closes."""
+        return self.driver_machine(placement).serial(self.address(placement), connection=connection)
 
     def terminals(self, placement: str, driver_parameters: Json) -> Terminals:
         """The terminals that are driven so, there; connected when first asked for, in the place of those that were driven
@@ -271,7 +306,7 @@ class RunningArm:
         return self._terminals[1]
 
     def driver_machine(self, placement: str) -> Machine:
-        """The machine in which terminals of that placement work: this one (``inside``), or the one that it stands on.
+        """The machine in which terminals of that placement work: its server's (``inside``), or the one that that stands on.
 
         BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an
         outside driver leaves them to the server, which can outweigh what the network costs; with no others, and on the
@@ -279,15 +314,20 @@ class RunningArm:
         """
         return _reachable(self.machine).parent if placement == "outside" else self.machine
 
-    def address(self, placement: str) -> Address:
-        """Of the server, as seen from there."""
-        assert self.server is not None
+    def address(self, placement: str = "inside") -> Address:
+        """Of its database, as seen from there."""
+        server = self.server.server
+        assert server is not None
         if placement == "inside":
-            return self.server.address
-        network = self.server.network
+            return self._in_database(server.address)
+        network = server.network
         if network is None or network.tcp is None:
-            raise Unavailable(f"{self.arm.name}: its server was not asked to listen on a network")
-        return replace(network, tcp=_reachable(self.machine).reach(network.tcp[1]))
+            raise Unavailable(f"{self.machine.name}: its server was not asked to listen on a network")
+        return self._in_database(replace(network, tcp=_reachable(self.machine).reach(network.tcp[1])))
+
+    def _in_database(self, address: Address) -> Address:
+        """The server's own database is the first one."""
+        return replace(address, database=database_name(self.unit.database)) if self.unit.database else address
 
     def close_sessions(self) -> None:
         """Every connection of ours to the server."""
@@ -301,13 +341,125 @@ class RunningArm:
             (_, terminals), self._terminals = self._terminals, None
             terminals.close()
 
+
+@dataclass(slots=True)
+class RunningArm:
+    """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
+
+    ``outside``: terminals will work outside of its machines too, so its servers listen on a network. ``threads``: that they give a
+    query at most; None: as the settings say. ``warmed_up``: these servers have answered every query before.
+    """
+
+    arm: Arm
+    machines: tuple[Machine, ...]
+    engine: Engine
+    settings: Mapping[str, str]
+    closing: ExitStack
+    outside: bool = False
+    threads: int | None = None
+    warmed_up: bool = False
+    awake: bool = True
+    failure: str | None = None
+    servers: tuple[RunningServer, ...] = field(init=False)
+    """Those of one machine after the other."""
+    units: tuple[RunningUnit, ...] = field(init=False)
+    uncounted: dict[str, str] = field(default_factory=dict)
+    """Collectors that cannot count in this arm, with why: they are not tried again."""
+    _asleep_cpu_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        many = self.arm.layout.servers
+        self.servers = tuple(
+            RunningServer(self.engine, self.settings, machine, number, many, self.outside)
+            for machine in self.machines
+            for number in range(many)
+        )
+        self.units = tuple(
+            RunningUnit(unit, self.servers[unit.machine * many + unit.server]) for unit in self.arm.layout.units
+        )
+
+    @property
+    def machine(self) -> Machine:
+        """The first one; where there are others they are like it."""
+        return self.machines[0]
+
+    @property
+    def unit(self) -> RunningUnit:
+        """The first one, of which all is asked that is the same for every unit."""
+        return self.units[0]
+
+    def named(self, unit: RunningUnit, text: str) -> str:
+        """``text``, with whose it is where the arm has several units."""
+        return text if len(self.units) == 1 else f"unit {unit.unit.number}: {text}"
+
+    def units_of(self, server: RunningServer) -> tuple[RunningUnit, ...]:
+        """Those that work on its databases."""
+        return tuple(unit for unit in self.units if unit.server is server)
+
+    def start_servers(self) -> None:
+        self.warmed_up = False
+        for server in self.servers:
+            server.start(self.threads)
+
+    def use_threads(self, threads: int) -> None:
+        """A server that gives a query at most so many threads: the one that runs, or another one in its place.
+
+        EngineError unless the server says that it is so, and that all else is as it was.
+        """
+        if not isinstance(self.engine, ThreadedEngine):  # it has one, and nobody asks for more (`Engine.unsupported`)
+            return
+        if threads != self.threads:
+            before = [self._other_settings(self.engine, unit) for unit in self.units]
+            self.stop_servers()
+            self.threads = threads
+            self.start_servers()
+            after = [self._other_settings(self.engine, unit) for unit in self.units]
+            pairs = list(zip(before, after, strict=True))
+            if changed := sorted(
+                {name for old, new in pairs for name in {*old, *new} if old.get(name) != new.get(name)}
+            ):
+                number = f"{threads} {noun(threads, 'thread')}"
+                raise EngineError(
+                    f"{self.arm.name}: with {number} its server has other settings too: {', '.join(changed)}",
+                    "say by the engine's settings what they are to be",
+                )
+        for unit in self.units:
+            if (told := self.engine.threads(unit.session())) != threads:
+                raise EngineError(
+                    f"{self.arm.name}: its server gives a query {told} {noun(told, 'thread')}, not {threads}",
+                    "see its log",
+                )
+
+    def _other_settings(self, engine: ThreadedEngine, unit: RunningUnit) -> Json:
+        """What the server says of its settings, but for those of threads and those of its place."""
+        told = self.engine.facts(unit.session()).get("settings") or {}
+        described = self.engine.description
+        left_out = {
+            *engine.thread_settings,
+            *engine.following_settings,
+            *described.location_settings,
+            *described.auto_tuned_settings,
+        }
+        return {name: value for name, value in told.items() if name not in left_out}
+
+    def stop_servers(self) -> None:
+        """Cleanly, with all sessions closed before."""
+        self.close_sessions()
+        for server in self.servers:
+            server.stop()
+
+    def close_sessions(self) -> None:
+        """Every connection of ours to its servers."""
+        for unit in self.units:
+            unit.close_sessions()
+
     def restart_cold(self, host: Machine) -> None:
-        """Server stopped for certain, caches of the guest and of the host dropped, server up again, and what was read for that
+        """Servers stopped for certain, caches of the guests and of the host dropped, servers up again, and what was read for that
         dropped too (DESIGN §5)."""
-        self.stop_server()
-        # Before it starts: what it had found in memory and mapped would stay.
+        self.stop_servers()
+        # Before they start: what they had found in memory and mapped would stay.
         self.drop_caches(host)
-        self.start_server()
+        self.start_servers()
         # HyPer and DuckDB read ahead when they open a database: of a small one all, which no statement would read again.
         self.drop_caches(host)
 
@@ -317,37 +469,52 @@ class RunningArm:
         BIAS: what a process has mapped stays. So of the programs of arms that share the image's files (native, containers) some is
         in memory as long as another of their servers sleeps, and a guest reads its own again.
         """
-        around = stack_of(self.machine)
-        for machine in around:
+        for machine in self._around():
             if isinstance(machine, CacheDroppingMachine):
                 machine.drop_caches()
-        if not any(isinstance(machine, RemoteMachine) for machine in around):
+        if not any(isinstance(machine, RemoteMachine) for machine in self._around()):
             drop_host_caches(host)
 
     def wake(self) -> None:
         """The outermost machine first."""
         if not self.awake:
-            for machine in _sleepers(self.machine):
+            for machine in self._sleepers():
                 machine.thaw()
         self.awake = True
 
     def asleep(self) -> bool | None:
         """Whether its CPU time stands still since it was put to sleep; None where it cannot sleep."""
-        if not _sleepers(self.machine):
+        if not self._sleepers():
             return None
-        return not self.awake and cpu_ns(self.machine) == self._asleep_cpu_ns
+        return not self.awake and self.cpu_ns() == self._asleep_cpu_ns
 
     def sleep(self) -> None:
         """The innermost machine first: what lies around it must be awake to put it to sleep."""
-        if self.awake and (sleepers := _sleepers(self.machine)):
+        if self.awake and (sleepers := self._sleepers()):
             for machine in reversed(sleepers):
                 machine.freeze()
-            self._asleep_cpu_ns = cpu_ns(self.machine)
+            self._asleep_cpu_ns = self.cpu_ns()
             self.awake = False
 
+    def cpu_ns(self) -> int | None:
+        """CPU time so far, with all that lies around its machines; None where its environment cannot tell."""
+        outermost: list[FreezableMachine] = []
+        for machine in self.machines:
+            sleepers = [each for each in stack_of(machine) if isinstance(each, FreezableMachine)]
+            if sleepers and sleepers[0] not in outermost:
+                outermost.append(sleepers[0])
+        return sum(each.cpu_ns() for each in outermost) if outermost else None
+
     def counters(self, *, brief: bool = False) -> Json:
-        """Of the server's process tree, as the agent inside sees it; and of the machine and of threads, unless ``brief``."""
-        return self.machine.counters(tree_of=self.server.pid if self.server else None, brief=brief)
+        """Of the first of its servers; see `RunningServer.counters`."""
+        return self.servers[0].counters(brief=brief)
+
+    def _around(self) -> list[Machine]:
+        """Its machines and those around them, each once, what lies around others before them."""
+        return list(dict.fromkeys(each for machine in self.machines for each in stack_of(machine)))
+
+    def _sleepers(self) -> list[FreezableMachine]:
+        return [each for each in self._around() if isinstance(each, FreezableMachine)]
 
 
 def drop_host_caches(host: Machine) -> None:
@@ -357,12 +524,6 @@ def drop_host_caches(host: Machine) -> None:
         host.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
     except AgentFailure as failure:
         raise Unavailable(f"{host.name}: only root may drop the page cache of a host", "sudo ./dbtoll …") from failure
-
-
-def cpu_ns(machine: Machine) -> int | None:
-    """CPU time of an arm so far, with all that lies around its machine; None where its environment cannot tell."""
-    sleepers = _sleepers(machine)
-    return sleepers[0].cpu_ns() if sleepers else None
 
 
 def stack_of(machine: Machine) -> list[Machine]:
@@ -379,10 +540,6 @@ def _reachable(machine: Machine) -> ReachableMachine:
     if not isinstance(machine, ReachableMachine):
         raise Unavailable(f"{machine.name} cannot be reached from outside", 'placement = ["inside"] under [factors]')
     return machine
-
-
-def _sleepers(machine: Machine) -> list[FreezableMachine]:
-    return [each for each in stack_of(machine) if isinstance(each, FreezableMachine)]
 
 
 def busy_ns(counters: Json) -> int | None:

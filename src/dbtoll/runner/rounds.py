@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,13 +16,22 @@ from dbtoll.errors import DbtollError, EngineError
 from dbtoll.images import dataset
 from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.engine import Engine
+from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.experiment import THREADS, Arm, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact
+from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.plan import Block, Phase, Round
 from dbtoll.model.reply import AnswerReference, Statement
-from dbtoll.runner.arms import DATA, HostContext, RunningArm, busy_ns, cpu_ns, open_stack, storage_of
+from dbtoll.runner.arms import (
+    HostContext,
+    RunningArm,
+    RunningUnit,
+    busy_ns,
+    memory_parts,
+    open_machines,
+    storage_of,
+)
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.checks import commits, paths, storage
 from dbtoll.runner.drivers.counting import CountingDriver
@@ -66,8 +76,8 @@ class Watch(Protocol):
 class ArmInputs:
     """What the arms of one configuration get, in every round.
 
-    ``context``: with their image and its disks. ``statements`` and ``answers`` by parameter set; ``fresh_data``: an arm's new copy
-    of the data (None: there is none).
+    ``context``: with their image and its disks. ``settings``: of a server that has all of an arm's memory. ``statements`` and
+    ``answers`` by parameter set. ``fresh_data``: new copies of the data for the machines of an arm; None: there are none.
     """
 
     context: HostContext
@@ -76,8 +86,13 @@ class ArmInputs:
     settings: Mapping[str, str]
     statements: Sequence[Mapping[str, Statement]]
     answers: Sequence[Mapping[str, AnswerReference]]
-    fresh_data: Callable[[Arm], Artifact] | None
+    fresh_data: Callable[[Arm], tuple[Artifact, ...]] | None
     drop_data: Callable[[Arm], None]
+
+    def settings_of(self, arm: Arm) -> Mapping[str, str]:
+        """Of each server of an arm: they share its memory."""
+        servers = arm.layout.all_servers
+        return self.settings if servers == 1 else self.engine.settings(arm.configuration.resources.shared_by(servers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +209,14 @@ class RoundRun:
             with self.spending(arm.name), understood(arm.name):
                 if self.context.remotes is not None:
                     self.context.remotes.renew(arm)
-                data = own.fresh_data(arm) if own.fresh_data else None
-                machine = open_stack(own.context, arm, data, closing)
+                data = own.fresh_data(arm) if own.fresh_data else ()
+                machines = open_machines(own.context, arm, data, closing)
                 outside = "outside" in experiment.factors.get("placement", ())
-                threads = experiment.fewest_threads
-                running = RunningArm(arm, machine, own.engine, own.settings, closing, outside=outside, threads=threads)
-                if data is not None:
-                    dataset.read_in(machine, DATA)
+                settings, threads = own.settings_of(arm), experiment.fewest_threads
+                running = RunningArm(arm, machines, own.engine, settings, closing, outside=outside, threads=threads)
+                if data:
+                    for machine in machines:
+                        dataset.read_in(machine, DATA)
                 self.serve(running, data)
                 running.sleep()
         except BaseException as error:
@@ -213,28 +229,36 @@ class RoundRun:
             return
         self.arms[arm.name] = running
 
-    def serve(self, running: RunningArm, data: Artifact | None) -> None:
-        """Starts the server in a machine that runs, and writes down what is found in both."""
-        experiment, engine, arm = self.inputs.experiment, running.engine, running.arm
-        running.start_server()
-        facts = without_secrets({**running.machine.facts(), **engine.facts(running.session())})
+    def serve(self, running: RunningArm, data: Sequence[Artifact]) -> None:
+        """Starts the servers in machines that run, and writes down what is found in both."""
+        experiment, arm = self.inputs.experiment, running.arm
+        running.start_servers()
         placements = experiment.factors.get("placement", ())
-        if placements:
-            facts["paths"] = found = paths.measured(running, placements)
-        kind = storage_of(arm) if data is not None else None
-        if kind is not None:
-            facts["storage"] = storage.found(running.machine, kind)
+        kind = storage_of(arm) if data else None
+        parts = memory_parts(arm)
+        found = [self.facts(running.units_of(server)[0], placements, parts, kind) for server in running.servers]
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
-            self.context, running, engine, arm.configuration.workload.name, data, self.plan.index, durability
+            self.context, running, arm.configuration.workload.name, data, self.plan.index, durability
         )
-        self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", facts=facts))
+        self.write(schema.Start(round=self.plan.index, arm=arm.name, outcome="ok", servers=tuple(found)))
         self.write(self.answers_gate(arm))
         self.write(commit)
-        if kind is not None and data is not None:
-            self.write(storage.check(running.machine, kind, data, self.plan.index, arm.name))
+        if kind is not None:
+            for machine, its in zip(running.machines, data, strict=True):
+                self.write(storage.check(machine, kind, its, self.plan.index, arm.name))
         if placements:
-            self.write(paths.check(self.plan.index, arm.name, found))
+            self.write(paths.check(self.plan.index, arm.name, [facts["paths"] for facts in found]))
+
+    def facts(self, unit: RunningUnit, placements: Sequence[str], memory_parts: int, kind: str | None) -> Json:
+        """Of a unit's server and of the machine that it is in. ``memory_parts``: of the arm's memory, of which that has one;
+        ``kind``: of storage that was asked for."""
+        found = without_secrets({**unit.machine.facts(), **unit.engine.facts(unit.session())})
+        if memory_parts > 1:
+            found["memory_parts"] = memory_parts
+        if kind is not None:
+            found["storage"] = storage.found(unit.machine, kind)
+        return {**found, "paths": paths.measured(unit, placements)} if placements else found
 
     def answers_gate(self, arm: Arm) -> schema.CheckRecord:
         """Whether there is an answer to check each statement against; a label, the checks themselves are in the visits."""
@@ -267,7 +291,7 @@ class RoundRun:
         steps: list[Callable[[], object]] = [closing.close]
         if running is not None:
             # A failed one is not asked to stop its server cleanly: it may not answer, and its data are thrown away.
-            stop = [] if running.failure is not None else [running.stop_server]
+            stop = [] if running.failure is not None else [running.stop_servers]
             steps = [running.wake, lambda: self.keep_logs(running), *stop, closing.close]
         steps.append(lambda: self.inputs.by_arm[arm.name].drop_data(arm))
         for step in steps:
@@ -281,10 +305,12 @@ class RoundRun:
     def keep_logs(self, running: RunningArm) -> None:
         if self.logs is None:
             return
-        folder = self.logs / running.arm.name.replace("/", "_")
-        for name, content in running.machine.logs().items():
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name.replace("/", "_")).write_bytes(content)
+        of_arm = self.logs / running.arm.name.replace("/", "_")
+        for number, machine in enumerate(running.machines):
+            folder = of_arm if len(running.machines) == 1 else of_arm / f"machine-{number}"
+            for name, content in machine.logs().items():
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name.replace("/", "_")).write_bytes(content)
 
     def fail(self, running: RunningArm, error: DbtollError) -> None:
         """This start failed in mid-round: said in a second `start` record; the other arms go on."""
@@ -324,8 +350,8 @@ class RoundRun:
             self.awake(self.arms[name], lambda running: self.fingerprints(running, levels))
 
     def fingerprints(self, running: RunningArm, levels: dict[str, str]) -> None:
-        """Plans of every statement of this round, outside timed passes; then a checkpoint on command."""
-        session = running.session()
+        """Plans of every statement of this round, of the first unit, outside timed passes; then a checkpoint on command."""
+        session = running.unit.session()
         for parameter_set in sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks}):
             for query, statement in self.inputs.by_arm[running.arm.name].statements[parameter_set].items():
                 mark, text = running.engine.fingerprint(session, statement)
@@ -342,7 +368,8 @@ class RoundRun:
                         levels=levels,
                     )
                 )
-        running.engine.settle(session)
+        for server in running.servers:
+            running.engine.settle(running.units_of(server)[0].session())
 
     def phase(self, number: int, phase: Phase) -> None:
         for name in self.healthy():
@@ -396,7 +423,8 @@ class RoundRun:
                         order=self._order,
                         first_execution=first_execution,
                         asleep_ok=others_asleep,
-                        **{each.name: getattr(result, each.name) for each in fields(result)},
+                        units=result.units,
+                        counts=result.counts,
                     )
                 )
         except DbtollError as error:
@@ -430,14 +458,19 @@ class RoundRun:
 
     def count(self, phase: Phase, when: str) -> None:
         """Counters of every arm and of the host on which it stands around a phase, outside timed passes."""
+        placement = phase.levels.get("placement", "inside")
+
+        def driver_machine(unit: RunningUnit) -> Machine:
+            return unit.driver_machine(placement)
+
         for name in self.healthy():
             running = self.arms[name]
 
             def read(running: RunningArm) -> None:
-                work = running.engine.background_work(running.session()) if running.engine.returns_rows else None
-                prepared = running.prepared_work
-                background = work and {name: count - prepared[name] for name, count in work.items()}
-                inside = running.counters()
+                background = _background(running) if running.engine.returns_rows else None
+                inside = [server.counters().get("processes") for server in running.servers]
+                drivers = {id(machine): machine for machine in map(driver_machine, running.units)}
+                driver_ns = [commits.agent_cpu_ns(machine) for machine in drivers.values()]
                 host = self.context.at(running.arm).host.counters()
                 self.write(
                     schema.Counters(
@@ -446,12 +479,10 @@ class RoundRun:
                         levels=phase.levels,
                         when="begin" if when == "begin" else "end",
                         machine=host.get("machine"),
-                        processes=inside.get("processes"),
+                        processes=_sums(inside),
                         background=background,
                         unattributed_cpu_ns=self.unattributed_cpu_ns(running, host),
-                        driver_cpu_ns=commits.agent_cpu_ns(
-                            running.driver_machine(phase.levels.get("placement", "inside"))
-                        ),
+                        driver_cpu_ns=_sum(driver_ns),
                         host_at_ns=host.get("at_ns"),
                     )
                 )
@@ -515,9 +546,32 @@ def understood(who: str) -> Iterator[None]:
         ) from error
 
 
+def _background(running: RunningArm) -> Json:
+    """What the servers did by themselves so far, of each kind."""
+    total: Counter[str] = Counter()
+    for server in running.servers:
+        total.update(running.engine.background_work(running.units_of(server)[0].session()))
+        total.subtract(server.prepared_work)
+    return dict(total)
+
+
+def _sums(counters: Sequence[Json | None]) -> Json | None:
+    """Of what several servers counted; None where one of them did not."""
+    if len(counters) == 1 or None in counters:
+        return counters[0] if len(counters) == 1 else None
+    known = [each for each in counters if each is not None]
+    return {name: _sum([each.get(name) for each in known]) for name in known[0] if name != "each"}
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 def _cpu_ns(running: RunningArm) -> int | None:
     """CPU time of an arm so far; None also where it has gone, and its count with it."""
     try:
-        return cpu_ns(running.machine)
+        return running.cpu_ns()
     except DbtollError:
         return None

@@ -18,7 +18,7 @@ from dbtoll.errors import AgentFailure, EngineError, ProgramFailed, Unavailable
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.dialect import Dialect
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.servers import server_process
 from dbtoll.servers.parallel_engine import START_DEADLINE_S, STOP_DEADLINE_S, USER, ParallelEngine
 from dbtoll.servers.server_process import Server
@@ -57,11 +57,11 @@ class EmbeddedEngine(ParallelEngine):
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         """See interfaces.Engine."""
-        if network is not None:
+        if place.network is not None:
             raise EngineError(f"{NAME} listens at its socket only", 'placement = ["inside"] under [factors]')
-        run = f"/dbtoll/run/{self.name}"
+        data, run = place.data, place.run
         server_process.own_directory(machine, run, USER)
         socket = f"{run}/socket"
         process = machine.spawn(

@@ -19,8 +19,9 @@ from typing import Any
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
-from dbtoll.interfaces.engine import ListeningEngine, ThreadedEngine
-from dbtoll.interfaces.environment import NetworkedEnvironment
+from dbtoll.interfaces.engine import DatabasesEngine, ListeningEngine, ThreadedEngine
+from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment
+from dbtoll.interfaces.workload import ProbeWorkload
 from dbtoll.model import storage
 from dbtoll.model.experiment import (
     ABOVE_ONE,
@@ -38,9 +39,10 @@ from dbtoll.model.experiment import (
     Step,
     VisitTiming,
 )
+from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout
 from dbtoll.model.options import Option
 from dbtoll.spec import variables as spec_variables
-from dbtoll.spec.command_line import COMMAND_LINE
+from dbtoll.spec.command_line import COMMAND_LINE, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.question import default_question
@@ -68,7 +70,7 @@ _KEYS = {
         "exclusive",
         "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
-    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image"},
+    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image", *LAYOUT_KEYS},
     "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
@@ -183,6 +185,8 @@ class _Reader:
         for index, arm in enumerate(arms):
             with self.collected():
                 self.check_asked_of(arm, index, common)
+            with self.collected():
+                self.check_layout(arm)
             if "outside" in factors.get("placement", ()):
                 with self.collected():
                     self.check_listens(arm)
@@ -327,10 +331,12 @@ class _Reader:
         if not isinstance(table, dict):
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
+        layout = self.layout(where)
         for stack, told in self.stacks(table, where):
             text = write_stack(stack)
             given = self.take(where, "name", text_value, None)
-            name = text if given is None else f"{given} {told}".strip()
+            own = ", ".join(filter(None, [text, layout.text]))
+            name = own if given is None else f"{given} {told}".strip()
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
@@ -344,6 +350,38 @@ class _Reader:
                 clock="instructions" if counts else "time",
                 configuration=self.configuration(table, where, common),
                 against=self.take(where, "against", text_value, None),
+                layout=layout,
+            )
+
+    def layout(self, where: str) -> Layout:
+        levels = {name: self.take(where, name, integer, 1) for name in LAYOUT_KEYS}
+        layout = Layout(**levels)
+        if not layout.is_possible:
+            key = next((name for name, many in levels.items() if many < 1), max(levels, key=lambda name: levels[name]))
+            raise self.error(
+                where, key, f"an arm has from 1 to {UNITS_MAX} units, in {levels}", f"{key} = 3, for instance"
+            )
+        return layout
+
+    def check_layout(self, arm: Arm) -> None:
+        """Units that the engine, the environment or the workload cannot have."""
+        where, layout = self.tables[arm.name], arm.layout
+        engine, workload = arm.configuration.engine, arm.configuration.workload
+        if layout != ONE_UNIT and issubclass(registry.find("workloads", workload.name), ProbeWorkload):
+            raise self.error(
+                where, "stack", f"{workload.name} asks no server: {layout.text} has no meaning", "leave it out"
+            )
+        if layout.databases > 1 and not issubclass(registry.find("engines", engine.name), DatabasesEngine):
+            raise self.error(
+                where, "databases", f"a server of {engine.name} has one database", f"servers = {layout.databases}"
+            )
+        if layout.servers > 1 and any(map(_boots, arm.stack)):
+            raise self.error(
+                where, "servers", f"a guest of {arm.text} has the data of one server", f"machines = {layout.servers}"
+            )
+        if layout.machines > 1 and any(map(_boots, arm.stack[:-1])):
+            raise self.error(
+                where, "machines", f"{arm.text}: a guest hands on the data of one machine", "put the copies on the host"
             )
 
     def reachable(self, arm: Arm) -> Arm:
@@ -785,16 +823,16 @@ class _Reader:
         return head_line or 1
 
 
+def _boots(step: Step) -> bool:
+    return issubclass(registry.find("environments", step.environment), BootingEnvironment)
+
+
 def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     """With an A/A copy behind each arm that others are held against, and each whose configuration is another than its baseline's:
     so the noise on both sides of every comparison is known."""
     by_name = {arm.name: arm for arm in arms}
     needed = {arm.against or arm.name for arm in arms}
-    needed |= {
-        arm.name
-        for arm in arms
-        if arm.against and arm.clock == "time" and arm.configuration != by_name[arm.against].configuration
-    }
+    needed |= {arm.name for arm in arms if arm.against and arm.clock == "time" and not _like(arm, by_name[arm.against])}
     found: list[Arm] = []
     for arm in arms:
         found.append(arm)
@@ -812,6 +850,11 @@ def _asked(workload: ComponentSpec) -> tuple[frozenset[str], bool]:
 def _words(table: str) -> list[str]:
     """``arm.1.engine`` -> arm, engine."""
     return [word for word in table.split(".") if word and not word.isdigit()]
+
+
+def _like(arm: Arm, other: Arm) -> bool:
+    """Whether they differ in their environment alone."""
+    return (arm.configuration, arm.layout) == (other.configuration, other.layout)
 
 
 def _threaded_engines() -> list[str]:

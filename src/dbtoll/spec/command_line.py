@@ -20,9 +20,11 @@ COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
 
-KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against")
-"""What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, and what the arm is held
-against."""
+LAYOUT_KEYS = ("machines", "servers", "databases")
+
+KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against", *LAYOUT_KEYS)
+"""What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, what the arm is held
+against, and its layout."""
 
 OPTIONS = {"engine": "engine", "settings": "engine.settings", "workload": "workload", "resources": "resources"}
 """``settings.jit=on``: what stands before the point -> the table of the arm."""
@@ -34,12 +36,13 @@ _NAMED = re.compile(r"([^:,]+):\s+(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class GivenArm:
-    """An arm of a command line. ``tables``: its own, by name."""
+    """An arm of a command line. ``tables``: its own, by name; ``layout``: how many there are at each level of it."""
 
     name: str
     stack: str
     against: str | None = None
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layout: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def given_arm(text: str) -> GivenArm:
@@ -53,10 +56,13 @@ def given_arm(text: str) -> GivenArm:
     stack: list[str] = []
     tables: dict[str, dict[str, Any]] = {}
     against: str | None = None
+    layout: dict[str, int | str] = {}
     for word in rest.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if equals and stack and key == "against":
             against = value
+        elif equals and stack and key in LAYOUT_KEYS:
+            layout[key] = _number(value)
         elif equals and stack and (key in KEYS or (key.partition(".")[0] in OPTIONS and "." in key)):
             for table, values in _of_arm(key, value).items():
                 tables.setdefault(table, {}).update(values)
@@ -68,7 +74,7 @@ def given_arm(text: str) -> GivenArm:
             )
         else:
             stack.append(word)
-    return GivenArm(name, ",".join(stack).strip(), against, tables)
+    return GivenArm(name, ",".join(stack).strip(), against, tables, layout)
 
 
 def _of_arm(key: str, value: str) -> dict[str, dict[str, Any]]:
@@ -142,6 +148,7 @@ def arm(given: GivenArm) -> str:
     """The TOML text of an arm."""
     against = [f"against = {_toml(given.against)}"] if given.against else []
     lines = ["[[arm]]", f"name = {_toml(given.name)}", f"stack = {_toml(given.stack)}", *against]
+    lines += [f"{key} = {_toml(value)}" for key, value in given.layout.items()]
     for table, values in sorted(given.tables.items()):
         lines += [f"[arm.{table}]", *(f"{_toml(key)} = {_toml(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"

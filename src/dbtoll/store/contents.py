@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
+from dbtoll.model.layout import UNITS_MAX
 from dbtoll.store.schema import (
     CheckRecord,
     Count,
@@ -29,6 +30,7 @@ from dbtoll.store.schema import (
     RoundEnd,
     RunEnd,
     Start,
+    UnitVisit,
     Visit,
     Whole,
 )
@@ -204,6 +206,7 @@ class _StartFacts(Struct):
     )
     memory_bytes: Count | None = None
     memory_limit_bytes: Count | None = None
+    memory_parts: Annotated[int, Meta(ge=1, le=UNITS_MAX)] = 1
     cpu_flags: tuple[str, ...] | None = None
     mitigations: dict[str, str] | None = None
 
@@ -270,6 +273,7 @@ def demand_plan(plan: PlanFile) -> None:
     for holds, wrong in (
         (all(names) and len(set(names)) == len(names), f"the arms {names} have not each a name of its own"),
         (all(arm.stack for arm in experiment.arms), "an arm has no stack"),
+        (all(arm.layout.is_possible for arm in experiment.arms), "an arm has no units, or too many"),
         (all(to in names for to in experiment.held_against.values()), "an arm is held against, or a copy of, no arm"),
         (all(_leads_to(experiment, name) for name in names), "an arm is held against none that is held against the baseline"),
         (len({arm.configuration.workload.name for arm in experiment.arms}) <= 1, "the arms have not one workload"),
@@ -349,7 +353,7 @@ class Expected:
 
     def __init__(self, plan: PlanFile) -> None:
         self._plan: Experiment = plan.experiment
-        self._arms = {arm.name for arm in plan.experiment.arms}
+        self._units = {arm.name: len(arm.layout.units) for arm in plan.experiment.arms}
         self._queries = {*plan.queries, *plan.experiment.explain}
         self._round: int | None = None
         self._orders: set[int] = set()
@@ -369,7 +373,7 @@ class Expected:
         number = self._round
         if not isinstance(record, _OF_AN_ARM):
             return
-        if record.arm not in self._arms:
+        if record.arm not in self._units:
             raise ValueError(f"the plan has no arm {record.arm!r}")
         if number is None and not isinstance(record, (Start, CheckRecord)):
             raise ValueError("it stands outside of all rounds")
@@ -382,8 +386,7 @@ class Expected:
         _demand_short(record)
         match record:
             case Start():
-                _demand_tree(record.facts)
-                _demand(record.facts, _StartFacts, "facts")
+                _demand_start(record)
             case Counters():
                 for name in ("machine", "processes", "background"):
                     _demand_tree(getattr(record, name) or {})
@@ -406,16 +409,24 @@ class Expected:
         if visit.order in self._orders:
             raise ValueError(f"a second visit is number {visit.order} of its round")
         self._orders.add(visit.order)
-        _demand_times(visit)
-        for open_part in (visit.cpu, visit.counts, visit.window, visit.samples):
-            if open_part is not None:
-                _demand_tree(open_part)
-        if visit.samples is not None:
-            _demand(visit.samples, _Samples, "samples")
+        is_probe = any(unit.batches is not None for unit in visit.units)
+        found, units = len(visit.units), 1 if is_probe else self._units[visit.arm]
+        if found != units:
+            raise ValueError(f"{visit.arm!r} has {units} units, and {found} of them brought something")
+        if len({unit.window is None for unit in visit.units}) > 1:
+            raise ValueError("some of its units had a window and some had none")
+        _demand_tree(visit.counts or {})
         for name, told in (visit.counts or {}).items():
             self._demand_told(name, told)
-        if visit.window is not None:
-            self._demand_window(visit.window)
+        for unit in visit.units:
+            _demand_times(unit)
+            for open_part in (unit.cpu, unit.window, unit.samples):
+                if open_part is not None:
+                    _demand_tree(open_part)
+            if unit.samples is not None:
+                _demand(unit.samples, _Samples, "samples")
+            if unit.window is not None:
+                self._demand_window(unit.window)
 
     def _demand_told(self, collector: str, told: Any) -> None:
         if isinstance(told, dict) and "missing" in told:
@@ -435,12 +446,18 @@ class Expected:
         self._transactions = set(names)
 
 
-def _demand_times(visit: Visit) -> None:
-    backwards = visit.end_ns < visit.start_ns
-    if visit.host_start_ns is not None and visit.host_end_ns is not None:
-        backwards = backwards or visit.host_end_ns < visit.host_start_ns
+def _demand_start(start: Start) -> None:
+    for facts in start.servers:
+        _demand_tree(facts)
+        _demand(facts, _StartFacts, "servers")
+
+
+def _demand_times(unit: UnitVisit) -> None:
+    backwards = unit.end_ns < unit.start_ns
+    if unit.host_start_ns is not None and unit.host_end_ns is not None:
+        backwards = backwards or unit.host_end_ns < unit.host_start_ns
     at_once = False
-    for timing in visit.executions:  # millions of them: plain comparisons
+    for timing in unit.executions:  # millions of them: plain comparisons
         start_ns, connected_ns, first_byte_ns = timing.start_ns, timing.connected_ns, timing.first_byte_ns
         if timing.end_ns <= start_ns:
             backwards = backwards or timing.end_ns < start_ns
@@ -459,7 +476,7 @@ def _demand_short(record: Record) -> None:
     """What an arm says of itself stands in tables and sentences."""
     match record:
         case Visit():
-            told = {"problem": record.problem}
+            told = {f"problem of unit {number}": unit.problem for number, unit in enumerate(record.units)}
         case Start():
             told = {"reason": record.reason}
         case CheckRecord():

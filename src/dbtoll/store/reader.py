@@ -198,17 +198,12 @@ def _read(folder: Path, history: _History) -> Run:
     if not isinstance(begin, RunBegin):
         raise RunFolderError(f"{history.path}:1: it does not begin with the record of the run", _EDITED)
     version = history.version
+    earlier = version < SCHEMA_VERSION
     plan = _checked_json(
-        folder / PLAN_FILE,
-        begin.plan_sha256,
-        PlanFile,
-        partial(upgrade.plan, version=version) if version < SCHEMA_VERSION else None,
+        folder / PLAN_FILE, begin.plan_sha256, PlanFile, partial(upgrade.plan, version=version) if earlier else None
     )
     kept = _checked_json(
-        folder / FACTS_FILE,
-        begin.facts_sha256,
-        Json,
-        partial(upgrade.facts, version=version) if version < SCHEMA_VERSION else None,
+        folder / FACTS_FILE, begin.facts_sha256, Json, partial(upgrade.facts, version=version) if earlier else None
     )
     facts = upgrade.completed(kept, plan.experiment)
     for path, demand in (
@@ -334,7 +329,8 @@ class Sharing:
     def packed(self, visit: Visit) -> Visit:
         """The visit, which nobody else may have yet: it is changed in its place."""
         change, names = msgspec.structs.force_setattr, self._names
-        change(visit, "executions", packed(visit.executions))
+        for unit in visit.units:
+            change(unit, "executions", packed(unit.executions))
         change(visit, "levels", self._levels.setdefault(tuple(visit.levels.items()), visit.levels))
         change(visit, "arm", names.setdefault(visit.arm, visit.arm))
         change(visit, "query", names.setdefault(visit.query, visit.query))

@@ -1,7 +1,7 @@
 """What a run folder holds, as types; docs/SCHEMA.md says what each key means.
 
 Version history: 1, the first; 2, other names for the same things; 3, an arm has an engine, a workload, resources and an image of
-its own, and the facts tell what was made for each configuration (`store/upgrade.py`).
+its own, and the facts tell what was made for each configuration; each unit of an arm has what it brought (`store/upgrade.py`).
 
 Readers ignore keys that they do not know, so a key with a default may be added without a new version; a key that
 changes its meaning or goes away makes a new one.
@@ -96,13 +96,19 @@ class RoundBegin(Record, frozen=True, kw_only=True, tag="round_begin"):
 
 
 class Start(Record, frozen=True, kw_only=True, tag="start"):
-    """One arm's fresh start, or why it has none."""
+    """One arm's fresh start, or why it has none. ``servers``: what is found of each of its servers and of the machine that it is
+    in, in the order of the arm's layout; none where it did not come up."""
 
     round: Place
     arm: str
     outcome: Literal["ok", "unsupported", "failed", "invalid"]
     reason: str | None = None
-    facts: Json = {}
+    servers: tuple[Json, ...] = ()
+
+    @property
+    def facts(self) -> Json:
+        """Of the first server, for what is the same of all of them."""
+        return self.servers[0] if self.servers else {}
 
 
 class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
@@ -139,11 +145,29 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cpu_ns: Count
 
 
-class Visit(Record, frozen=True, kw_only=True, tag="visit"):
-    """One waking of an arm for one query: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
+class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one unit of the arm brought: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
-    for. In a counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why
-    it is ``missing``. As its readers have it, ``executions`` are packed (`executions.Executions`)."""
+    for. As its readers have it, ``executions`` are packed (`executions.Executions`)."""
+
+    start_ns: Count
+    end_ns: Count
+    host_start_ns: Count | None
+    host_end_ns: Count | None
+    executions: Sequence[Timing] = ()
+    window: Json | None = None
+    batches: tuple[Batch, ...] | None = None
+    problem: str | None = None
+    disk_read_bytes: Whole | None = None
+    cpu: Json | None = None
+    minor_faults: Whole | None = None
+    samples: Json | None = None
+
+
+class Visit(Record, frozen=True, kw_only=True, tag="visit"):
+    """One waking of an arm for one query: what each of its ``units`` brought, in the order of the arm's layout; they worked at the
+    same time. In a counting pass only ``counts``, of all units together: collector -> ``counted`` in so many ``executions``, which
+    took ``elapsed_ns``, or why it is ``missing``."""
 
     round: Place
     arm: str
@@ -153,20 +177,9 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     order: Index
     first_execution: bool
     asleep_ok: bool | None
-    host_start_ns: Count | None
-    host_end_ns: Count | None
-    start_ns: Count
-    end_ns: Count
-    executions: Sequence[Timing] = ()
-    window: Json | None = None
-    batches: tuple[Batch, ...] | None = None
+    units: Annotated[tuple[UnitVisit, ...], Meta(min_length=1)]
     counts: Json | None = None
-    problem: str | None = None
     parameter_set: Index | None = None
-    disk_read_bytes: Whole | None = None
-    cpu: Json | None = None
-    minor_faults: Whole | None = None
-    samples: Json | None = None
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters"):

@@ -43,9 +43,27 @@ EXTREMES = {"least": "min", "most": "max"}
 COST_BOUNDS = {"least_ns": "min_ns", "most_ns": "max_ns"}
 
 
+UNIT = (
+    *(
+        "start_ns",
+        "end_ns",
+        "host_start_ns",
+        "host_end_ns",
+        "executions",
+        "window",
+        "batches",
+        "problem",
+        "disk_read_bytes",
+    ),
+    *("cpu", "minor_faults", "samples"),
+)
+"""Keys of a visit in version 2 that are its only unit's in version 3."""
+
+
 def record(raw: Json, version: int) -> Json:
     """A line of the history that was written in that version."""
-    return _record_to_2(raw) if version < 2 else raw
+    raw = _record_to_2(raw) if version < 2 else raw
+    return _record_to_3(raw) if version < 3 else raw
 
 
 def _record_to_2(raw: Json) -> Json:
@@ -60,6 +78,18 @@ def _record_to_2(raw: Json) -> Json:
     if kind == "start":
         upgraded["facts"] = _facts_to_2(upgraded.get("facts", {}))
     return upgraded
+
+
+def _record_to_3(raw: Json) -> Json:
+    """Every arm was a set of one unit."""
+    match raw.get("record"):
+        case "visit":
+            of_visit = {name: value for name, value in raw.items() if name not in UNIT}
+            return {**of_visit, "units": [{name: raw[name] for name in UNIT if name in raw}]}
+        case "start":
+            of_start = {name: value for name, value in raw.items() if name != "facts"}
+            return {**of_start, "servers": [raw["facts"]] if raw.get("facts") else []}
+    return raw
 
 
 def plan(raw: Json, version: int) -> Json:

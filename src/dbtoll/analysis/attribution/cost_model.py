@@ -56,6 +56,7 @@ from dbtoll.analysis.result.schema import (
 )
 from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.analysis.visits.metrics import event_time_ns, levels_key
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision
 from dbtoll.model.json import Json
@@ -519,7 +520,7 @@ def _effect(found: CostRange) -> EffectResult | None:
     return None if found.low is None or found.high is None else EffectResult(found.estimate, found.low, found.high)
 
 
-def _is_kept(visit: Visit) -> bool:
+def _is_kept(visit: VisitTotals) -> bool:
     """Whether its server process is older than the visit: else the lead-in's processes have page faults too."""
     return visit.levels.get("connection") == "persistent" and visit.levels.get("cache") != "cold"
 

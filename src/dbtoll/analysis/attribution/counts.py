@@ -19,12 +19,12 @@ from dbtoll.analysis.attribution.items import (
     SWITCHES,
 )
 from dbtoll.analysis.visits.metrics import time_per_ended_ns
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.model.description import ROUND_TRIP_CALLS
 from dbtoll.model.json import Json
-from dbtoll.store.schema import Visit
 
 
-def ended_time(visits: Sequence[Visit]) -> Iterator[tuple[Visit, str, float]]:
+def ended_time(visits: Sequence[VisitTotals]) -> Iterator[tuple[VisitTotals, str, float]]:
     """As `metrics.METRICS` are."""
     for visit in visits:
         if (value := time_per_ended_ns(visit)) is not None:

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dbtoll.analysis.checks.caches import WARM_READ_BYTES
-from dbtoll.analysis.checks.clocks import BRACKET_BOUND_FRACTION, BRACKET_BOUND_NS, CLOCK_RATE_BOUND
+from dbtoll.analysis.checks.clocks import (
+    BRACKET_BOUND_FRACTION,
+    BRACKET_BOUND_NS,
+    CLOCK_RATE_BOUND,
+    START_BOUND_FRACTION,
+    START_BOUND_NS,
+)
 from dbtoll.analysis.checks.noise import DRIVER_BOUND, FOREIGN_BOUND, PRESSURE_BOUNDS, STEAL_BOUND
 from dbtoll.analysis.checks.same_settings import MEMORY_BOUND
 
@@ -115,6 +121,14 @@ CATALOG: Mapping[str, Description] = {
         "visit void",
         "These visits are not in the figures; the others are.",
         "No action is needed if they are few; else look at the arm's clock.",
+    ),
+    "started_together": Description(
+        "the units began together",
+        "of an arm of several units, when each began a visit, by the host's clock",
+        f"the first and the last began more than {START_BOUND_NS / 1e6:g} ms and {START_BOUND_FRACTION:.0%} of the visit apart",
+        "visit void",
+        "These visits are not in the figures: some units worked without the others.",
+        "No action is needed if they are few; else take longer windows, or fewer units.",
     ),
     "clock_rate": Description(
         "rate of the arm's clock",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from dbtoll.analysis.checks.evidence import Evidence, Finding, void_visits
+from dbtoll.analysis.visits.units import VisitTotals, start_spread_ns
 from dbtoll.model.machine import Check
-from dbtoll.store.schema import Visit
 
 BRACKET_BOUND_NS = 10_000_000
 """BIAS: how far the host's time of a visit may lie from the arm's own plus that arm's usual overhead (or 2 % of the
@@ -17,6 +17,12 @@ visit, if more). A relay that is scheduled late costs a few ms and does no harm;
 """
 
 BRACKET_BOUND_FRACTION = 0.02
+
+START_BOUND_NS = 10_000_000
+"""BIAS: how far the starts of an arm's units may lie apart (or 1 % of what each does, if more): so long some have the machine to
+themselves. They are told by one line each, back to back; on a machine with fewer processors than units the last hears it late."""
+
+START_BOUND_FRACTION = 0.01
 
 CLOCK_RATE_BOUND = 0.005
 """How far the rate of the arm's clock may be from the host's."""
@@ -37,11 +43,11 @@ def brackets(evidence: Evidence) -> Finding:
     times = _bracketed(evidence.visits)
     if not times:
         return Finding(evidence.arm, Check("host_brackets", None, "no visit was bracketed by the host"))
-    usual = median(outside - inside for _, inside, outside in times)
-    apart = [abs(outside - inside - usual) for _, inside, outside in times]
+    usual = median(outside - inside for *_, inside, outside in times)
+    apart = [abs(outside - inside - usual) for *_, inside, outside in times]
     void = [
         visit
-        for (visit, _, outside), far in zip(times, apart, strict=True)
+        for (visit, _, _, outside), far in zip(times, apart, strict=True)
         if far > max(BRACKET_BOUND_NS, BRACKET_BOUND_FRACTION * outside)
     ]
     finding = (
@@ -49,6 +55,32 @@ def brackets(evidence: Evidence) -> Finding:
         f"{usual / 1e6:.2f} ms apart, at most {max(apart) / 1e6:.2f} ms more or less"
     )
     return void_visits(evidence.arm, "host_brackets", void, finding)
+
+
+def started_together(evidence: Evidence) -> Finding | None:
+    """Void: the units of the arm did not begin at one moment, so that some worked while others did not."""
+    several = [visit for visit in evidence.visits if len(visit.units) > 1]
+    if not several:
+        return None
+    spreads = [(visit, spread) for visit in several if (spread := start_spread_ns(visit)) is not None]
+    if not spreads:
+        return Finding(evidence.arm, Check("started_together", None, "when its units began was not seen by the host"))
+    apart = [
+        visit for visit, spread in spreads if spread > max(START_BOUND_NS, START_BOUND_FRACTION * _length_ns(visit))
+    ]
+    finding = (
+        f"the units began apart in {len(apart) or 'none'} of {len(spreads)} visits; the first and the last began within "
+        f"{median(spread for _, spread in spreads) / 1e6:.2f} ms as a rule, within "
+        f"{max(spread for _, spread in spreads) / 1e6:.2f} ms at most"
+    )
+    return void_visits(evidence.arm, "started_together", apart, finding)
+
+
+def _length_ns(visit: VisitTotals) -> int:
+    """Of its shortest unit: of a window without its ramp-up."""
+    return min(
+        unit.end_ns - unit.start_ns if unit.window is None else int(unit.window["length_ns"]) for unit in visit.units
+    )
 
 
 def clock_rate(evidence: Evidence) -> Finding:
@@ -62,23 +94,23 @@ def clock_rate(evidence: Evidence) -> Finding:
     if evidence.shares_kernel:
         return Finding(evidence.arm, Check("clock_rate", True, "the arm's clock is the host's own"))
     void = brackets(evidence).void_visits
-    by_round: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for visit, inside, outside in _bracketed(evidence.visits):
+    by_clock: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for visit, unit, inside, outside in _bracketed(evidence.visits):
         if (visit.round, visit.order) not in void:
-            by_round[visit.round].append((inside, outside))
-    rates: dict[int, float] = {}
-    failed = []
-    for number, pairs in by_round.items():
+            by_clock[visit.round, unit].append((inside, outside))
+    rates: dict[tuple[int, int], float] = {}
+    failed = set()
+    for clock, pairs in by_clock.items():
         slope, error = _ratio(pairs) if evidence.in_windows else _slope(pairs)
         if error < CLOCK_RATE_BOUND:
-            rates[number] = 1 / slope
+            rates[clock] = 1 / slope
             if abs(slope - 1) - 3 * error > CLOCK_RATE_BOUND:
-                failed.append(number)
+                failed.add(clock[0])
     if not rates:
         return Finding(evidence.arm, Check("clock_rate", None, "too little awake time to judge the clock's rate"))
     farthest = max(rates.values(), key=lambda rate: abs(rate - 1))
     check = Check("clock_rate", not failed, f"the arm's clock runs at {farthest:.4f} of the host's in its worst round")
-    return Finding(evidence.arm, check, tuple(failed), frozenset(failed))
+    return Finding(evidence.arm, check, tuple(sorted(failed)), frozenset(failed))
 
 
 def _ratio(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:
@@ -101,10 +133,11 @@ def _slope(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]:
     return slope, math.sqrt(residual / (count - 2) / squares)
 
 
-def _bracketed(visits: Sequence[Visit]) -> list[tuple[Visit, int, int]]:
-    """Visit, its length by the arm's clock and by the host's, where the host took it."""
+def _bracketed(visits: Sequence[VisitTotals]) -> list[tuple[VisitTotals, int, int, int]]:
+    """Of each unit of a visit: the visit, the unit's number, its length by its own clock and by the host's, where that is known."""
     return [
-        (visit, visit.end_ns - visit.start_ns, visit.host_end_ns - visit.host_start_ns)
+        (visit, number, unit.end_ns - unit.start_ns, unit.host_end_ns - unit.host_start_ns)
         for visit in visits
-        if visit.host_start_ns is not None and visit.host_end_ns is not None
+        for number, unit in enumerate(visit.units)
+        if unit.host_start_ns is not None and unit.host_end_ns is not None
     ]

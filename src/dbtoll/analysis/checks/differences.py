@@ -18,7 +18,9 @@ def asked_of_resources(experiment: Experiment, arm: str, baseline: str) -> froze
 
 def asked_of_server(run: Run, arm: str, baseline: str) -> AskedOfServer:
     """By the engines, the images, and the settings that both were given, those that a profile or a file holds among them."""
-    own, other = (run.plan.experiment.arm(name).configuration for name in (arm, baseline))
+    first, second = (run.plan.experiment.arm(name) for name in (arm, baseline))
+    own, other = first.configuration, second.configuration
     settings, expected = (run.facts_of(name).get("settings") or {} for name in (arm, baseline))
     names = frozenset(name for name in {*settings, *expected} if settings.get(name) != expected.get(name))
-    return AskedOfServer(own.engine.name != other.engine.name or own.image != other.image, names)
+    another_share = first.layout.all_servers != second.layout.all_servers
+    return AskedOfServer(own.engine.name != other.engine.name or own.image != other.image or another_share, names)

@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Check
-from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
+from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start
 
 
 @dataclass(frozen=True, slots=True)
 class AskedOfServer:
-    """What a server was asked to be other than the baseline's. ``another``: the engine, its version or its image, so that whatever
-    else follows from that was asked for with it; ``settings``: by name."""
+    """What a server was asked to be other than the baseline's. ``another``: the engine, its version, its image or its part of the
+    arm's memory (by the layout), so that whatever else follows from that was asked for with it; ``settings``: by name."""
 
     another: bool = False
     settings: frozenset[str] = frozenset()
 
 
-R = TypeVar("R", Visit, Fingerprint, Counters, CheckRecord, Start)
+R = TypeVar("R", VisitTotals, Fingerprint, Counters, CheckRecord, Start)
 
 
 VisitKey = tuple[int, int]
@@ -53,20 +54,20 @@ class Finding:
 class Evidence:
     """What the checks look at: the counted records of one arm, and what the baseline's are.
 
-    ``starts``: the facts of those that came up, by round; ``expected``: the facts that they must be like, of the baseline.
-    ``baseline_plans``: None where the baseline has another engine. ``asked``: facts that the arm asked to be other than the
-    baseline's, by options of its environments or by its resources; ``server``: the same of its server.
+    ``starts``: the facts of each server of those that came up, by round; ``expected``: the facts that all of them must be like, of
+    the baseline's first server. ``baseline_plans``: None where the baseline has another engine. ``asked``: facts that the arm asked
+    to be other than the baseline's, by options of its environments or by its resources; ``server``: the same of its server.
     ``probes``: what is believed of each probe that was run. ``asks_statements``: whether the workload does, and not transactions
     or probes alone. ``shares_kernel``: every start ran on the host's own kernel.
     """
 
     arm: str
-    visits: tuple[Visit, ...] = ()
+    visits: tuple[VisitTotals, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
     counters: tuple[Counters, ...] = ()
     checks: tuple[CheckRecord, ...] = ()
     baseline_plans: Mapping[PlanKey, str] | None = field(default_factory=dict)
-    starts: Mapping[int, Json] = field(default_factory=dict)
+    starts: Mapping[int, Sequence[Json]] = field(default_factory=dict)
     expected: Mapping[int, Json] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     server: AskedOfServer = AskedOfServer()
@@ -81,7 +82,7 @@ class Evidence:
         return any(visit.window is not None for visit in self.visits)
 
     @cached_property
-    def of_statements(self) -> list[Visit]:
+    def of_statements(self) -> list[VisitTotals]:
         """The visits that time statements: neither windows of transactions nor probes nor passes that only count."""
         return [v for v in self.visits if v.window is None and v.batches is None and v.counts is None]
 
@@ -110,7 +111,7 @@ def label(arm: str, name: str, failed: set[int], finding: str) -> Finding:
     return Finding(arm, Check(name, not failed, finding, voids=False), tuple(sorted(failed)))
 
 
-def void_visits(arm: str, name: str, void: Sequence[Visit], finding: str) -> Finding:
+def void_visits(arm: str, name: str, void: Sequence[VisitTotals], finding: str) -> Finding:
     """A finding that voids those visits."""
     rounds = tuple(sorted({visit.round for visit in void}))
     keys = frozenset((visit.round, visit.order) for visit in void)

@@ -8,24 +8,25 @@ says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dbtoll.analysis.checks import differences
 from dbtoll.analysis.checks.caches import cold_reads_disk, warm_stays_warm
-from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate
+from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate, started_together
 from dbtoll.analysis.checks.evidence import Evidence, Finding, grouped_by_arm, plan_key
 from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, other_host_load, pressure, steal
 from dbtoll.analysis.checks.probe_costs import plausible_costs
 from dbtoll.analysis.checks.servers import equal_answers, same_plans, same_resources, same_server
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Check
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start, Visit
+from dbtoll.store.schema import CheckRecord, Counters, Fingerprint, Start
 
 
-def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
+def find_all(run: Run, visits: Sequence[VisitTotals]) -> list[Finding]:
     """Every check of every arm that has a start, in the experiment's order. ``visits``: of the rounds that count."""
     experiment = run.plan.experiment
     by_arm = grouped_by_arm(visits)
@@ -66,21 +67,22 @@ def find_all(run: Run, visits: Sequence[Visit]) -> list[Finding]:
     return findings
 
 
-def _facts(starts: Iterable[Start]) -> dict[int, Json]:
-    return {start.round: start.facts for start in starts if start.outcome == "ok" and start.facts}
+def _facts(starts: Iterable[Start]) -> dict[int, tuple[Json, ...]]:
+    return {start.round: start.servers for start in starts if start.outcome == "ok" and start.facts}
 
 
-def _shares_kernel(starts: Mapping[int, Json], host: Json) -> bool:
+def _shares_kernel(starts: Mapping[int, Sequence[Json]], host: Json) -> bool:
     boot = host.get("kernel_boot")
-    return boot is not None and bool(starts) and all(facts.get("kernel_boot") == boot for facts in starts.values())
+    every = [facts for servers in starts.values() for facts in servers]
+    return boot is not None and bool(every) and all(facts.get("kernel_boot") == boot for facts in every)
 
 
-def _expected(baseline: Mapping[int, Json], own: Mapping[int, Json], *, alone: bool) -> dict[int, Json]:
+def _expected(baseline: Mapping[int, Sequence[Json]], own: Collection[int], *, alone: bool) -> dict[int, Json]:
     """For each start of an arm the baseline's of the same round, or its first; the baseline is held to its own first."""
     if not baseline:
         return {}
     first = baseline[min(baseline)]
-    return {number: first if alone else baseline.get(number, first) for number in own}
+    return {number: (first if alone else baseline.get(number, first))[0] for number in own}
 
 
 def _asked(arm: Arm, described: Mapping[str, EnvironmentDescription]) -> frozenset[str]:
@@ -111,7 +113,7 @@ def recorded(evidence: Evidence) -> list[Finding]:
 
 CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
-    clock_rate, driver_cpu_share, steal, pressure, other_host_load, background_work, plausible_costs,
+    started_together, clock_rate, driver_cpu_share, steal, pressure, other_host_load, background_work, plausible_costs,
 )  # fmt: skip
 
 

@@ -162,9 +162,10 @@ def cpu_count(facts: Json) -> int | None:
 
 
 def memory_bytes(facts: Json) -> int | None:
-    """What a server may use: its control group's limit, or all memory that its kernel has, whichever is less."""
+    """What an arm may use: its control group's limit, or all memory that its kernel has, whichever is less; of one of several
+    guests with all others."""
     known = [value for key in ("memory_limit_bytes", "memory_bytes") if (value := facts.get(key)) is not None]
-    return min(known) if known else None
+    return min(known) * facts.get("memory_parts", 1) if known else None
 
 
 def _gib(value: int | None) -> str:

@@ -14,18 +14,24 @@ from dbtoll.store.executions import outcomes
 def same_server(evidence: Evidence) -> Finding:
     """Void: a start whose server has another version or other settings than the baseline's, unless the arm asked for that.
 
-    What a server made of what it found in its machine (`EngineDescription.auto_tuned_settings`) is a label.
+    What a server made of what it found in its machine (`EngineDescription.auto_tuned_settings`) is a label, and so are settings
+    where each server has another part of the arm's memory, as its layout asks.
     """
     different: dict[int, list[Difference]] = {}
     wanted: dict[int, list[Difference]] = {}
     compared = 0
     for number, expected in evidence.expected.items():
-        if same_settings.tells_of_server(evidence.starts[number]) or same_settings.tells_of_server(expected):
+        servers = evidence.starts[number]
+        if any(map(same_settings.tells_of_server, (*servers, expected))):
             compared += 1
-            found = same_settings.of_servers(evidence.starts[number], expected, evidence.engine, evidence.server)
-            if unasked := [each for each in found if not each.asked]:
+            found = [
+                each
+                for facts in servers
+                for each in same_settings.of_servers(facts, expected, evidence.engine, evidence.server)
+            ]
+            if unasked := list(dict.fromkeys(each for each in found if not each.asked)):
                 different[number] = unasked
-            if asked := [each for each in found if each.asked]:
+            if asked := list(dict.fromkeys(each for each in found if each.asked)):
                 wanted[number] = asked
     if not compared:
         return Finding(evidence.arm, Check("same_server", None, "the server says nothing of its version and settings"))
@@ -33,7 +39,7 @@ def same_server(evidence: Evidence) -> Finding:
         finding = f"{same_settings.told(wanted)}; all else is the baseline's"
         return Finding(evidence.arm, Check("same_server", True, finding))
     if not different:
-        settings = len(evidence.starts[min(evidence.expected)].get("settings") or {})
+        settings = len(evidence.starts[min(evidence.expected)][0].get("settings") or {})
         finding = f"the version and all {settings} settings that are not the built-in ones are the baseline's"
         return Finding(evidence.arm, Check("same_server", True, finding))
     void = frozenset(number for number, found in different.items() if any(each.voids for each in found))
@@ -49,8 +55,10 @@ def same_resources(evidence: Evidence) -> Finding:
     """
     different: dict[int, list[Difference]] = {}
     for number, expected in evidence.expected.items():
-        if found := same_settings.of_resources(evidence.starts[number], expected, evidence.asked):
-            different[number] = found
+        servers = evidence.starts[number]
+        found = [each for facts in servers for each in same_settings.of_resources(facts, expected, evidence.asked)]
+        if found:
+            different[number] = list(dict.fromkeys(found))
     if not any("cpus_allowed" in facts for facts in evidence.expected.values()):
         return Finding(
             evidence.arm, Check("same_resources", None, "what the machines see was not recorded", voids=False)

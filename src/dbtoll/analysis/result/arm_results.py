@@ -23,7 +23,7 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
     visits = [visit for visit in (*measured.visits, *measured.instructions) if visit.arm == arm.name]
     rounds = {visit.round for visit in visits}
     begun = [start for start in starts if start.outcome == "ok" and start.round in rounds]
-    boot_ids = {start.facts["boot_id"] for start in begun if "boot_id" in start.facts}
+    boot_ids = {facts["boot_id"] for start in begun for facts in start.servers if "boot_id" in facts}
     checks = tuple(
         CheckResult(
             f.check.name,
@@ -41,14 +41,15 @@ def arm(measured: ValidVisits, arm: Arm) -> ArmResult:
     return ArmResult(
         name=arm.name,
         # Runs from before the plan kept the text have only the options' values.
-        stack=arm.text or "//".join(_step_text(step.environment, step.options) for step in arm.stack),
+        stack=", ".join(filter(None, [arm.text or _stack_text(arm), arm.layout.text])),
         outcome=outcome,
         reason=reason,
         rounds=len(rounds),
-        boots=len(boot_ids) if boot_ids else len(begun),
+        boots=len(boot_ids) if boot_ids else len(begun) * arm.layout.machines,
         blocks=len({(v.round, levels_key(v.levels), v.block) for v in visits if not v.first_execution}),
         checks=checks,
         emulated=arm.name in measured.emulated,
+        units=len(arm.layout.units),
         against=arm.against,
         copy_of=arm.copy_of,
         server=differences.server(run, arm.name),
@@ -72,6 +73,10 @@ def _outcome(
     if bad:
         return Outcome(bad[-1].outcome), bad[-1].reason
     return Outcome.FAILED, "it has no complete round"
+
+
+def _stack_text(arm: Arm) -> str:
+    return "//".join(_step_text(step.environment, step.options) for step in arm.stack)
 
 
 def _storage(told: Any) -> str | None:

@@ -25,7 +25,7 @@ from dbtoll.analysis.transactions import windows
 from dbtoll.analysis.visits.arrays import nothing
 from dbtoll.analysis.visits.metrics import METRICS, QUANTILES
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.model.reply import THROUGHPUTS
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
@@ -141,5 +141,5 @@ def _comparison(measured: ValidVisits, effect: Effect, levels: Levels, metric: s
         by_round=bins.by_round(effect.by_round),
         lengthened=effect.decisive.lengthened if effect.decisive else None,
         dependence=effect.dependence,
-        throughput_drop=drop(effect.shown) if metric == TIME_PER_TRANSACTION else None,
+        throughput_drop=drop(effect.shown) if metric in THROUGHPUTS else None,
     )

@@ -19,7 +19,8 @@ from dbtoll.analysis.result.schema import (
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import FEWEST_DRAWS
 from dbtoll.model.json import Json
-from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.model.layout import ONE_UNIT
+from dbtoll.model.reply import THROUGHPUTS
 from dbtoll.store.reader import Attempt, Run
 from dbtoll.store.schema import Start
 
@@ -150,12 +151,12 @@ def _size(effect: EffectResult) -> str:
 
 
 def _metric(metric: str) -> str:
-    return "throughput" if metric == TIME_PER_TRANSACTION else metric.replace("_", " ")
+    return "throughput" if metric in THROUGHPUTS else metric.replace("_", " ")
 
 
 def _change(metric: str, overhead: float) -> float:
     """Of the quantity that is named: of throughput, how much more or less is done in the same time."""
-    return 1 / max(1 + overhead, LEAST_COST) - 1 if metric == TIME_PER_TRANSACTION else overhead
+    return 1 / max(1 + overhead, LEAST_COST) - 1 if metric in THROUGHPUTS else overhead
 
 
 def noise_floor(comparisons: Sequence[Comparison]) -> list[NoiseFloor]:
@@ -195,6 +196,8 @@ def not_inside(measured: ValidVisits) -> list[str]:
             f"one that is slow one time in ten has been missed with a chance of {0.9**rounds:.0%} ({rounds} rounds)"
         )
         found.append(f"rare starts{whose}: {missed}")
+    if with_units := [arm.name for arm in run.plan.experiment.arms if arm.layout != ONE_UNIT and arm.copy_of is None]:
+        found.append(f"units of {', '.join(with_units)}: they start together, so those of one round are one draw")
     found.append("the machine: one; another may differ in hardware, kernel and neighbours")
     found.append("the host's boot: one")
     several = len(run.plan.experiment.configurations) > 1

@@ -54,11 +54,12 @@ class ArmDifference:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One arm; ``rounds`` that count, ``boots`` and ``blocks`` in them.
+    """One arm; ``rounds`` that count, ``boots`` (of each of its machines) and ``blocks`` in them.
 
-    ``emulated``: its times are not those of hardware. ``against``: the arm that it is held against, None of the baseline;
-    ``copy_of``: of an A/A copy its original. ``server``: its name and version. ``differences``: from the arm that it is held
-    against, beside the environment. ``storage``: the kind that was asked for, and what was found there.
+    ``stack``: with its layout, where it has several units. ``emulated``: its times are not those of hardware. ``against``: the arm
+    that it is held against, None of the baseline; ``copy_of``: of an A/A copy its original. ``server``: its name and version.
+    ``differences``: from the arm that it is held against, beside the environment. ``storage``: the kind that was
+    asked for, and what was found there.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ArmResult:
     blocks: int
     checks: tuple[CheckResult, ...]
     emulated: bool
+    units: int = 1
     against: str | None = None
     copy_of: str | None = None
     server: str = ""
@@ -367,13 +369,29 @@ class DriverResult:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitsResult:
+    """What the units of an arm did at the same time, each in the workload's unit of throughput; means over windows.
+
+    ``throughput``: of each unit, in the order of the arm's layout. ``least``, ``most``: of the unit that did least, and most, in a
+    window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything.
+    ``start_spread_ns``: the most that lay between the starts of two units' windows, by the host's clock; null: not known.
+    """
+
+    throughput: tuple[float, ...]
+    least: float
+    most: float
+    fairness: float
+    start_spread_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowsResult:
     """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
     ``per_s``: committed transactions that count for throughput; ``throughput``: the same in the workload's ``unit``. ``rate``:
     arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
     ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
-    which do not count.
+    which do not count. ``units``: of an arm with several; everything else is of all of them together.
     """
 
     arm: str
@@ -394,6 +412,7 @@ class WindowsResult:
     series: tuple[float, ...]
     first_series: tuple[float, ...]
     transactions: tuple[TransactionResult, ...]
+    units: UnitsResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.arm_results import FEWEST_FOR_A_MEDIAN
 from dbtoll.analysis.result.schema import PlanChange, QueryTimes, SeriesBin
 from dbtoll.analysis.visits.metrics import levels_key
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.store.executions import outcomes
-from dbtoll.store.schema import Visit
 
 Cell = tuple[tuple[tuple[str, str], ...], str, str]
 """Levels, arm and query."""
@@ -34,7 +34,7 @@ DIGITS = 6
 class Deviation:
     """A steady visit that took ``ns``, ``elapsed_s`` since the run began: log of that over its cell's median."""
 
-    visit: Visit
+    visit: VisitTotals
     ns: float
     elapsed_s: float
     log: float

@@ -11,13 +11,22 @@ from statistics import fmean, median
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.result.schema import DriverResult, Levels, Quantile, Rate, TransactionResult, WindowsResult
+from dbtoll.analysis.result.schema import (
+    DriverResult,
+    Levels,
+    Quantile,
+    Rate,
+    TransactionResult,
+    UnitsResult,
+    WindowsResult,
+)
 from dbtoll.analysis.transactions import steadiness
+from dbtoll.analysis.visits import units
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
 from dbtoll.model.reply import ended_well
-from dbtoll.store.schema import Visit
 
 SECOND_NS = 1_000_000_000
 
@@ -54,25 +63,22 @@ def find_all(measured: ValidVisits) -> Iterator[WindowsResult]:
 
 def merged(kinds: Sequence[Mapping[str, Json]]) -> list[tuple[int, int]]:
     """The response times of one kind of transaction in several windows: upper end of a bucket in ns, and count, in order."""
-    counts: Counter[int] = Counter()
-    for kind in kinds:
-        counts.update(dict(kind["response_ns"]["buckets"]))
-    return sorted(counts.items())
+    return units.merged(kind["response_ns"]["buckets"] for kind in kinds)
 
 
-def _counted(visits: Sequence[Visit]) -> list[Json]:
+def _counted(visits: Sequence[VisitTotals]) -> list[Json]:
     return [visit.window for visit in visits if visit.window is not None and not visit.first_execution]
 
 
-def _by_round(visits: Sequence[Visit]) -> list[list[Json]]:
-    rounds: dict[int, list[Visit]] = {}
+def _by_round(visits: Sequence[VisitTotals]) -> list[list[Json]]:
+    rounds: dict[int, list[VisitTotals]] = {}
     for visit in visits:
         rounds.setdefault(visit.round, []).append(visit)
     return [_counted(its) for its in rounds.values()]
 
 
 def _summary(
-    measured: ValidVisits, levels: Levels, visits: Sequence[Visit], driver: DriverResult, tests: int
+    measured: ValidVisits, levels: Levels, visits: Sequence[VisitTotals], driver: DriverResult, tests: int
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
@@ -101,10 +107,32 @@ def _summary(
         series=_series(windows),
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
+        units=_units([visit for visit in visits if not visit.first_execution], unit.seconds),
     )
 
 
-def _rate(measured: ValidVisits, visits: Sequence[Visit]) -> Rate | None:
+def _units(visits: Sequence[VisitTotals], seconds: float) -> UnitsResult | None:
+    """``seconds``: of the unit of throughput. None of an arm of one unit."""
+    if len(visits[0].units) == 1:
+        return None
+    rates = [[_per_s(each) * seconds for each in units.of_each_unit(visit)] for visit in visits]
+    spreads = [units.spread_of(each) for each in rates]
+    starts = [start for visit in visits if (start := units.start_spread_ns(visit)) is not None]
+    return UnitsResult(
+        throughput=tuple(fmean(each) for each in zip(*rates, strict=True)),
+        least=fmean(each.least for each in spreads),
+        most=fmean(each.most for each in spreads),
+        fairness=fmean(each.fairness for each in spreads),
+        start_spread_ns=max(starts, default=None),
+    )
+
+
+def _per_s(visit: VisitTotals) -> float:
+    time_ns = time_per_transaction_ns(visit)
+    return 0.0 if time_ns is None or math.isnan(time_ns) else SECOND_NS / time_ns
+
+
+def _rate(measured: ValidVisits, visits: Sequence[VisitTotals]) -> Rate | None:
     """By the estimand of the overhead: in each round the midmean over its windows of the log time per transaction."""
     precision = measured.run.plan.experiment.precision
     by_round: dict[int, list[float]] = {}
@@ -154,22 +182,26 @@ class _Cost:
 
 
 def _driver(measured: ValidVisits, arm: str, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
-    configuration = measured.run.plan.experiment.arm(arm).configuration
-    threads = configuration.workload.options.get("threads", 1)
+    asked = measured.run.plan.experiment.arm(arm)
+    of_one = asked.configuration.workload.options.get("threads", 1)
+    threads = of_one * len(asked.layout.units)
+    cpus = asked.configuration.resources.cpus
     calibrated = measured.run.facts_of(arm).get("driver") or {}
     null_us, null_per_s = (
         (calibrated.get(name) or {}).get(levels.get("interaction"))
         for name in ("null_us_per_transaction", "null_per_s")
     )
     share_of_threads = own.driver_share / threads
-    share_of_null_rate = own.per_s / null_per_s if null_per_s else None
+    # The null server was asked by the driver of one unit; several do more where they have processors for it.
+    most_per_s = null_per_s and null_per_s * min(threads, cpus) / min(of_one, cpus)
+    share_of_null_rate = own.per_s / most_per_s if most_per_s else None
     return DriverResult(
         us_per_transaction=own.driver_us,
         share=own.driver_share,
         share_of_threads=share_of_threads,
         null_us_per_transaction=null_us,
         share_of_null_rate=share_of_null_rate,
-        bound=None if baseline is None else _bound(own, baseline, min(threads, configuration.resources.cpus)),
+        bound=None if baseline is None else _bound(own, baseline, min(threads, cpus)),
         bottleneck=_bottleneck(share_of_threads, share_of_null_rate),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.visits.metrics import Metric, VisitValue, as_cut
-from dbtoll.store.schema import Visit
+from dbtoll.analysis.visits.units import VisitTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class TimeArray:
         return self.arms.index(name)
 
 
-def collect(visits: Sequence[Visit], queries: Sequence[str], arms: Sequence[str], metric: Metric) -> TimeArray | None:
+def collect(
+    visits: Sequence[VisitTotals], queries: Sequence[str], arms: Sequence[str], metric: Metric
+) -> TimeArray | None:
     """Arrays from visits of one combination of levels, all steady or all first executions; None without any value."""
     return arrange(list(metric(visits)), queries, arms, metric)
 

@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.visits.units import VisitTotals, of_each_unit, over_units
 from dbtoll.model.experiment import Experiment
-from dbtoll.model.reply import TIME_PER_TRANSACTION, ended_well
+from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST, ended_well
 from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
-from dbtoll.store.schema import Timing, Visit
+from dbtoll.store.schema import Timing
 
 Time = Callable[[NDArray[np.int64]], Floats]
 """From the numbers of executions [execution, WIDTH] to their times, ns; NaN where an execution has no such time."""
 
 
-Value = Callable[[Sequence[Visit]], "list[float | None]"]
+Value = Callable[[Sequence[VisitTotals]], "list[float | None]"]
 """Each visit's value in ns; inf if censored, NaN if it failed, None if it has no such metric."""
 
 
-VisitValue = tuple[Visit, str, float]
+VisitValue = tuple[VisitTotals, str, float]
 """A visit, its query or one of its transactions, and the value of that; as of `Value`, but never None."""
 
-Metric = Callable[[Sequence[Visit]], "Iterable[VisitValue]"]
+Metric = Callable[[Sequence[VisitTotals]], "Iterable[VisitValue]"]
 """The values that visits have."""
 
 QUANTILES = {"response_p50": 0.5, "response_p95": 0.95, "response_p99": 0.99}
@@ -56,7 +57,7 @@ def connect_time_ns(numbers: NDArray[np.int64]) -> Floats:
     return np.asarray(np.where(connected == UNKNOWN, np.nan, connected - numbers[:, _START]))
 
 
-def failed(visit: Visit) -> bool:
+def failed(visit: VisitTotals) -> bool:
     """Whether something in it did not work: an execution that failed or answered wrongly, connections that were refused.
 
     The agent ends a visit at the first execution that is not ``ok`` (agent/src/driver/serial.rs): that one is its last, however
@@ -69,18 +70,22 @@ def failed(visit: Visit) -> bool:
     return bool(visit.problem) and visit.batches is None and not visit.executions
 
 
-def timed_out(visit: Visit) -> bool:
+def timed_out(visit: VisitTotals) -> bool:
     """Whether an execution of it was ended by the statement timeout."""
     return "timeout" in outcomes(visit.executions)
 
 
-def as_cut(visit: Visit) -> Visit:
+def as_cut(visit: VisitTotals) -> VisitTotals:
     """The same with executions that ran into the timeout as if they had ended there: they took at least so long."""
-    ended = [
+    units = tuple(msgspec.structs.replace(unit, executions=_as_cut(unit.executions)) for unit in visit.units)
+    return msgspec.structs.replace(visit, units=units, executions=_as_cut(visit.executions))
+
+
+def _as_cut(executions: Sequence[Timing]) -> Sequence[Timing]:
+    return tuple(
         msgspec.structs.replace(timing, outcome="ok") if timing.outcome == "timeout" else timing
-        for timing in visit.executions
-    ]
-    return msgspec.structs.replace(visit, executions=tuple(ended))
+        for timing in executions
+    )
 
 
 def by_median(time: Time) -> Value:
@@ -89,16 +94,16 @@ def by_median(time: Time) -> Value:
     A censored execution took longer than every one that ended, so it takes part in the median as infinite.
     """
 
-    def values(visits: Sequence[Visit]) -> list[float | None]:
+    def values(visits: Sequence[VisitTotals]) -> list[float | None]:
         found: list[float | None] = []
         for begin in range(0, len(visits), _AT_ONCE):
             found += _medians(visits[begin : begin + _AT_ONCE], time)
         return found
 
-    return values
+    return over_units(values)
 
 
-def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
+def _medians(visits: Sequence[VisitTotals], time: Time) -> list[float | None]:
     executions = [packed(visit.executions) for visit in visits]
     counts = np.array([len(each) for each in executions])
     numbers = np.frombuffer(b"".join(each.data for each in executions), dtype=np.int64).reshape(-1, WIDTH)
@@ -129,7 +134,7 @@ def _medians(visits: Sequence[Visit], time: Time) -> list[float | None]:
 def by_number(number: int) -> Value:
     """Run time of execution ``number`` (from 1) on a connection that was made for the visit (Minhas et al. 2008, Figure 2)."""
 
-    def value(visit: Visit) -> float | None:
+    def value(visit: VisitTotals) -> float | None:
         is_new = visit.levels.get("connection") == "per_visit" and not visit.first_execution
         if not is_new:
             return None
@@ -140,14 +145,14 @@ def by_number(number: int) -> Value:
         timing = visit.executions[number - 1]
         return math.inf if timing.outcome == "timeout" else float(timing.end_ns - timing.start_ns)
 
-    return _of_each(value)
+    return over_units(_of_each(value))
 
 
-def _of_each(value: Callable[[Visit], float | None]) -> Value:
+def _of_each(value: Callable[[VisitTotals], float | None]) -> Value:
     return lambda visits: [value(visit) for visit in visits]
 
 
-def time_per_transaction_ns(visit: Visit) -> float | None:
+def time_per_transaction_ns(visit: VisitTotals) -> float | None:
     """The inverse of throughput, of the transactions that count for it: a cost, as all metrics are (docs/GLOSSARY.md)."""
     window = visit.window
     if window is None:
@@ -160,7 +165,16 @@ def time_per_transaction_ns(visit: Visit) -> float | None:
     return window["length_ns"] / committed if committed else math.nan
 
 
-def time_per_ended_ns(visit: Visit) -> float | None:
+def time_per_transaction_least_ns(visit: VisitTotals) -> float | None:
+    """The same of the unit that did least; None of an arm of one unit, which has no other."""
+    if visit.window is None or len(visit.units) == 1:
+        return None
+    times = [time_per_transaction_ns(each) for each in of_each_unit(visit)]
+    known = [time for time in times if time is not None]
+    return math.nan if any(map(math.isnan, known)) else max(known)
+
+
+def time_per_ended_ns(visit: VisitTotals) -> float | None:
     """The same of all transactions that ended well, of whatever kind."""
     window = visit.window
     if window is None:
@@ -169,7 +183,7 @@ def time_per_ended_ns(visit: Visit) -> float | None:
     return window["length_ns"] / ended if ended else math.nan
 
 
-def event_time_ns(visit: Visit) -> float | None:
+def event_time_ns(visit: VisitTotals) -> float | None:
     """Of one event of a probe: the median of the visit's batches, which an interruption of some of them does not move. A cold one's
     may be below zero."""
     costs = [batch.elapsed_ns / batch.events for batch in visit.batches or () if batch.events]
@@ -179,7 +193,7 @@ def event_time_ns(visit: Visit) -> float | None:
 def response_quantile(fraction: float) -> Metric:
     """Of each kind of transaction, from the scheduled start."""
 
-    def values(visits: Sequence[Visit]) -> Iterator[VisitValue]:
+    def values(visits: Sequence[VisitTotals]) -> Iterator[VisitValue]:
         for visit in visits:
             for name, kind in (visit.window["transactions"] if visit.window is not None else {}).items():
                 if failed(visit):
@@ -202,7 +216,7 @@ def quantile(buckets: Sequence[Sequence[int]], fraction: float) -> int | None:
 
 
 def _of_query(value: Value) -> Metric:
-    def values(visits: Sequence[Visit]) -> Iterator[VisitValue]:
+    def values(visits: Sequence[VisitTotals]) -> Iterator[VisitValue]:
         for visit, found in zip(visits, value(visits), strict=True):
             if found is not None:
                 yield visit, visit.query, found
@@ -215,6 +229,7 @@ VALUES: dict[str, Value] = {
     "connect_time": by_median(connect_time_ns),
     **{f"run_time_{number}": by_number(number) for number in range(1, REUSES + 1)},
     TIME_PER_TRANSACTION: _of_each(time_per_transaction_ns),
+    TIME_PER_TRANSACTION_LEAST: _of_each(time_per_transaction_least_ns),
     "event_time": _of_each(event_time_ns),
 }
 
@@ -224,7 +239,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def main_metric(visits: Iterable[Visit], experiment: Experiment) -> str:
+def main_metric(visits: Iterable[VisitTotals], experiment: Experiment) -> str:
     """What headlines, contrasts and the stopping rule are about: the run time of statements, the throughput of transactions.
 
     Where these arrive by a schedule (an open loop), throughput is the schedule's: there it is the median response time.

@@ -24,10 +24,11 @@ from dbtoll.analysis.visits.metrics import (
     time_per_transaction_ns,
     timed_out,
 )
+from dbtoll.analysis.visits.units import VisitTotals, totals_of_run
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import MAIN_METRICS, ended_well
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint, Start, Visit
+from dbtoll.store.schema import Fingerprint, Start
 
 CONSISTENT = "consistent"
 RIGHT = frozenset({"equal_answers", CONSISTENT})
@@ -63,7 +64,7 @@ class ValidVisits:
         """Arms whose clock counts instructions."""
         self.copies = experiment.copies
         """A/A copy -> its original."""
-        every = list(run.records(Visit))
+        every = totals_of_run(run)
         self.findings = findings.find_all(run, every)
         void_rounds = {(finding.arm, number) for finding in self.findings for number in finding.void_rounds}
         void_rounds |= {(s.arm, s.round) for s in run.records(Start) if s.outcome != "ok"}
@@ -81,7 +82,7 @@ class ValidVisits:
         """Visits of those arms."""
         self.void_rounds = frozenset(void_rounds)
         """Arm and number of each round that does not count for it."""
-        self._by_levels: dict[LevelsKey, list[Visit]] = defaultdict(list)
+        self._by_levels: dict[LevelsKey, list[VisitTotals]] = defaultdict(list)
         for visit in self.visits:
             self._by_levels[levels_key(visit.levels)].append(visit)
         self._found: dict[str, Mapping[tuple[LevelsKey, bool], Sequence[VisitValue]]] = {}
@@ -142,7 +143,7 @@ class ValidVisits:
         planned = [levels_key(levels) for levels in self.run.plan.experiment.combinations] if self.visits else []
         return [dict(key) for key in dict.fromkeys([*planned, *self._by_levels])]
 
-    def of(self, levels: Levels) -> list[Visit]:
+    def of(self, levels: Levels) -> list[VisitTotals]:
         """The visits at one combination of levels."""
         return self._by_levels.get(levels_key(levels), [])
 
@@ -206,9 +207,9 @@ class ValidVisits:
         return frozenset(visit.query for visit in self._troubled[arm])
 
     @cached_property
-    def _troubled(self) -> Mapping[str, list[Visit]]:
+    def _troubled(self) -> Mapping[str, list[VisitTotals]]:
         """Arm -> visits for statements that failed or were ended by the timeout."""
-        found: dict[str, list[Visit]] = defaultdict(list)
+        found: dict[str, list[VisitTotals]] = defaultdict(list)
         for visit in (*self.visits, *self.instructions):
             if visit.window is None and (failed(visit) or timed_out(visit)):
                 found[visit.arm].append(visit)
@@ -216,7 +217,7 @@ class ValidVisits:
 
     @cached_property
     def _failed_windows(self) -> Mapping[str, tuple[str, ...]]:
-        windows: dict[str, list[Visit]] = defaultdict(list)
+        windows: dict[str, list[VisitTotals]] = defaultdict(list)
         for visit in self.visits:
             if visit.window is not None:
                 windows[visit.arm].append(visit)
@@ -262,7 +263,7 @@ class ValidVisits:
         return [why for why in self.failures(reference, query) if why not in starts]
 
 
-def _failed_statements(visits: Sequence[Visit]) -> Iterator[str]:
+def _failed_statements(visits: Sequence[VisitTotals]) -> Iterator[str]:
     for what, happened in (("failed", failed), ("ran into the statement timeout", timed_out)):
         chosen = [visit for visit in visits if happened(visit)]
         if chosen:
@@ -272,7 +273,7 @@ def _failed_statements(visits: Sequence[Visit]) -> Iterator[str]:
             yield f"{queries} {what} ({len(chosen)} visit{many}{f'; the first: {problem}' if problem else ''})"
 
 
-def _failed_transactions(visits: Sequence[Visit]) -> Iterator[str]:
+def _failed_transactions(visits: Sequence[VisitTotals]) -> Iterator[str]:
     windows = [(visit, visit.window) for visit in visits if visit.window is not None]
     idle = [visit for visit, _ in windows if math.isnan(time_per_transaction_ns(visit) or math.nan)]
     if idle:

@@ -1,7 +1,7 @@
 """HyPer 9: the server of Tableau's Hyper API, out of its wheel.
 
-Everything of an arm that is not data lies in ``/dbtoll/run/hyper`` (mode 0700, its own user's): the socket. It asks for no password
-there, and listens nowhere else. The data are one file, which the server maps into its memory.
+What is not data lies in the server's own directory (`ServerPlace.run`; mode 0700, its own user's): the socket. It asks for no
+password there, and listens nowhere else. The data are one file, which the server maps into its memory.
 
 A commit is in the server's memory: the file is written when the last session that uses it ends, and everything since it was opened
 is lost if the server is killed before (seen with 9.1.0). So one session is held for the server's life: without it a workload that
@@ -23,7 +23,7 @@ from dbtoll.interfaces.machine import Server as AnyServer
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software, Wheel
 from dbtoll.servers import server_process
@@ -31,10 +31,8 @@ from dbtoll.servers.parallel_engine import LOAD_DEADLINE_S, START_DEADLINE_S, ST
 
 PLACE = "/opt/dbtoll/hyper"
 PROGRAM = f"{PLACE}/hyperd"
-RUN = "/dbtoll/run/hyper"
-SOCKET = f"{RUN}/.s.PGSQL.7483"
-LISTEN = f"tab.domain://{RUN}/domain/.s.PGSQL.7483"
-"""How it is told to make that socket."""
+SOCKET = ".s.PGSQL.7483"
+"""In the server's own directory."""
 
 ROLE = "tableau_internal_user"
 """Of the database; it owns all. So the Hyper API calls it, which opens no file of another one's."""
@@ -108,15 +106,19 @@ class Engine(ParallelEngine):
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         """See interfaces.Engine."""
-        if network is not None:
+        data, run = place.data, place.run
+        if place.network is not None:
             raise EngineError("HyPer listens at its socket only", 'placement = ["inside"] under [factors]')
-        server_process.own_directory(machine, RUN, USER)
+        server_process.own_directory(machine, run, USER)
         process = machine.spawn(
             [
                 *(PROGRAM, "run", "--skip-license", "--no-password", f"--init-user={ROLE}", "--strict-settings-mode"),
-                *(f"--listen-connection={LISTEN}", "--log-config="),  # it would write some KB of log for each statement
+                *(
+                    f"--listen-connection=tab.domain://{run}/domain/{SOCKET}",
+                    "--log-config=",
+                ),  # it would write some KB of log for each statement
                 *(f"--{name.replace('_', '-')}={value}" for name, value in settings.items()),
             ],
             user=USER,
@@ -124,8 +126,8 @@ class Engine(ParallelEngine):
             stop_signal=signal.SIGTERM,
             stop_grace_ms=round(STOP_DEADLINE_S * 1000),
         )
-        inside = Address(wire="standard", user=ROLE, database=f"{data}/{FILE}", unix=SOCKET)
-        nowhere = Address(wire="standard", user=ROLE, database="", unix=SOCKET)
+        inside = Address(wire="standard", user=ROLE, database=f"{data}/{FILE}", unix=f"{run}/{SOCKET}")
+        nowhere = Address(wire="standard", user=ROLE, database="", unix=f"{run}/{SOCKET}")
         try:
             self._wait_until_ready(machine, nowhere, inside.database, process)
             held = machine.serial(inside, connection="persistent")

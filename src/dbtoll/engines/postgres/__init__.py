@@ -1,6 +1,6 @@
 """PostgreSQL 13 to 18, from the system image.
 
-Everything of an arm that is not data lies in ``/dbtoll/run/postgres`` (mode 0700, its own user's): the socket,
+What is not data lies in the server's own directory (`ServerPlace.run`; mode 0700, its own user's): the socket,
 postgresql.conf, pg_hba.conf. So a data directory is the same bytes in every arm, and nobody else on the machine can
 reach the server.
 """
@@ -28,7 +28,7 @@ from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import Address, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
 from dbtoll.model.software import Software
@@ -41,8 +41,6 @@ USER = "postgres"
 """Of the image, and of the database. The server refuses to run as root."""
 
 DATABASE = "postgres"
-
-RUN = "/dbtoll/run/postgres"
 
 PORT = 5432
 """Only part of the socket's name, unless the server listens on TCP."""
@@ -218,16 +216,17 @@ class Engine(interface.Engine):
 
     # --- a server ---
 
-    def start(self, machine: Machine, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Server:
+    def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
         """Its socket only its own user and root can reach (``trust`` there); over TCP it asks for a generated
         password."""
+        data, run, network = place.data, place.run, place.network
         hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else PORT)
         where = {
-            "unix_socket_directories": RUN,
+            "unix_socket_directories": run,
             "listen_addresses": ",".join(hosts),
             "port": str(port),
-            "hba_file": f"{RUN}/pg_hba.conf",
+            "hba_file": f"{run}/pg_hba.conf",
             "ssl": "off",
             "password_encryption": "scram-sha-256",
             "logging_collector": "off",
@@ -235,23 +234,23 @@ class Engine(interface.Engine):
             # A run folder keeps the log; what a user's statements hold is none of it (manual, §20.8).
             "log_min_error_statement": "panic",
         }
-        server_process.own_directory(machine, RUN, USER)
-        machine.put(f"{RUN}/postgresql.conf", configuration.write({**settings, **where}), mode=0o600, user=USER)
+        server_process.own_directory(machine, run, USER)
+        machine.put(f"{run}/postgresql.conf", configuration.write({**settings, **where}), mode=0o600, user=USER)
         machine.put(
-            f"{RUN}/pg_hba.conf",
+            f"{run}/pg_hba.conf",
             b"local all all trust\nhost all all %s scram-sha-256\n" % (b"all" if network else b"127.0.0.1/32"),
             mode=0o600,
             user=USER,
         )
         process = machine.spawn(
-            [self._program(machine, "postgres"), "-D", data, "-c", f"config_file={RUN}/postgresql.conf"],
+            [self._program(machine, "postgres"), "-D", data, "-c", f"config_file={run}/postgresql.conf"],
             user=USER,
             env=_ENVIRONMENT,
             cwd=data,
             stop_signal=signal.SIGINT,  # fast shutdown
             stop_grace_ms=round(STOP_DEADLINE_S * 1000),
         )
-        local = Address(wire="postgres", user=USER, database=DATABASE, unix=f"{RUN}/.s.PGSQL.{port}")
+        local = Address(wire="postgres", user=USER, database=DATABASE, unix=f"{run}/.s.PGSQL.{port}")
         try:
             self._wait_until_ready(machine, local, process)
             if not hosts:
@@ -323,6 +322,11 @@ class Engine(interface.Engine):
     def settle(self, session: Session) -> None:
         """A checkpoint."""
         session.query("CHECKPOINT")
+
+    def create_database(self, session: Session, name: str) -> None:
+        """See interfaces.DatabasesEngine."""
+        if not session.query(f"SELECT 1 FROM pg_database WHERE datname = '{name}'"):
+            session.query(f"CREATE DATABASE {name}")
 
     def commit(self, session: Session) -> None:
         """A message of its own in the write-ahead log and nothing else (interfaces.CommittingEngine)."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dbtoll.environments.docker.api import Api, reason
 from dbtoll.environments.docker.images import tag_of
-from dbtoll.errors import AgentFailure, DbtollError
+from dbtoll.errors import AgentFailure, DbtollError, Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.agent.machine import AgentMachine
@@ -79,7 +79,12 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
     # Groups of the other driver, systemd, are systemd's. With this one a container lies beside the native arms, in a group
     # of the arm's own, as podman puts a group for its relay beside the container's.
     is_ours = layout.hierarchies and wish.engine.info.get("CgroupDriver") == "cgroupfs"
-    group = layout.path(wish.machine_spec.run_id, name) if is_ours else None
+    group = layout.path(*wish.machine_spec.group) if is_ours else None
+    if wish.machine_spec.enclosing and layout.hierarchies and not is_ours:
+        raise Unavailable(
+            f"{name}: a daemon whose groups are systemd's cannot put the containers of an arm into one group",
+            "let it use the driver cgroupfs (`exec-opts` in its daemon.json)",
+        )
     paths = [tree.mount + group for tree in layout.hierarchies] if group else []
     with plain_errors(name), ExitStack() as undo:
         host_config = client.create_host_config(
@@ -107,7 +112,7 @@ def created_container(wish: ContainerSpec, journal: Journal, layout: Layout) -> 
         undo.callback(end)
         if group:
             # With its cpuset: runsc does not fill it in on its way down, and podman's relay is to keep to it too.
-            create_group(wish.parent, NullJournal(), (wish.machine_spec.run_id, name), Limits(wish.machine_spec.cpuset))
+            create_group(wish.parent, NullJournal(), wish.machine_spec.group, Limits(wish.machine_spec.cpuset))
         if wish.placement.device is not None:
             # Mounted by the daemon, which has mounts of its own and need not see the machine's. With a name: podman 4.3 gives an
             # anonymous volume no device.

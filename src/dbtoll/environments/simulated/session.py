@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dbtoll import registry
 from dbtoll.environments.simulated.events import counts_of
-from dbtoll.environments.simulated.world import GAP_NS, uniform
+from dbtoll.environments.simulated.world import GAP_NS, Timeline, uniform
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply, WindowReply
@@ -19,13 +19,50 @@ if TYPE_CHECKING:
     from dbtoll.environments.simulated.machine import SimulatedMachine
 
 
+R = TypeVar("R")
+
+
+class SimulatedBegun(Generic[R]):
+    """Implements interfaces.Begun: what is told to go at one moment begins at that moment, also where it is simulated later."""
+
+    def __init__(self, timeline: Timeline, work: Callable[[], R]) -> None:
+        self._timeline, self._work = timeline, work
+        self._from_ns: int | None = None
+
+    def ready(self) -> None:
+        """At once."""
+
+    def go(self) -> None:
+        """Now."""
+        self._from_ns = self._timeline.now_ns
+
+    def result(self) -> R:
+        """The timeline is at the end of what lasted longest."""
+        reached_ns = self._timeline.now_ns
+        if self._from_ns is not None:
+            self._timeline.now_ns = self._from_ns
+        result = self._work()
+        self._timeline.now_ns = max(self._timeline.now_ns, reached_ns)
+        return result
+
+
 class SimulatedSession:
     """Implements interfaces.Session in the simulated world."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
 
-    def visit(
+    def visit(self, statements: Sequence[Statement], **asked: Any) -> VisitReply:
+        """Advances the run's timeline."""
+        return self.begin_visit(statements, **asked).result()
+
+    def begin_visit(
+        self, statements: Sequence[Statement], *, hold: bool = False, **asked: Any
+    ) -> SimulatedBegun[VisitReply]:
+        """Advances the run's timeline when its result is asked for."""
+        return SimulatedBegun(self._machine.timeline, lambda: self._visit(statements, **asked))
+
+    def _visit(
         self,
         statements: Sequence[Statement],
         *,
@@ -37,7 +74,6 @@ class SimulatedSession:
         min_executions: int = 1,
         keep_rows: bool = False,
     ) -> VisitReply:
-        """Advances the run's timeline."""
         self._machine.expect_awake()
         timeline = self._machine.timeline
         start_ns = timeline.now_ns + GAP_NS
@@ -123,6 +159,15 @@ class SimulatedTerminals:
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
         """Advances the run's timeline."""
+        return self._window(ramp_up_ns, window_ns, rate)
+
+    def begin_window(
+        self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
+    ) -> SimulatedBegun[WindowReply]:
+        """Advances the run's timeline when its result is asked for."""
+        return SimulatedBegun(self._machine.timeline, lambda: self._window(ramp_up_ns, window_ns, rate))
+
+    def _window(self, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
         machine = self._machine
         machine.expect_awake()
         start_ns = machine.timeline.now_ns + GAP_NS

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.json_lines import SLACK_S, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, BegunLines, JsonLines
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import Counters, Queried, Visit
 from dbtoll.model.experiment import VisitTiming
@@ -35,7 +35,11 @@ class SerialSession:
         self.lead_in_sql = lead_in_sql
         self._lines = JsonLines(channel, "serial", {**address.parameters(), "connection": connection})
 
-    def visit(
+    def visit(self, statements: Sequence[Statement], **asked: Any) -> VisitReply:
+        """`begin_visit` and its result."""
+        return self.begin_visit(statements, **asked).result()
+
+    def begin_visit(
         self,
         statements: Sequence[Statement],
         *,
@@ -47,13 +51,15 @@ class SerialSession:
         min_executions: int = 1,
         keep_rows: bool = False,
         counters_of: int | None = None,
-    ) -> VisitReply:
+        hold: bool = False,
+    ) -> BegunLines[VisitReply]:
         """Execute ``statements`` in order, each ``min_executions`` times.
 
         ``repeat``: and on until the measurement time has passed. ``query_protocol``: simple, extended or prepared. ``answers``
         by query name; what has none is not compared.
-        ``counters_of``: a server's first process, whose tree's counters are read right before and after. Raises
-        EngineError if there is no connection to be had; a statement that fails is an outcome, not an error.
+        ``counters_of``: a server's first process, whose tree's counters are read right before and after. ``hold``: the lead-in is
+        done, and the statements wait for ``go``. The result raises EngineError if there is no connection to be had; a statement
+        that fails is an outcome, not an error.
         """
         measurement_time_ns = timing.measurement_time_ns if repeat else 0
         command: Json = {
@@ -68,17 +74,22 @@ class SerialSession:
             ],
             "counters": counters_of is not None,
             "server_pid": counters_of,
+            "hold": hold,
         }
         # A statement may run into its timeout, and be asked for once more before the measurement time is over.
         longest_ns = sum(
             (1 + min_executions) * timing.statement_timeout_ns + timing.measurement_time_ns for _ in statements
         )
-        reply = self._lines.ask(command, SLACK_S + (timing.lead_in_ns + longest_ns) / 1e9, Visit)
+        timeout_s = SLACK_S + (timing.lead_in_ns + longest_ns) / 1e9
+        asked = frozenset(each.query for each in statements)
+        return self._lines.begin(command, timeout_s, Visit, lambda reply: self._visit(reply, asked))
+
+    def _visit(self, reply: Json, asked: frozenset[str]) -> VisitReply:
         host_start_ns, host_end_ns = self._lines.bracket()
         executions = tuple(Execution(**{key: told.get(key) for key in _EXECUTION}) for told in reply["executions"])
         if any(each.end_ns < each.start_ns for each in executions):
             raise self._lines.strange("an execution that ended before it began")
-        if unasked := {each.statement for each in executions} - {each.query for each in statements}:
+        if unasked := {each.statement for each in executions} - asked:
             raise self._lines.strange(f"an execution of {said(min(unasked))}, which was not asked for")
         return VisitReply(
             start_ns=reply["start_ns"],

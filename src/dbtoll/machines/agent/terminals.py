@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.json_lines import SLACK_S, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, BegunLines, JsonLines
 from dbtoll.channel.replies import Window
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
@@ -28,6 +28,12 @@ class AgentTerminals:
         self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
 
     def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
+        """`begin_window` and its result."""
+        return self.begin_window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate).result()
+
+    def begin_window(
+        self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
+    ) -> BegunLines[WindowReply]:
         """Errors as `JsonLines.ask`."""
         command: Json = {
             "command": "window",
@@ -35,8 +41,12 @@ class AgentTerminals:
             "window_ns": window_ns,
             "interval_ns": max(window_ns // INTERVALS, 1),
             "rate": rate,
+            "hold": hold,
         }
-        reply = self._lines.ask(command, SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9, Window)
+        timeout_s = SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9
+        return self._lines.begin(command, timeout_s, Window, self._window)
+
+    def _window(self, reply: Json) -> WindowReply:
         host_start_ns, host_end_ns = self._lines.bracket()
         times = {name: reply.pop(name) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
         return WindowReply(**times, counts=reply, host_start_ns=host_start_ns, host_end_ns=host_end_ns)

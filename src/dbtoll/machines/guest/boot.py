@@ -94,7 +94,7 @@ def boot(
     with before.pop_all() as on_close:
         tap = network_interfaces.tap(parent, machine_spec, journal, on_close) if options["network"] == "tap" else None
         joined = wanted.own if tap is None else _at(wanted.interface, tap)
-        group = create_group(parent, journal, (machine_spec.run_id, machine_spec.name), limits)
+        group = create_group(parent, journal, machine_spec.group, limits)
         on_close.callback(group.close)
         stage = _stage(parent, machine_spec, journal, on_close)
         copied = filter(wanted.placement.is_copied, machine_spec.provisions)

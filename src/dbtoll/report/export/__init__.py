@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dbtoll.analysis.result import provenance
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.durable import make_directory
-from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, VISIT_COLUMNS, write_table
+from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, UNIT_COLUMN, VISIT_COLUMNS, WORK_COLUMNS, write_table
 from dbtoll.report.export.probes import COUNT_COLUMNS, PROBE_COLUMNS, count_rows, probe_rows
 from dbtoll.report.export.results import (
     COMPARISON_COLUMNS,
@@ -47,14 +47,22 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     """``samples``, ``results``, ``rounds`` and ``visits``, each as .csv and .parquet, in ``folder``/tables; returns their paths.
 
     Samples: a row per execution, also of attempts that do not count (``complete`` is false) and of visits that a check
-    took out (``void``); a visit without any execution has one row, its ``problem`` says why. Visits: a row for each. Results: a row
+    took out (``void``); a unit without any execution has one row, its ``problem`` says why. Visits: a row for each. Results: a row
     per comparison, effects as fractions; rounds: a row per comparison and round. A run of transactions has no samples but four
     tables of its windows (docs/SCHEMA.md).
     """
     target = make_directory(folder / TABLES_FOLDER)
     factors = list(run.plan.experiment.factors)
     levels = dict.fromkeys(factors, "VARCHAR")
-    samples = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **EXECUTION_COLUMNS}
+    samples = {
+        **RUN_COLUMNS,
+        **ARM_COLUMNS,
+        **levels,
+        **VISIT_COLUMNS,
+        **UNIT_COLUMN,
+        **WORK_COLUMNS,
+        **EXECUTION_COLUMNS,
+    }
     results = {
         **PROVENANCE_COLUMNS,
         **ARM_COLUMNS,
@@ -63,12 +71,12 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
         **levels,
         **COMPARISON_COLUMNS,
     }
-    visits = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **DEVIATION_COLUMNS}
+    visits = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **VISIT_COLUMNS, **WORK_COLUMNS, **DEVIATION_COLUMNS}
     rounds = {"run": "VARCHAR", **ARM_COLUMNS, "baseline": "VARCHAR", "is_aa": "BOOLEAN", **levels, **ROUND_COLUMNS}
     measured = ValidVisits(run)
     emulated = frozenset(arm.name for arm in result.arms if arm.emulated)
     written = write_table(target, "results", results, result_rows(result, factors, provenance.of(run)))
-    if any(visit.batches is not None for visit, *_ in run.all_visits()):
+    if any(unit.batches is not None for visit, *_ in run.all_visits() for unit in visit.units):
         probes = {**RUN_COLUMNS, **ARM_COLUMNS, **PROBE_COLUMNS}
         written += write_table(target, "probes", probes, probe_rows(measured, factors, emulated))
     if any(visit.counts is not None for visit, *_ in run.all_visits()):
@@ -79,7 +87,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
         written += write_table(target, "ledger", ledgers, ledger_rows(result, factors))
     written += write_table(target, "rounds", rounds, round_rows(measured, factors, emulated))
     written += write_table(target, "visits", visits, visit_value_rows(measured, factors, emulated))
-    if all(visit.window is None for visit, *_ in run.all_visits()):
+    if all(unit.window is None for visit, *_ in run.all_visits() for unit in visit.units):
         rows = sample_rows(measured, factors, emulated)
         return [*write_table(target, "samples", samples, rows, in_lists=EXECUTION_COLUMNS), *written]
     window = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **WINDOW_COLUMNS}

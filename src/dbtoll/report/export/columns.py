@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import msgspec
 
+from dbtoll.analysis.visits.units import totals
 from dbtoll.durable import move_durably
 from dbtoll.errors import RunFolderError
 from dbtoll.report.text import names
 
 if TYPE_CHECKING:
+    from dbtoll.analysis.visits.units import VisitTotals
     from dbtoll.analysis.visits.valid import ValidVisits
-    from dbtoll.store.schema import Visit
+    from dbtoll.store.schema import UnitVisit
 
 
 Columns = Mapping[str, str]
@@ -33,6 +35,12 @@ VISIT_COLUMNS = {
     "order": "BIGINT",
     "first_execution": "BOOLEAN",
     "void": "BOOLEAN",
+}
+
+UNIT_COLUMN = {"unit": "BIGINT"}
+"""Of a table that has rows for each unit of an arm: its number, from 0."""
+
+WORK_COLUMNS = {
     "visit_start_ns": "BIGINT",
     "visit_end_ns": "BIGINT",
     "host_start_ns": "BIGINT",
@@ -45,11 +53,12 @@ VISIT_COLUMNS = {
 
 def visit_rows(
     measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
-) -> Iterator[tuple[Visit, dict[str, Any]]]:
+) -> Iterator[tuple[VisitTotals, dict[str, Any]]]:
     """Each visit of the run with the cells that tell which one it is, also of attempts that do not count."""
     run = measured.run
-    kept = {id(visit) for visit in (*measured.visits, *measured.instructions)}
-    for visit, attempt, complete in run.all_visits():
+    kept = {(visit.round, visit.order) for visit in (*measured.visits, *measured.instructions)}
+    for recorded, attempt, complete in run.all_visits():
+        visit = totals(recorded)
         yield (
             visit,
             {
@@ -60,7 +69,7 @@ def visit_rows(
                 **arm_cells(visit.arm, emulated=visit.arm in emulated),
                 **{factor: visit.levels.get(factor) for factor in factors},
                 **_of_visit(visit),
-                "void": complete and visit.counts is None and id(visit) not in kept,
+                "void": complete and visit.counts is None and (visit.round, visit.order) not in kept,
             },
         )
 
@@ -70,20 +79,20 @@ def arm_cells(name: str, *, emulated: bool) -> dict[str, Any]:
     return {"arm": names.arm_label(name, emulated=emulated), "emulated": emulated}
 
 
-def _of_visit(visit: Visit) -> dict[str, Any]:
+def _of_visit(visit: VisitTotals) -> dict[str, Any]:
+    return {name: getattr(visit, name) for name in ("block", "parameter_set", "query", "order", "first_execution")}
+
+
+def work_cells(done: VisitTotals | UnitVisit) -> dict[str, Any]:
+    """When a unit, or all of them, worked in a visit, and what that took."""
     return {
-        "block": visit.block,
-        "parameter_set": visit.parameter_set,
-        "query": visit.query,
-        "order": visit.order,
-        "first_execution": visit.first_execution,
-        "visit_start_ns": visit.start_ns,
-        "visit_end_ns": visit.end_ns,
-        "host_start_ns": visit.host_start_ns,
-        "host_end_ns": visit.host_end_ns,
-        "disk_read_bytes": visit.disk_read_bytes,
-        "minor_faults": visit.minor_faults,
-        "problem": visit.problem,
+        "visit_start_ns": done.start_ns,
+        "visit_end_ns": done.end_ns,
+        "host_start_ns": done.host_start_ns,
+        "host_end_ns": done.host_end_ns,
+        "disk_read_bytes": done.disk_read_bytes,
+        "minor_faults": done.minor_faults,
+        "problem": done.problem,
     }
 
 

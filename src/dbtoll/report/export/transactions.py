@@ -17,6 +17,7 @@ WINDOW_COLUMNS = {
     "order": "BIGINT",
     "first_execution": "BOOLEAN",
     "void": "BOOLEAN",
+    "unit": "BIGINT",
     "problem": "VARCHAR",
 }
 
@@ -42,23 +43,22 @@ BUCKET_COLUMNS = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BI
 def window_rows(
     measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
 ) -> Iterator[tuple[dict[str, Any], Json]]:
-    """What tells a window from all others, and what was counted in it."""
+    """What tells a window of one unit from all others, and what was counted in it."""
     run = measured.run
-    kept = {id(visit) for visit in measured.visits}
+    kept = {(visit.round, visit.order) for visit in measured.visits}
     for visit, attempt, complete in run.all_visits():
-        yield (
-            {
-                "run": run.begin.run,
-                "round": visit.round,
-                "attempt": attempt,
-                "complete": complete,
-                **arm_cells(visit.arm, emulated=visit.arm in emulated),
-                **{factor: visit.levels.get(factor) for factor in factors},
-                **{name: getattr(visit, name) for name in WINDOW_COLUMNS if name != "void"},
-                "void": complete and id(visit) not in kept,
-            },
-            visit.window or {},
-        )
+        at = {
+            "run": run.begin.run,
+            "round": visit.round,
+            "attempt": attempt,
+            "complete": complete,
+            **arm_cells(visit.arm, emulated=visit.arm in emulated),
+            **{factor: visit.levels.get(factor) for factor in factors},
+            **{name: getattr(visit, name) for name in ("block", "order", "first_execution")},
+            "void": complete and (visit.round, visit.order) not in kept,
+        }
+        for number, unit in enumerate(visit.units):
+            yield {**at, "unit": number, "problem": unit.problem}, unit.window or {}
 
 
 def window_totals(window: Json) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.model.experiment import THREADS
-from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -191,6 +191,7 @@ def metric_text(metric: str) -> str:
     names = {
         "run_time": "run time", "connect_time": "time to connect", "event_time": "cost of an event",
         TIME_PER_TRANSACTION: "throughput",
+        TIME_PER_TRANSACTION_LEAST: "throughput of its least unit",
     }  # fmt: skip
     return names.get(metric, metric.replace("_", " "))
 

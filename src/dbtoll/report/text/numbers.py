@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.model.reply import THROUGHPUTS
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
@@ -296,4 +296,4 @@ def plural(n: int, one: str, many: str | None = None) -> str:
 
 def is_throughput(metric: str) -> bool:
     """Whether the metric, a cost as all are, is the inverse of what is done in a second: then people speak of that."""
-    return metric == TIME_PER_TRANSACTION
+    return metric in THROUGHPUTS

@@ -15,13 +15,22 @@ from typing import Any
 
 from dbtoll import identities, registry
 from dbtoll.errors import AgentFailure
-from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine, Engine
+from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import CacheDroppingMachine, FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact
-from dbtoll.runner.arms import DATA, HostContext, RunningArm, copied_from, in_memory, machine_name, stack_of
+from dbtoll.model.machine import DATA, Artifact
+from dbtoll.runner.arms import (
+    HostContext,
+    RunningArm,
+    RunningUnit,
+    copied_from,
+    in_memory,
+    machine_name,
+    stack_of,
+)
 from dbtoll.runner.checks.mounts import IN_MEMORY, mount_of
 from dbtoll.store.schema import CheckRecord
 
@@ -65,25 +74,26 @@ class _UntraceableError(Exception):
 def commit_reaches_device(
     context: HostContext,
     running: RunningArm,
-    engine: Engine,
     workload: str,
-    data: Artifact | None,
+    data: Sequence[Artifact],
     round_index: int,
     durability: Sequence[str] = (),
 ) -> CheckRecord:
-    """Whether what this arm's server and file system call durable was written to a block device of the host, and flushed.
+    """Whether what this arm's servers and file systems call durable was written to a block device of the host, and flushed.
 
-    ``data``: the arm's copy, None where the engine keeps none. ``durability``: the levels of that factor; where a commit is to
-    be less than durable, it fails if all reached the device: then the server did not do what it was told. For a workload that
-    writes a failure voids the start, for others it is a label. Where the data were asked to lie in memory, a commit is to reach no
-    device. Raises DbtollError if the arm itself cannot commit.
+    ``data``: the copy of each of its machines, none where the engine keeps none. ``durability``: the levels of that factor; where a
+    commit is to be less than durable, it fails if all reached the device: then the server did not do what it was told. For a
+    workload that writes a failure voids the start, for others it is a label. Where the data were asked to lie in memory, a commit
+    is to reach no device. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
-    trials = (
-        {"": Trial(None, f"{engine.name} keeps no data")}
-        if data is None
-        else _trials(context, running, engine, data, durability)
-    )
+    trials: dict[str, Trial] = {}
+    for number, server in enumerate(running.servers if data else ()):
+        its = running.units_of(server)[0]
+        found = _trials(context, running.arm, its, data[its.unit.machine], durability)
+        several = f"server {number}, " if len(running.servers) > 1 else ""
+        trials |= {several + what: trial for what, trial in found.items()}
+    trials = trials or {"": Trial(None, f"{running.engine.name} keeps no data")}
     outcomes = [trial.passed for trial in trials.values()]
     passed = False if False in outcomes else None if None in outcomes else True
     finding = "; ".join(f"commits of {what}: {trial.text}" if what else trial.text for what, trial in trials.items())
@@ -91,10 +101,10 @@ def commit_reaches_device(
 
 
 def _trials(
-    context: HostContext, running: RunningArm, engine: Engine, data: Artifact, durability: Sequence[str]
+    context: HostContext, arm: Arm, unit: RunningUnit, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
-    context = context.at(running.arm)
-    machine, host = running.machine, context.host
+    context = context.at(arm)
+    machine, host, engine = unit.machine, context.host, unit.engine
     if (at_first := processes_of(machine, host)) is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
 
@@ -108,14 +118,14 @@ def _trials(
             trial = judge(seen, members, beneath, file_system(machine, DATA))
         except _UntraceableError as why:
             trial = _by_counters(host, commit, str(why))
-        return less_than_durable(trial) if in_memory(running.arm) else trial
+        return less_than_durable(trial) if in_memory(arm) else trial
 
-    beneath = None if copied_from(running.arm) else file_system(host, real_path(host, host.provide(data)))
-    instance = f"dbtoll-{machine_name(context.run_id, running.arm.name, 0)}"
+    beneath = None if copied_from(arm) else file_system(host, real_path(host, host.provide(data)))
+    instance = f"dbtoll-{machine_name(context.run_id, arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
     if not isinstance(engine, CommittingEngine):
         return trials
-    session = running.session()
+    session = unit.session()
 
     def commit() -> None:
         for _ in range(COMMITS):
@@ -126,7 +136,7 @@ def _trials(
     for level in durability:
         engine.make_durable(session, level)
         trial = traced(commit)
-        as_told = level == DURABLE or in_memory(running.arm)
+        as_told = level == DURABLE or in_memory(arm)
         trials[f"{engine.name}, durability {level}"] = trial if as_told else less_than_durable(trial)
     return trials
 

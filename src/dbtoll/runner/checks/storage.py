@@ -8,9 +8,8 @@ from __future__ import annotations
 from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
 from dbtoll.model import storage as kinds
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact
+from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.storage import is_device
-from dbtoll.runner.arms import DATA
 from dbtoll.runner.checks.mounts import IN_MEMORY, MountPoint, mount_of
 from dbtoll.store.schema import CheckRecord
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.collector import Collector
@@ -18,7 +20,10 @@ from dbtoll.runner.drivers.wait_samples import engine_account
 
 @dataclass(frozen=True, slots=True)
 class CountingDriver:
-    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself."""
+    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself.
+
+    Of an arm with several servers they look on at the first one, while all work.
+    """
 
     driver: VisitDriver
     collectors: Sequence[Collector]
@@ -57,21 +62,28 @@ class CountingDriver:
                     counts |= {name: {"missing": error.message} for name in told}
                     continue
                 if result is not None:
-                    counts |= {name: {**work_done(result), "counted": tell()} for name, tell in told.items()}
+                    done = work_done(result.units[: running.arm.layout.databases])
+                    counts |= {name: {**done, "counted": tell()} for name, tell in told.items()}
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
             counts["engine"] = engine_account(self.driver, running, phase, block, query)
         result = result or self.driver.drive(running, phase, block, query, first_execution=first_execution)
-        return replace(result, executions=(), window=None, counts=counts)
+        units = (structs.replace(unit, executions=(), window=None) for unit in result.units)
+        return VisitResult(tuple(units), counts)
 
     def _drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool, least_s: float
     ) -> VisitResult:
         """Statements, for the measurement time in each visit, until ``least_s`` of them were executed; a window once."""
         result = self.driver.drive(running, phase, block, query, first_execution=first_execution)
-        while result.window is None and result.problem is None and work_done(result)["elapsed_ns"] < least_s * 1e9:
+        while _can_go_on(result) and work_done(result.units)["elapsed_ns"] < least_s * 1e9:
             more = self.driver.drive(running, phase, block, query, first_execution=first_execution)
-            result = replace(more, executions=(*result.executions, *more.executions))
+            result = VisitResult(
+                tuple(
+                    structs.replace(after, executions=(*before.executions, *after.executions))
+                    for before, after in zip(result.units, more.units, strict=True)
+                )
+            )
         return result
 
     def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
@@ -91,13 +103,18 @@ class CountingDriver:
         return self.driver.violations(running, initially=initially)
 
 
+def _can_go_on(result: VisitResult) -> bool:
+    return all(unit.window is None and unit.problem is None for unit in result.units)
+
+
 def _look_on(running: RunningArm, collectors: Sequence[Collector], looking: ExitStack) -> dict[str, Callable[[], Json]]:
     """Name -> what tells afterwards, until ``looking`` ends. What cannot be counted in this arm is not tried again."""
-    assert running.server is not None and running.server.pid is not None
+    server = running.servers[0].server
+    assert server is not None and server.pid is not None
     told = {}
     for collector in collectors:
         try:
-            told[collector.name] = looking.enter_context(collector.around(running.machine, running.server.pid))
+            told[collector.name] = looking.enter_context(collector.around(running.machine, server.pid))
         except Unavailable as error:
             running.uncounted[collector.name] = error.message
     return told

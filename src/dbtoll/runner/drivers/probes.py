@@ -10,9 +10,10 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import AGENT
+from dbtoll.model.machine import DATA
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.probes import EXECUTOR_PROBES
-from dbtoll.runner.arms import DATA, RunningArm
+from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult
 from dbtoll.store import schema
 
@@ -49,7 +50,7 @@ class ProbeDriver:
         done = running.machine.run([AGENT, "probe", json.dumps(request)], timeout_s=PROBE_DEADLINE_S)
         told = json.loads(done.output)
         batches = (schema.Batch(each["events"], each["elapsed_ns"], each["cpu_ns"]) for each in told.get("batches", ()))
-        return VisitResult(
+        found = schema.UnitVisit(
             start_ns=told["start_ns"],
             end_ns=told["end_ns"],
             host_start_ns=None,
@@ -58,6 +59,7 @@ class ProbeDriver:
             problem=told.get("unsupported") and str(told["unsupported"])[:PROBLEM_MAX],
             samples=told.get("samples"),
         )
+        return VisitResult((found,))
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """There are no data."""

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from dbtoll.interfaces.machine import Begun
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.arms import RunningArm, RunningUnit
 from dbtoll.store import schema
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
     """What a visit brought, as the history keeps it (`schema.Visit`)."""
 
-    start_ns: int
-    end_ns: int
-    host_start_ns: int | None
-    host_end_ns: int | None
-    executions: tuple[schema.Timing, ...] = ()
-    window: Json | None = None
-    batches: tuple[schema.Batch, ...] | None = None
+    units: tuple[schema.UnitVisit, ...]
     counts: Json | None = None
-    problem: str | None = None
-    disk_read_bytes: int | None = None
-    cpu: Json | None = None
-    minor_faults: int | None = None
-    samples: Json | None = None
 
 
 class VisitDriver(Protocol):
@@ -48,8 +40,23 @@ class VisitDriver(Protocol):
     ) -> VisitResult: ...
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
-        """What must hold of the data, ``initially`` or at the end of a round, and does not; None if nothing is known of them."""
+        """What must hold of the data of each unit, ``initially`` or at the end of a round, and does not; None: unknown."""
         ...
+
+
+def together(begin: Sequence[Callable[[bool], Begun[R]]]) -> list[R]:
+    """What several drivers bring that begin at one moment. ``begin``: asks one of them, and holds it if told to.
+
+    Each is ready before the first is told to go, by one line each, sent back to back; who is alone begins at once.
+    """
+    hold = len(begin) > 1
+    begun = [ask(hold) for ask in begin]
+    if hold:
+        for each in begun:
+            each.ready()
+        for each in begun:
+            each.go()
+    return [each.result() for each in begun]
 
 
 PROBLEM_MAX = 2000
@@ -62,23 +69,55 @@ def is_cold(phase: Phase) -> bool:
 
 
 def settle(running: RunningArm) -> None:
-    """A checkpoint, say; it is not counted as work that the server did by itself."""
-    engine, session = running.engine, running.session()
-    before = Counter(engine.background_work(session))
-    engine.settle(session)
-    running.prepared_work.update(Counter(engine.background_work(session)) - before)
+    """A checkpoint, say, of each server; it is not counted as work that it did by itself."""
+    for server in running.servers:
+        engine, session = running.engine, running.units_of(server)[0].session()
+        before = Counter(engine.background_work(session))
+        engine.settle(session)
+        server.prepared_work.update(Counter(engine.background_work(session)) - before)
 
 
-def work_done(driven: VisitResult) -> Json:
+@dataclass(frozen=True, slots=True)
+class ServerCounters:
+    """Of each server, before and after a visit.
+
+    What a server did for one of its databases cannot be told from what it did for the others: the units of a server with several
+    have no counts of their own.
+    """
+
+    before: Mapping[int, Json]
+    after: Mapping[int, Json]
+
+    @classmethod
+    def around(cls, running: RunningArm, work: Callable[[], R], *, brief: bool = False) -> tuple[ServerCounters, R]:
+        """What ``work`` brought, and the counters around it."""
+        before = _counters(running, brief=brief)
+        result = work()
+        return cls(before, _counters(running, brief=brief)), result
+
+    def difference(self, unit: RunningUnit, part: str, names: Sequence[str]) -> dict[str, int] | None:
+        """``after - before`` of some counters of a unit's server; None where one of them is not known."""
+        server = id(unit.server)
+        return difference(self.before[server], self.after[server], part, names) if server in self.before else None
+
+
+def _counters(running: RunningArm, *, brief: bool) -> dict[int, Json]:
+    alone = running.servers if running.arm.layout.databases == 1 else ()
+    return {id(server): server.counters(brief=brief) for server in alone}
+
+
+def work_done(units: Sequence[schema.UnitVisit]) -> Json:
     """How many executions or transactions there were, what they took together, and how often they went there and back."""
-    if driven.window is not None:
-        ended = sum(ended(kind) for kind in driven.window["transactions"].values())
-        trips = driven.window["round_trips"]
-        return {"executions": ended, "round_trips": trips, "elapsed_ns": driven.window["length_ns"]}
+    windows = [unit.window for unit in units if unit.window is not None]
+    if windows:
+        ends = sum(ended(kind) for window in windows for kind in window["transactions"].values())
+        trips = sum(window["round_trips"] for window in windows)
+        return {"executions": ends, "round_trips": trips, "elapsed_ns": windows[0]["length_ns"]}
+    executions = [timing for unit in units for timing in unit.executions]
     return {
-        "executions": len(driven.executions),
-        "round_trips": len(driven.executions),
-        "elapsed_ns": sum(timing.end_ns - timing.start_ns for timing in driven.executions),
+        "executions": len(executions),
+        "round_trips": len(executions),
+        "elapsed_ns": sum(timing.end_ns - timing.start_ns for timing in executions),
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import Begun, Machine, Session
 from dbtoll.model.experiment import THREADS, Experiment
 from dbtoll.model.plan import Block, Phase
-from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply
 from dbtoll.runner.arms import RunningArm
-from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult, difference, is_cold
+from dbtoll.runner.drivers.protocol import PROBLEM_MAX, ServerCounters, VisitResult, is_cold, together
 from dbtoll.store import schema
 
 REUSES = 5
@@ -21,7 +22,8 @@ as the analysis looks at (`analysis.visits.metrics.REUSES`)."""
 
 @dataclass(frozen=True, slots=True)
 class StatementDriver:
-    """One statement after the other on one session. ``statements`` and ``answers`` by parameter set."""
+    """One statement after the other on one session of each unit, all at the same time. ``statements`` and ``answers`` by parameter
+    set."""
 
     experiment: Experiment
     host: Machine
@@ -44,44 +46,56 @@ class StatementDriver:
         """See VisitDriver."""
         levels = phase.levels
         steady_warm = not first_execution and not is_cold(phase)
-        session = running.session(levels["connection"])
+        sessions = [unit.session(levels["connection"]) for unit in running.units]
         if per_visit := levels["connection"] == "per_visit":
-            session.disconnect()
+            for session in sessions:
+                session.disconnect()
         # The backend of a connection per statement has ended with its counters: then what the whole machine read.
         # BIAS: that holds other programs' reads as well; all other arms are asleep.
         by_server = levels["connection"] == "persistent"
-        before = running.counters(brief=by_server)
-        reply = session.visit(
-            [self.statements[block.parameter_set][query]],
-            query_protocol=levels["query_protocol"],
-            timing=self.experiment.visit_timing,
-            answers=self.answers[block.parameter_set],
-            lead_in=steady_warm and phase.kind == "timed",  # what is counted is counted in all executions
-            repeat=steady_warm,
-            min_executions=REUSES if per_visit and steady_warm else 1,
+
+        def begin(session: Session, hold: bool) -> Begun[VisitReply]:
+            return session.begin_visit(
+                [self.statements[block.parameter_set][query]],
+                query_protocol=levels["query_protocol"],
+                timing=self.experiment.visit_timing,
+                answers=self.answers[block.parameter_set],
+                lead_in=steady_warm and phase.kind == "timed",  # what is counted is counted in all executions
+                repeat=steady_warm,
+                min_executions=REUSES if per_visit and steady_warm else 1,
+                hold=hold,
+            )
+
+        counters, replies = ServerCounters.around(
+            running, lambda: together([partial(begin, session) for session in sessions]), brief=by_server
         )
-        after = running.counters(brief=by_server)
-        problems = [
-            e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
-        ]
         source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
-        read = difference(before, after, source, (counter,))
-        faults = difference(before, after, "processes", ("minor_faults",))
-        return VisitResult(
-            start_ns=reply.start_ns,
-            end_ns=reply.end_ns,
-            host_start_ns=reply.host_start_ns,
-            host_end_ns=reply.host_end_ns,
-            executions=tuple(
-                schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)
-                for e in reply.executions
-            ),
-            problem=problems[0][:PROBLEM_MAX] if problems else None,
-            disk_read_bytes=read[counter] if read else None,
-            cpu=difference(before, after, "processes", ("user_ns", "system_ns")),
-            minor_faults=faults["minor_faults"] if faults else None,
-        )
+        found = []
+        for unit, reply in zip(running.units, replies, strict=True):
+            read = counters.difference(unit, source, (counter,))
+            faults = counters.difference(unit, "processes", ("minor_faults",))
+            problems = [
+                e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
+            ]
+            found.append(
+                schema.UnitVisit(
+                    start_ns=reply.start_ns,
+                    end_ns=reply.end_ns,
+                    host_start_ns=reply.host_start_ns,
+                    host_end_ns=reply.host_end_ns,
+                    executions=tuple(map(_timing, reply.executions)),
+                    problem=problems[0][:PROBLEM_MAX] if problems else None,
+                    disk_read_bytes=read[counter] if read else None,
+                    cpu=counters.difference(unit, "processes", ("user_ns", "system_ns")),
+                    minor_faults=faults["minor_faults"] if faults else None,
+                )
+            )
+        return VisitResult(tuple(found))
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Each answer was compared."""
         return None
+
+
+def _timing(e: Execution) -> schema.Timing:
+    return schema.Timing(e.start_ns, e.connected_ns, e.first_byte_ns, e.end_ns, e.rows, e.result_bytes, e.outcome)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces.engine import DurabilityEngine
+from dbtoll.interfaces.machine import Begun, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm
-from dbtoll.runner.drivers.protocol import PROBLEM_MAX, VisitResult, difference, ended, settle
+from dbtoll.model.reply import WindowReply
+from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.drivers.protocol import PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
+from dbtoll.store import schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +31,19 @@ class TransactionDriver:
         engine, levels = running.engine, phase.levels
         if not isinstance(engine, DurabilityEngine):
             return
-        engine.make_durable(running.session(), levels["durability"])
-        self.workload.constrain(running.session(), engine.sql, levels["foreign_keys"])
-        assert running.server is not None
-        session = running.machine.serial(running.server.address, connection="persistent")
-        try:
-            for statement in engine.session(levels["isolation"], multi_statement=self.workload.multi_statement):
-                session.query(statement)
-            told = engine.isolation(session)
-        finally:
-            session.close()
-        if told != levels["isolation"]:
-            raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
+        for server in running.servers:
+            engine.make_durable(running.units_of(server)[0].session(), levels["durability"])
+        for unit in running.units:
+            self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
+            session = unit.new_session()
+            try:
+                for statement in engine.session(levels["isolation"], multi_statement=self.workload.multi_statement):
+                    session.query(statement)
+                told = engine.isolation(session)
+            finally:
+                session.close()
+            if told != levels["isolation"]:
+                raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """Nothing: a window begins with its checkpoint."""
@@ -54,19 +60,25 @@ class TransactionDriver:
             if isinstance(engine, DurabilityEngine)
             else []
         )
-        terminals = running.terminals(
-            levels["placement"], {**parameters, "session": session, "imitation": not engine.returns_rows}
-        )
+        parameters |= {"session": session, "imitation": not engine.returns_rows}
+        terminals = [unit.terminals(levels["placement"], _of_unit(parameters, unit)) for unit in running.units]
         settle(running)
-        before = running.counters()
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
             ramp_up_ns = 0
-        reply = terminals.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate)
-        after = running.counters()
-        running.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})
-        refusal = reply.counts.get("refusal")
+
+        def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
+            return its.begin_window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
+
+        counters, replies = ServerCounters.around(running, lambda: together([partial(begin, its) for its in terminals]))
         return VisitResult(
+            tuple(self._found(unit, reply, counters) for unit, reply in zip(running.units, replies, strict=True))
+        )
+
+    def _found(self, unit: RunningUnit, reply: WindowReply, counters: ServerCounters) -> schema.UnitVisit:
+        unit.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})
+        refusal = reply.counts.get("refusal")
+        return schema.UnitVisit(
             start_ns=reply.start_ns,
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
@@ -77,12 +89,25 @@ class TransactionDriver:
                 **reply.counts,
             },
             problem=f"connections were refused: {refusal}"[:PROBLEM_MAX] if refusal else None,
-            cpu=difference(before, after, "processes", ("user_ns", "system_ns")),
+            cpu=counters.difference(unit, "processes", ("user_ns", "system_ns")),
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
-        """Of the conditions that the workload's specification states, and of its mix; None where the server keeps nothing."""
+        """Of the conditions that the workload's specification states, and of its mix, in each unit; None where the server keeps
+        nothing."""
         if not running.engine.returns_rows:
             return None
-        mix = self.workload.unlikely_mix(running.executed)
-        return [*self.workload.violations(running.session(), initially=initially), *([mix] if mix else [])]
+        found = []
+        for unit in running.units:
+            mix = self.workload.unlikely_mix(unit.executed)
+            violated = [*self.workload.violations(unit.session(), initially=initially), *([mix] if mix else [])]
+            found += [running.named(unit, text) for text in violated]
+        return found
+
+
+UNIT_SEED = 1_000_003
+"""Between the seeds of two units, so that they draw other transactions; that of the first is the arm's."""
+
+
+def _of_unit(parameters: Json, unit: RunningUnit) -> Json:
+    return {**parameters, "seed": parameters["seed"] + UNIT_SEED * unit.unit.number}

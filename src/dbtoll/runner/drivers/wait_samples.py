@@ -26,25 +26,25 @@ def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block
     assert isinstance(engine, StatisticsEngine)
     if isinstance(driver, StatementDriver):
         try:
-            told = engine.query_statistics(running.session(), driver.statements[block.parameter_set][query])
+            told = engine.query_statistics(running.unit.session(), driver.statements[block.parameter_set][query])
         except Unavailable as error:
             return {"missing": error.message}
         return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
-    before = engine.server_statistics(running.session())
+    before = engine.server_statistics(running.unit.session())
     with _looks(running) as looks:
         result = driver.drive(running, phase, block, query, first_execution=False)
-    counted = {**risen(before, engine.server_statistics(running.session())), "waiting": dict(looks)}
-    return {**work_done(result), "counted": counted}
+    counted = {**risen(before, engine.server_statistics(running.unit.session())), "waiting": dict(looks)}
+    return {**work_done(result.units[: running.arm.layout.databases]), "counted": counted}
 
 
 @contextmanager
 def _looks(running: RunningArm) -> Iterator[Counter[str]]:
     """While it lasts: what sessions were found to wait for, and how often; ``looks``: how many there were."""
-    engine, server = running.engine, running.server
-    assert isinstance(engine, StatisticsEngine) and server is not None
+    engine = running.engine
+    assert isinstance(engine, StatisticsEngine)
     found: Counter[str] = Counter()
     over = threading.Event()
-    session = running.machine.serial(server.address, connection="persistent")
+    session = running.unit.new_session()
 
     def look() -> None:
         # Whatever ends the window ends this too; its own failure must not.

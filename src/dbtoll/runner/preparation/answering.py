@@ -16,10 +16,11 @@ from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Step
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact
+from dbtoll.model.layout import Layout
+from dbtoll.model.machine import Artifact, ServerPlace
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import DATA, HostContext, open_stack
+from dbtoll.runner.arms import HostContext, open_stack
 from dbtoll.runner.preparation.data import Copies, masters_of
 from dbtoll.runner.rounds import Watch, understood
 
@@ -33,17 +34,18 @@ def answered(
     experiment: Experiment,
     engine: Engine,
     arm: Arm,
-    fresh_data: Callable[[Arm], Artifact] | None,
+    fresh_data: Callable[[Arm], tuple[Artifact, ...]] | None,
     drop_data: Callable[[Arm], None],
     statements: Sequence[Mapping[str, Statement]],
 ) -> list[dict[str, Rows]]:
     """One start of ``arm`` that answers every statement once. EngineError for one that it does not answer."""
     answers: list[dict[str, Rows]] = []
     with ExitStack() as stack:
-        data = fresh_data(arm) if fresh_data else None
-        stack.callback(drop_data, arm)
-        machine = open_stack(context, arm, data, stack)
-        server = engine.start(machine, DATA, engine.settings(arm.configuration.resources))
+        alone = replace(arm, layout=Layout(databases=arm.layout.databases))
+        data = fresh_data(alone)[0] if fresh_data else None
+        stack.callback(drop_data, alone)
+        machine = open_stack(context, alone, data, stack)
+        server = engine.start(machine, ServerPlace(), engine.settings(arm.configuration.resources))
         stack.callback(engine.stop, machine, server)
         session = machine.serial(server.address, connection="persistent")
         stack.callback(session.close)

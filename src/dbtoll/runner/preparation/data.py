@@ -68,9 +68,10 @@ def for_guests(cache: Cache, arms: Sequence[Arm], image: Artifact, suite: str, r
 
 def masters_of(
     cache: Cache, arms: Sequence[Arm], context: HostContext, engine: Engine, workload: Workload, watch: Watch
-) -> tuple[dict[str, Artifact], Json]:
+) -> tuple[dict[tuple[int, str], Artifact], Json]:
     """The masters of the arms of one configuration: the data directory, loaded once in a native arm with every processor that the
-    rig has (`images.dataset`), and where an arm needs it the disk that was made of it; by kind of artifact."""
+    rig has (`images.dataset`), and where an arm needs it the disk that was made of it; by number of databases and kind of artifact.
+    Facts: of the one that has fewest."""
     image = context.image
     assert image is not None
     _demand_devices(arms, context)
@@ -84,25 +85,30 @@ def masters_of(
         machine: Machine = native.open(context.host, machine_spec, context.journal)
         return machine
 
-    with understood("the server that loads the data"):
-        entry = dataset.build(
-            cache,
-            open_machine,
-            engine,
-            workload,
-            image=image,
-            resources=resources,
-            estimate_bytes=workload.estimate_bytes(),
-            progress=watch.say,
-        )
-    demand_memory(arms, entry.facts["data_bytes"])
-    facts: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
-    masters = {"directory": entry.artifact()}
-    if any(boots(step) for arm in arms for step in arm.stack):
-        spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
-        masters["file"], facts["disk"] = disk.disk_of(
-            cache, masters["directory"], spare_bytes=spare_bytes, progress=watch.say
-        )
+    masters: dict[tuple[int, str], Artifact] = {}
+    facts: Json = {}
+    for databases in sorted({arm.layout.databases for arm in arms}) or [1]:
+        with understood("the server that loads the data"):
+            entry = dataset.build(
+                cache,
+                open_machine,
+                engine,
+                workload,
+                image=image,
+                resources=resources,
+                databases=databases,
+                estimate_bytes=workload.estimate_bytes(),
+                progress=watch.say,
+            )
+        demand_memory([arm for arm in arms if arm.layout.databases == databases], entry.facts["data_bytes"])
+        masters[databases, "directory"] = entry.artifact()
+        found: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
+        if any(boots(step) for arm in arms if arm.layout.databases == databases for step in arm.stack):
+            spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
+            masters[databases, "file"], found["disk"] = disk.disk_of(
+                cache, entry.artifact(), spare_bytes=spare_bytes, progress=watch.say
+            )
+        facts = facts or found
     return masters, facts
 
 
@@ -136,34 +142,44 @@ class Copies:
     """Fresh copies of the masters, one for each start, on the host where the arm stands; written to the journal, removed after the
     round. An arm that only reads what it is given, and works on a copy of its own, gets the master."""
 
-    def __init__(self, masters: Mapping[str, Artifact], context: HostContext) -> None:
+    def __init__(self, masters: Mapping[tuple[int, str], Artifact], context: HostContext) -> None:
         self.masters, self.context = masters, context
-        self.made: dict[str, tuple[JournalEntry, Machine, str]] = {}
+        self.made: dict[str, list[tuple[JournalEntry, Machine, str]]] = {}
         self.places: dict[str, Iterator[str]] = {}
 
     def master(self, arm: Arm) -> Artifact:
         """The one that its arm's copies are made of."""
-        return self.masters["file" if any(boots(step) for step in arm.stack) else "directory"]
+        return self.masters[arm.layout.databases, "file" if any(boots(step) for step in arm.stack) else "directory"]
 
-    def make(self, arm: Arm) -> Artifact:
+    def make(self, arm: Arm) -> tuple[Artifact, ...]:
+        """Of each of its machines; where that has several servers, a directory with theirs, as `RunningServer.place` finds them."""
+        host = self.context.at(arm).host
+        # Where the host was reached anew, all that was left there is gone.
+        self.made[arm.name] = [made for made in self.made.get(arm.name, []) if made[1] is host]
+        self.drop(arm)  # those of a start whose removal failed
+        if copied_from(arm) and arm.layout.servers == 1:
+            return (self.master(arm),) * arm.layout.machines
+        return tuple(self._make(arm, number) for number in range(arm.layout.machines))
+
+    def _make(self, arm: Arm, number: int) -> Artifact:
         context, master = self.context.at(arm), self.master(arm)
-        if copied_from(arm):
-            return master
-        if arm.name in self.made and self.made[arm.name][1] is not context.host:
-            del self.made[arm.name]  # the host was reached anew, and all that was left there is gone
-        self.drop(arm)  # that of a start whose removal failed
         if context.copies not in self.places:
             self.places[context.copies] = itertools.cycle(dataset.places(context.host, context.copies))
-        target = f"{next(self.places[context.copies])}/{machine_name(context.run_id, arm.name, 0)}"
-        self.made[arm.name] = context.journal.create("directory", path=target), context.host, target
+        name = machine_name(context.run_id, arm.name, 0, number if arm.layout.machines > 1 else None)
+        target = f"{next(self.places[context.copies])}/{name}"
+        entry = context.journal.create("directory", path=target)
+        self.made.setdefault(arm.name, []).append((entry, context.host, target))
         # What a run that is gone on with has left there; a copy would mix with it.
         dataset.remove_copy(context.host, target)
-        dataset.fresh_copy(context.host, master, target)
+        for server in range(arm.layout.servers):
+            dataset.fresh_copy(context.host, master, target if arm.layout.servers == 1 else f"{target}/{server}")
         return Artifact(f"{master.key}-copy", target, master.kind)
 
     def drop(self, arm: Arm) -> None:
-        if arm.name in self.made:
-            entry, host, target = self.made[arm.name]
+        """What there is of them."""
+        made = self.made.get(arm.name, [])
+        while made:
+            entry, host, target = made[-1]
             dataset.remove_copy(host, target)
             entry.done()
-            del self.made[arm.name]
+            made.pop()

@@ -7,7 +7,7 @@ from dbtoll.defaults import BASELINE, FLOOR
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import MachineSpec
+from dbtoll.model.machine import MachineSpec, ServerPlace
 from dbtoll.model.reply import ended_well
 from dbtoll.runner.arms import HostContext, machine_name
 
@@ -36,7 +36,7 @@ def driver_alone(
     )
     found: Json = {"null_us_per_transaction": {}, "null_per_s": {}}
     with native.open(context.host, machine_spec, context.journal) as machine:
-        server = engine.start(machine, "", {})
+        server = engine.start(machine, ServerPlace(), {})
         try:
             for interaction in experiment.factors["interaction"]:
                 driver_parameters = {

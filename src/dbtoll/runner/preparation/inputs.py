@@ -134,7 +134,7 @@ class _Configured:
             self.facts["ignored_settings"] = sorted(engine.ignored_settings)
         if isinstance(workload, TransactionWorkload):
             _require_free(engine, self.settings)
-        masters: dict[str, Artifact] = {}
+        masters: dict[tuple[int, str], Artifact] = {}
         if not all(simulated(arm.stack[-1]) for arm in self.arms):
             self._make_image(cache, run_facts)
             if engine.keeps_data:  # a simulated arm has no files

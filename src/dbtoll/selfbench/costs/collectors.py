@@ -22,8 +22,8 @@ from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.machine import Machine, Process
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import AGENT, Json
+from dbtoll.model.machine import DATA
 from dbtoll.model.options import Option
-from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
 

@@ -17,10 +17,9 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import DATA, Address, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import ended_well
-from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.bare_exchange import exchanging
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
@@ -257,7 +256,7 @@ class DriverSetup:
     @contextmanager
     def server(self, data: str) -> Iterator[Server]:
         """With the same settings for all, loading or not."""
-        server = self.engine.start(self.arm, data, self.engine.settings(RESOURCES))
+        server = self.engine.start(self.arm, ServerPlace(data), self.engine.settings(RESOURCES))
         try:
             yield server
         finally:

@@ -22,8 +22,8 @@ from dbtoll.images.cache import Cache
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Resources, VisitTiming
 from dbtoll.model.json import Json
+from dbtoll.model.machine import DATA, ServerPlace
 from dbtoll.model.options import Option
-from dbtoll.runner.arms import DATA
 from dbtoll.runner.preparation.software import image_software
 from dbtoll.selfbench.support import own_client
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
@@ -84,7 +84,7 @@ def _pairs(name: str, options: Mapping[str, Any], packages: str, say: Say, told:
         told.setdefault("engines", {})[name] = engine.key(arm)
         say(f"loading TPC-H into {name}")
         engine.create(arm, DATA)
-        server = engine.start(arm, DATA, engine.load_settings(RESOURCES))
+        server = engine.start(arm, ServerPlace(), engine.load_settings(RESOURCES))
         workload.load(arm, engine.sql, server, lambda text: None)
         session = arm.serial(server.address, connection="persistent")
         engine.finish_load(session)
@@ -128,7 +128,7 @@ def _where(engine: Any, folder: str, image: str) -> Json:
 
 
 def _ours(arm: Machine, engine: Any, statements: Sequence[Any], passes: int) -> float:
-    server = engine.start(arm, DATA, engine.settings(RESOURCES))
+    server = engine.start(arm, ServerPlace(), engine.settings(RESOURCES))
     session = arm.serial(server.address, connection="persistent")
     times: list[list[int]] = []
     for _ in range(1 + passes):

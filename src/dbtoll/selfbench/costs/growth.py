@@ -173,7 +173,8 @@ def first_rounds(run: Run, samples: int, folder: Path) -> Path:
 
 
 def _executions(records: Sequence[schema.Record]) -> int:
-    return sum(len(record.executions) for record in records if isinstance(record, schema.Visit))
+    visits = [record for record in records if isinstance(record, schema.Visit)]
+    return sum(len(unit.executions) for visit in visits for unit in visit.units)
 
 
 def _size(run: Run) -> tuple[int, int]:

@@ -13,9 +13,8 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.machine import Address
+from dbtoll.model.machine import DATA, Address, ServerPlace
 from dbtoll.model.options import Option
-from dbtoll.runner.arms import DATA
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
 from dbtoll.workload_parts.loading import run_side_by_side
@@ -89,7 +88,7 @@ def one(arm: AgentMachine, engine: Engine, workload: Workload, settings: Mapping
     """A fresh server, loaded one way or the other, and gone again. Times by the arm's agent."""
     data = f"{DATA}/server"
     engine.create(arm, data)
-    server = engine.start(arm, data, settings)
+    server = engine.start(arm, ServerPlace(data), settings)
     try:
         begin_ns = now_ns(arm)
         told = workload.load(arm, engine.sql, server, lambda text: None)

@@ -288,7 +288,7 @@ def visit_by_turns(
 def executed(arm: RunningArm, sql: str, times: int, timing: VisitTiming, *, lead_in: bool) -> list[int]:
     """The run times of so many executions in one visit, ns. Invalid if one failed."""
     statement = Statement("switch", sql, sql)
-    reply = arm.session().visit(
+    reply = arm.unit.session().visit(
         [statement],
         query_protocol="simple",
         timing=timing,

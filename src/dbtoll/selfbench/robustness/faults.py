@@ -28,10 +28,10 @@ from dbtoll.interfaces.machine import Machine, Session, Terminals
 from dbtoll.machines import tmpfs
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact
+from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.options import Option
 from dbtoll.model.reply import WindowReply
-from dbtoll.runner.arms import DATA, RunningArm, open_stack
+from dbtoll.runner.arms import RunningArm, open_stack
 from dbtoll.runner.checks import commits
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import ArmInputs
@@ -168,7 +168,7 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
     workload = own.workload
     assert isinstance(workload, Workload)
     assert own.fresh_data is not None
-    data = own.fresh_data(arm)
+    (data,) = own.fresh_data(arm)
     try:
         with ExitStack() as around, ExitStack() as closing:
             if case.fault == "disk_full":
@@ -176,14 +176,14 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
             running = _started(own, arm, data, closing)
             durable = durable_engine(running)
             isolation = "serializable" if case.fault == "deadlock_storm" else "read_committed"
-            durable.make_durable(running.session(), case.durability)
+            durable.make_durable(running.unit.session(), case.durability)
             driver_parameters = {
                 **workload.driver_parameters({}, seed=1),
                 "terminals": TERMINALS.get(case.fault, FEW),
                 "session": durable.session(isolation, multi_statement=workload.multi_statement),
             }
-            before = held(running.session())
-            terminals = running.machine.terminals(_address(running), driver_parameters)
+            before = held(running.unit.session())
+            terminals = running.unit.terminals("inside", driver_parameters)
             if case.fault == "machine_killed":
                 pieces = _until_the_machine_dies(running, prepared.context.host, terminals, case, seconds)
                 closing.close()
@@ -191,7 +191,7 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
             else:
                 pieces = _with_fault(running, terminals, case, seconds)
             _judge(running, workload, case, before, pieces)
-            running.stop_server()
+            running.stop_servers()
     finally:
         own.drop_data(arm)
 
@@ -208,14 +208,9 @@ def _small_disk(prepared: Prepared, data: Artifact) -> Iterator[Artifact]:
 
 def _started(own: ArmInputs, arm: Arm, data: Artifact, closing: ExitStack) -> RunningArm:
     machine = open_stack(own.context, arm, data, closing)
-    running = RunningArm(arm, machine, own.engine, own.settings, closing)
-    running.start_server()
+    running = RunningArm(arm, (machine,), own.engine, own.settings, closing)
+    running.start_servers()
     return running
-
-
-def _address(running: RunningArm) -> Any:
-    assert running.server is not None
-    return running.server.address
 
 
 @dataclass(slots=True)
@@ -293,7 +288,7 @@ def _with_fault(running: RunningArm, terminals: Terminals, case: Case, seconds: 
 
 def _kill_server(running: RunningArm, pieces: Pieces) -> None:
     """With all its processes at once; it is started again a moment later."""
-    server = running.server
+    server = running.servers[0].server
     assert server is not None
     machine = running.machine
     kill = 'kill -9 "$1" $(cat "/proc/$1/task/$1/children")'
@@ -305,11 +300,11 @@ def _kill_server(running: RunningArm, pieces: Pieces) -> None:
 def _start_again(running: RunningArm) -> None:
     """What still holds the data (orphans of a killed PostgreSQL) goes by itself."""
     running.close_sessions()
-    running.server = None
+    running.servers[0].server = None
     until = time.monotonic() + RESTART_S
     while True:
         try:
-            return running.start_server()
+            return running.start_servers()
         except EngineError:
             if time.monotonic() > until:
                 raise
@@ -318,7 +313,7 @@ def _start_again(running: RunningArm) -> None:
 
 def _reset_connections(running: RunningArm, pieces: Pieces) -> None:
     """Every connection but the one that asks, by the server."""
-    durable_engine(running).disconnect_others(running.session())
+    durable_engine(running).disconnect_others(running.unit.session())
 
 
 def _fill_disk(running: RunningArm, pieces: Pieces) -> None:
@@ -327,7 +322,7 @@ def _fill_disk(running: RunningArm, pieces: Pieces) -> None:
     machine.run(["dd", "if=/dev/zero", f"of={FILLER}", "bs=64k", "status=none"], check=False, timeout_s=300)
     pieces.until(pieces.noticed, FULL_S)
     machine.run(["rm", "-f", FILLER])
-    server = running.server
+    server = running.servers[0].server
     assert server is not None
     time.sleep(0.5)
     if machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 0:
@@ -397,7 +392,7 @@ def held(session: Session) -> Held:
 
 def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, pieces: Pieces) -> None:
     running.close_sessions()  # ours may have ended with the others: PostgreSQL restarts itself when its disk is full
-    now = held(running.session())
+    now = held(running.unit.session())
     told = _acknowledged(pieces.done[-1][2].counts["acknowledged"])  # since the terminals began
     pairs = [
         ("orders", told.orders, told.unknown_orders, before.orders, now.orders),
@@ -415,7 +410,7 @@ def _judge(running: RunningArm, workload: Workload, case: Case, before: Held, pi
         for key, cents in told.cents.items():
             if now.cents[key] - before.cents[key] != cents:
                 case.violations.append(f"payments of warehouse {key} do not add up to what was acknowledged")
-    case.violations += workload.violations(running.session())
+    case.violations += workload.violations(running.unit.session())
     case.counts = {
         "connections_lost": pieces.count("connections_lost"),
         "reconnects": pieces.count("reconnects"),

@@ -26,6 +26,7 @@ from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
 from dbtoll.interfaces.machine import Machine
@@ -37,7 +38,6 @@ from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
-from dbtoll.store.schema import Visit
 
 SUMMARY = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
 OPTIONS = {
@@ -142,7 +142,7 @@ def uniformity_power(comparisons: int, rounds: int, trials: int = 500) -> float:
     return float(np.mean([(uniformity_p(list(each)) or 1.0) < 0.01 for each in p_values]))
 
 
-def effects_of(asked: Experiment, visits: list[Visit]) -> Floats:
+def effects_of(asked: Experiment, visits: list[VisitTotals]) -> Floats:
     """[round]: the copy against the original over all queries. Raises Invalid when a start failed: there is nothing to count
     then."""
     arms = [arm.name for arm in asked.arms]

@@ -22,6 +22,7 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
@@ -31,7 +32,6 @@ from dbtoll.selfbench.statistics import simulation
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
-from dbtoll.store.schema import Visit
 
 SUMMARY = "half_width_ratio: an interval of dbtoll that covers, over one of the papers' protocol (arm after arm, one server life)"
 OPTIONS = {
@@ -221,7 +221,7 @@ def arm_after_arm(asked: Experiment, rounds: Sequence[Round]) -> list[Round]:
     return result
 
 
-def by_dbtoll(asked: Experiment, visits: Sequence[Visit]) -> Interval:
+def by_dbtoll(asked: Experiment, visits: Sequence[VisitTotals]) -> Interval:
     """dbtoll's effect of the copy against the original, over rounds; log scale."""
     arms = [arm.name for arm in asked.arms]
     queries = list(dict.fromkeys(visit.query for visit in visits))
@@ -234,7 +234,7 @@ def by_dbtoll(asked: Experiment, visits: Sequence[Visit]) -> Interval:
     return found
 
 
-def runs_of(asked: Experiment, visits: Sequence[Visit]) -> Floats:
+def runs_of(asked: Experiment, visits: Sequence[VisitTotals]) -> Floats:
     """[run, query, copy]: logs of the times of all executions, as many of each as all have."""
     times: dict[tuple[str, str], list[float]] = {}
     for visit in visits:

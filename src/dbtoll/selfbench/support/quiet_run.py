@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.model.plan import Round
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.preparation import inputs
@@ -33,7 +34,7 @@ class Quiet:
         return None
 
 
-def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[Visit]:
+def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[VisitTotals]:
     """The steady visits of these rounds."""
     records: list[Record] = []
     for round_ in rounds:
@@ -41,4 +42,4 @@ def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -
             prepared.context, prepared.inputs, round_, records.append, watch, Budget(math.inf), None, seen_plans=set()
         )
         run.measure()
-    return [record for record in records if isinstance(record, Visit) and not record.first_execution]
+    return [totals(record) for record in records if isinstance(record, Visit) and not record.first_execution]

@@ -14,6 +14,7 @@ from dbtoll.analysis.effects import comparisons, stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.visits.arrays import collect
 from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
 from dbtoll.model.experiment import Experiment, VisitTiming
@@ -22,7 +23,6 @@ from dbtoll.model.reply import Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
-from dbtoll.store.schema import Visit
 
 LEVEL = 0.05
 MARGIN = 0.05
@@ -64,7 +64,7 @@ def measure(
     """``rounds`` rounds of each variant, by turns in random order; a round is a fresh start of the variant's arms."""
     asked = {key: Statement(key, sql, sql) for key, sql in statements.items()}
     chance = random.Random(rounds)
-    visits: dict[str, list[Visit]] = {}
+    visits: dict[str, list[VisitTotals]] = {}
     for number in range(rounds):
         tried = list(variants(prepared.inputs.experiment, name).items())
         for variant, experiment in chance.sample(tried, len(tried)):
@@ -85,7 +85,7 @@ def measure(
     return Agreed(figures, facts)
 
 
-def effects_of(visits: Sequence[Visit], queries: tuple[str, ...], name: str) -> Floats:
+def effects_of(visits: Sequence[VisitTotals], queries: tuple[str, ...], name: str) -> Floats:
     """[round]: the arm against the one native copy that all variants have, over all statements; log scale."""
     arms = (BASELINE, name)
     times = collect([visit for visit in visits if visit.arm in arms], queries, arms, METRICS["run_time"])

@@ -1,0 +1,117 @@
+"""Arms of several units on real servers: each has data of its own, all begin together, and nothing of them is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dbtoll.model.experiment import Outcome
+from dbtoll.store.reader import read_run
+from dbtoll.store.schema import Start, Visit
+from tests.support.one_round import measure_one_round
+from tests.support.program import dbtoll, is_root
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not is_root(), reason="native arms need root"),
+]
+
+SPEC = """
+question = "Do units disturb one another?"
+baseline = "machines"
+[engine]
+name = "postgres"
+[workload]
+name = "{workload}"
+{size}
+terminals = 2
+window = "{window}"
+ramp_up = "200ms"
+[resources]
+memory = "2 GiB"
+[[arm]]
+name = "machines"
+stack = "native"
+machines = 2
+"""
+
+SERVERS = """
+[[arm]]
+name = "servers"
+stack = "native"
+servers = 2
+[[arm]]
+name = "databases"
+stack = "native"
+databases = 2
+"""
+
+
+def test_units_have_data_of_their_own_and_begin_together(tmp_path: Path) -> None:
+    text = SPEC.format(workload="tpcc", size="warehouses = 1", window="2s") + SERVERS
+    result = measure_one_round(text, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    servers = {"machines": 2, "servers": 2, "databases": 1}
+    for arm in (arm for arm in result.arms if arm.copy_of is None):
+        assert arm.outcome is Outcome.OK, arm.reason
+        checks = {check.name: check for check in arm.checks}
+        for name in ("consistent", "started_together", "commit_reaches_device", "same_resources", "same_server"):
+            assert checks[name].passed is True, checks[name]
+        (start,) = (start for start in run.records(Start) if start.arm == arm.name)
+        assert len(start.servers) == servers[arm.name]
+        settings = [facts["settings"] for facts in start.servers]
+        assert len({each["data_directory"] for each in settings}) == (2 if arm.name == "servers" else 1)
+        for visit in (visit for visit in run.records(Visit) if visit.arm == arm.name):
+            assert len(visit.units) == 2
+            for unit in visit.units:
+                assert unit.window is not None and unit.problem is None
+                kinds = unit.window["transactions"].values()
+                assert sum(kind["committed"] for kind in kinds) > 0
+                assert all(kind["failed"] == {} and kind["lost"] == 0 for kind in kinds)
+            assert (visit.units[0].cpu is None) is (arm.name == "databases")
+            first, second = (unit.window["series"] for unit in visit.units if unit.window)
+            assert first != second  # they draw other transactions
+    for windows in result.windows:
+        assert windows.units is not None and windows.units.start_spread_ns is not None
+        assert windows.units.start_spread_ns < 10_000_000
+
+
+def test_statements_are_answered_rightly_in_every_unit(tmp_path: Path) -> None:
+    text = SPEC.replace("terminals = 2\n", "").replace('window = "{window}"\n', "").replace('ramp_up = "200ms"\n', "")
+    text = text.format(workload="tpch", size='scale = 0.01\nqueries = ["Q6", "Q14"]') + SERVERS
+    result = measure_one_round("parameter_sets = 1\n" + text, tmp_path / "run")
+    for arm in (arm for arm in result.arms if arm.copy_of is None):
+        checks = {check.name: check.passed for check in arm.checks}
+        assert (arm.outcome, checks["equal_answers"], checks["started_together"]) == (Outcome.OK, True, True), arm
+    for visit in read_run(tmp_path / "run").records(Visit):
+        assert [bool(unit.executions) for unit in visit.units] == [True, True]
+
+
+def test_a_killed_run_of_several_machines_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text(SPEC.format(workload="tatp", size="subscribers = 1000", window="20s"))
+    words = [str(Path(sys.executable).parent / "dbtoll"), "run", str(file), "--runs-dir", str(tmp_path / "runs")]
+    killed = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 600
+        while not (groups := _groups("-m1")):
+            assert killed.poll() is None and time.monotonic() < until, "no arm came up"
+            time.sleep(0.2)
+    finally:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    (run,) = {group.parents[1].name for group in groups}
+    cleaned = dbtoll("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not _groups("", run)
+
+
+def _groups(ending: str, run: str = "*") -> list[Path]:
+    """Control groups of machines within the group of an arm, in every hierarchy."""
+    found = [path for top in ("", "*/") for path in Path("/sys/fs/cgroup").glob(f"{top}dbtoll/{run}/*/*")]
+    return [path for path in found if path.is_dir() and path.name.endswith(ending)]
