@@ -102,5 +102,6 @@ def found(plan: Any, key: str) -> list[int]:
     if isinstance(plan, list):
         return [value for each in plan for value in found(each, key)]
     if isinstance(plan, dict):
-        return [plan[key]] * (key in plan) + [value for each in plan.values() for value in found(each, key)]
+        own = [plan[key]] if key in plan else []
+        return own + [value for each in plan.values() for value in found(each, key)]
     return []

@@ -202,18 +202,12 @@ def _read(folder: Path, history: _History) -> Run:
     plan = _checked_json(
         folder / PLAN_FILE, begin.plan_sha256, PlanFile, partial(upgrade.plan, version=version) if earlier else None
     )
+    _demand(folder / PLAN_FILE, partial(contents.demand_plan, plan))  # what follows takes it for a plan
     kept = _checked_json(
         folder / FACTS_FILE, begin.facts_sha256, Json, partial(upgrade.facts, version=version) if earlier else None
     )
     facts = upgrade.completed(kept, plan.experiment)
-    for path, demand in (
-        (PLAN_FILE, partial(contents.demand_plan, plan)),
-        (FACTS_FILE, partial(contents.demand_facts, facts, plan.experiment)),
-    ):
-        try:
-            demand()
-        except ValueError as error:
-            raise RunFolderError(f"{folder / path}:1: no run of dbtoll has this: {error}", _EDITED) from None
+    _demand(folder / FACTS_FILE, partial(contents.demand_facts, facts, plan.experiment))
     outside, attempts, end = _grouped(history, contents.Expected(plan))
     return Run(
         folder=folder,
@@ -230,6 +224,14 @@ def _read(folder: Path, history: _History) -> Run:
         unfinished_line=history.unfinished_line,
         lines=history.lines,
     )
+
+
+def _demand(path: Path, demand: Callable[[], None]) -> None:
+    """RunFolderError with the file, where its content is judged not to be a run's."""
+    try:
+        demand()
+    except ValueError as error:
+        raise RunFolderError(f"{path}:1: no run of dbtoll has this: {error}", _EDITED) from None
 
 
 def read_file(path: Path, most_bytes: int = FILE_BYTES_MAX) -> bytes:
