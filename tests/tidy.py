@@ -73,6 +73,12 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """The test runner could not import the second."""
+    names = [file.name for file in tracked("tests") if file.name.startswith("test_")]
+    assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
+
+
 def test_nothing_is_left_to_do_in_the_code() -> None:
     words = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError|todo!|unimplemented!)")
     for file in tracked("src", "agent", "tests"):

@@ -36,6 +36,7 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Fingerprint, Record, Start, Visit
+from tests.support.changed import revised
 from tests.support.program import only_run
 
 PLANTED = ledger.PLANTED.replace('"60s"', '"10s"')
@@ -129,7 +130,7 @@ def test_where_instructions_are_emulated_a_query_is_slowed_down_like_probes_as_s
             batches = tuple(
                 structs.replace(each, elapsed_ns=each.elapsed_ns * times) for each in record.units[0].batches
             )
-            return structs.replace(record, batches=batches)
+            return revised(record, batches=batches)
         return record
 
     attempts = tuple(replace(each, records=tuple(map(told, each.records))) for each in planted.attempts)
@@ -169,7 +170,7 @@ def slower(visit: Visit, times: float) -> Visit:
         structs.replace(each, end_ns=each.start_ns + round(times * (each.end_ns - each.start_ns)))
         for each in visit.units[0].executions
     )
-    return structs.replace(visit, executions=tuple(executions))
+    return revised(visit, executions=tuple(executions))
 
 
 def test_no_measured_time_of_an_arm_enters_what_is_explained_or_predicted(planted: Run) -> None:
@@ -239,7 +240,7 @@ def test_a_query_that_always_fails_in_the_arm_is_named_as_left_out(planted: Run,
         if visit.query != query:
             return visit
         failed = tuple(structs.replace(timing, outcome="error") for timing in visit.units[0].executions)
-        return structs.replace(visit, executions=failed)
+        return revised(visit, executions=failed)
 
     arm = next(
         each for each in results.analyze_run(of_arm(planted, "planted", failing)).ledgers if each.arm == "planted"

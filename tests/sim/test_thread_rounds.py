@@ -36,9 +36,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started: list[str] = []
     start = noop.Engine.start
 
-    def noted(self: Any, machine: Any, data: str, settings: Mapping[str, str], *, network: str | None = None) -> Any:
+    def noted(self: Any, machine: Any, place: Any, settings: Mapping[str, str]) -> Any:
         started.append(settings["workers"])
-        return start(self, machine, data, settings, network=network)
+        return start(self, machine, place, settings)
 
     told = {"thread_settings": ("workers",), "following_settings": (), "unsupported": {}, "start": noted}
     told |= {"settings_of_threads": lambda self, threads: {"workers": str(threads)}}

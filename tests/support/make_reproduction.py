@@ -28,6 +28,7 @@ from dbtoll.store.schema import (
 )
 from dbtoll.store.writer import RunWriter
 from dbtoll.workloads.probes import Workload as Probes
+from tests.support.changed import visit_of_one_unit
 from tests.support.make_run import BASE_MS, COPY, FACTS, NATIVE, start_facts
 
 Overhead = Callable[[str, str, Mapping[str, str]], float]
@@ -136,7 +137,7 @@ def _experiment(
 
 
 def _visit(at: dict[str, Any], now_ns: int, took_ns: int, **known: Any) -> Visit:
-    return Visit(
+    return visit_of_one_unit(
         **at, **known, asleep_ok=True, host_start_ns=now_ns - 300_000, host_end_ns=now_ns + took_ns + 300_000, start_ns=now_ns,
         end_ns=now_ns + took_ns, cpu={"user_ns": took_ns // 2, "system_ns": took_ns // 20},
     )  # fmt: skip
@@ -176,7 +177,7 @@ def _write(
                     made_of = {"round": number, "order": order, **at}
                     record = visit(made_of, now_ns, starts[at["arm"]], first_execution=first_execution)
                     writer.append(record)
-                    now_ns, order = record.host_end_ns + 2_000_000, order + 1
+                    now_ns, order = record.units[0].host_end_ns + 2_000_000, order + 1
             writer.append(RoundEnd(round=number, attempt=0, complete=True, elapsed_s=elapsed_s + 50))
         writer.append(RunEnd(reason="budget ended", elapsed_s=60.0 * rounds))
     return folder
@@ -186,7 +187,7 @@ def _start(
     number: int, arm: str, queries: Sequence[str], plans: Plans | None, emulated: Collection[str]
 ) -> Iterator[Start | CheckRecord | Fingerprint]:
     known = {**start_facts(NATIVE), "environment": {"name": arm, "emulated": arm in emulated}}
-    yield Start(round=number, arm=arm, outcome="ok", facts=known)
+    yield Start(round=number, arm=arm, outcome="ok", servers=(known,))
     yield CheckRecord(round=number, arm=arm, check="answers_known", passed=True, finding="as it should be", voids=False)
     for query in queries if plans is not None else ():
         assert plans is not None
