@@ -138,7 +138,7 @@ class EngineContract:
         for threads in (1, 2, 3):
             settings = engine.settings_of_threads(threads)
             assert settings.keys() == {*engine.thread_settings}
-            server = engine.start(machine, DATA, {**engine.settings(RESOURCES), **settings})
+            server = engine.start(machine, ServerPlace(), {**engine.settings(RESOURCES), **settings})
             session = machine.serial(server.address, connection="persistent")
             assert engine.threads(session) == threads
             found[threads] = engine.facts(session)["settings"]
