@@ -75,8 +75,8 @@ exec setpriv --reuid="$user" --regid="$user" --init-groups sh -c 'cd && exec "$@
 def inside(
     root: Path, *words: str, user: str | None = None, timeout_s: float = 900
 ) -> subprocess.CompletedProcess[str]:
-    """A command as its root, or as that user, who has a home there."""
-    home = f"/home/{user}" if user else "/root"
+    """A command in it: by chroot(2) as its root, or as that user, who has a home there, with it as the root of all mounts."""
+    home = f"/home/{user}" if user not in (None, "root") else "/root"
     environ: Mapping[str, str] = {
         "HOME": home,
         "PATH": f"{home}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -12,6 +12,8 @@ from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Visit
 from tests.support.one_round import measure_one_round
 
+pytestmark = pytest.mark.alone  # it drops the caches of the machine
+
 TEXT = """
 exclusive = true
 [engine]

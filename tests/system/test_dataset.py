@@ -147,7 +147,7 @@ def test_no_two_starts_have_a_copy_in_the_same_place(local: AgentMachine, tmp_pa
     folder, arm = tmp_path / "copies", Arm("native", (Step("native", {}),))
     journal = Journal(tmp_path)
     context = HostContext(local, None, (0,), journal, "test", copies=str(folder))
-    copies = Copies({"directory": Artifact("master", str(tmp_path / "master"))}, context)
+    copies = Copies({(1, "directory"): Artifact("master", str(tmp_path / "master"))}, context)
 
     def there() -> list[str]:
         return [str(path) for place in folder.iterdir() for path in place.iterdir()]

@@ -263,7 +263,11 @@ def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> N
     done = run_of(tmp_path, text, "--exclusive")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (only_run(tmp_path / "runs") / "history.ndjson").read_text().splitlines()]
-    visits = [r for r in records if r["record"] == "visit" and not r["first_execution"] and r["batches"] is None]
+    visits = [
+        {**record, **record["units"][0]}
+        for record in records
+        if record["record"] == "visit" and not record["first_execution"] and record["units"][0]["batches"] is None
+    ]
     cold = [v for v in visits if v["levels"]["cache"] == "cold"]
     assert cold
     assert all(v["disk_read_bytes"] > 0 for v in cold)

@@ -339,14 +339,14 @@ class EnvironmentContract:
         """Every kind of storage that it has, and an empty block device."""
         known = type(environment).options.get(storage.OPTION)
         if known is None:
-            pytest.skip("it has one kind of storage")
+            return  # it has one kind of storage
         (tmp_path / "data").mkdir()
         (tmp_path / "data/given").write_text("content")
         (tmp_path / "data").chmod(0o700)
         os.chown(tmp_path / "data", 65534, 65533)
         with loop_device(local, tmp_path) as device:
             for number, kind in enumerate([*known.choices, device]):
-                data = Artifact(f"data-{number}", str(tmp_path / "data"))
+                data = Artifact(f"stored-{number}", str(tmp_path / "data"))
                 asked = [Provision(data, "/dbtoll/data", writable=True)]
                 with open_one(f"stored-{number}", provisions=asked, options={storage.OPTION: kind}) as machine:
                     assert machine.provide(data) == "/dbtoll/data"
@@ -375,7 +375,7 @@ class EnvironmentContract:
         self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
     ) -> None:
         if storage.OPTION not in type(environment).options:
-            pytest.skip("it has one kind of storage")
+            return  # it has one kind of storage
         (tmp_path / "data").mkdir()
         asked = [Provision(Artifact("data", str(tmp_path / "data")), "/dbtoll/data", writable=True)]
 

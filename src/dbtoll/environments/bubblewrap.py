@@ -94,7 +94,7 @@ class Environment(interface.Environment):
         parent, asked = through_agent(machine), self._complete(options)
         mark = f"doctor-{parent.hello()['pid']}"
         try:
-            limits = Limits(own_cpus(parent), memory_bytes=64 << 20)
+            limits = Limits(own_cpus(parent), 64 << 20, asked["cpu_quota"], asked["cpu_period"])
             group = create_group(parent, journal or NullJournal(), (mark, self.name), limits)
             try:
                 program, _ = _found(parent, kernel() if kernel else None, asked)

@@ -82,7 +82,8 @@ class Environment(interface.Environment):
                 )
             )
         try:
-            limits = Limits(own_cpus(parent), memory_bytes=64 << 20)
+            asked = {name: option.default for name, option in self.options.items()} | dict(options)
+            limits = Limits(own_cpus(parent), 64 << 20, asked["cpu_quota"], asked["cpu_period"])
             trial = create_group(
                 parent, journal or NullJournal(), (f"doctor-{parent.hello()['pid']}", "native"), limits
             )
