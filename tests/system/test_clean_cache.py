@@ -52,13 +52,14 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 APART = """
-from dbtoll.environments import docker
-from dbtoll.environments.docker import dockerd
-docker.SYSTEM_SOCKET = dockerd.DATA_ROOT = "/nowhere"
+from dbtoll import registry
 from dbtoll.cli import main
+for environment in registry.members("environments"):
+    if hasattr(environment, "stores"):
+        environment.stores = lambda self: ()
 main()
 """
-"""dbtoll, blind to this machine's Docker daemons: their images are not the tests' (test_docker.py has its own)."""
+"""dbtoll, blind to the images that environments keep: they are not the tests' (test_docker.py has its own)."""
 
 
 def dbtoll(*words: str) -> subprocess.CompletedProcess[str]:
