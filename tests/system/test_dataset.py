@@ -154,7 +154,7 @@ def test_no_two_starts_have_a_copy_in_the_same_place(local: AgentMachine, tmp_pa
 
     seen = []
     for _ in range(3):
-        seen.append(copies.make(arm).path)
+        seen.append(copies.make(arm)[0].path)
         assert there() == seen[-1:]
     assert len({Path(path).parent for path in seen}) == 3
     copies.drop(arm)
