@@ -112,7 +112,7 @@ def test_native_arms(name: str, guests: dict[str, tuple[subprocess.Popen[bytes],
     print(said)
     # What failed in there stands first: of a long output the end alone may be kept.
     assert "ALL-PASSED" in said, [line for line in said.splitlines() if line.startswith(("E  ", "FAILED", "ERROR"))]
-    # Not by skipping everything: one skip is right, for want of a second processor.
+    # Not by skipping everything: for want of a second processor, and twice of a loop device (its kernel has no module).
     passed, skipped = (int((re.search(rf"(\d+) {what}", said) or ["", "0"])[1]) for what in ("passed", "skipped"))
     assert passed > 15
-    assert skipped <= 1
+    assert skipped <= 3
