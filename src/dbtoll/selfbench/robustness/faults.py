@@ -183,7 +183,8 @@ def run_fault_case(prepared: Prepared, asked: Experiment, case: Case, seconds: i
                 "session": durable.session(isolation, multi_statement=workload.multi_statement),
             }
             before = held(running.unit.session())
-            terminals = running.unit.terminals("inside", driver_parameters)
+            # Not the unit's own, which close with its sessions: these go on while the server is started again.
+            terminals = running.machine.terminals(running.unit.address(), driver_parameters)
             if case.fault == "machine_killed":
                 pieces = _until_the_machine_dies(running, prepared.context.host, terminals, case, seconds)
                 closing.close()
