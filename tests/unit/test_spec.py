@@ -265,19 +265,23 @@ def test_nothing_in_memory_is_cold() -> None:
         spec.parse(text + '[factors]\ncache = ["warm", "cold"]\n', "x.toml")
 
 
+def compared(*stacks: str) -> str:
+    """The specification that `compare` writes of environments alone."""
+    return command_line.comparison(
+        stacks,
+        baseline=None,
+        engine="noop",
+        engine_options={},
+        workload="tpch",
+        workload_options={},
+        tables={},
+        top={},
+    )
+
+
 def test_arms_that_are_all_in_memory_have_a_baseline_in_memory() -> None:
     def baseline(*stacks: str) -> str:
-        text = command_line.comparison(
-            stacks,
-            baseline=None,
-            engine="noop",
-            engine_options={},
-            workload="tpch",
-            workload_options={},
-            tables={},
-            top={},
-        )
-        return spec.parse(text, command_line.COMMAND_LINE).baseline
+        return spec.parse(compared(*stacks), command_line.COMMAND_LINE).baseline
 
     assert baseline("docker:storage=memory", "qemu:storage=memory") == "native:storage=memory"
     assert baseline("qemu//docker:storage=memory") == "qemu//native:storage=memory"
@@ -308,17 +312,7 @@ def test_compare_takes_the_way_of_a_file() -> None:
 
 def test_the_default_baseline_replaces_the_last_step_and_needs_one_prefix() -> None:
     def baseline(*stacks: str) -> str:
-        text = command_line.comparison(
-            stacks,
-            baseline=None,
-            engine="noop",
-            engine_options={},
-            workload="tpch",
-            workload_options={},
-            tables={},
-            top={},
-        )
-        return text.split("baseline = ")[1].splitlines()[0]
+        return compared(*stacks).split("baseline = ")[1].splitlines()[0]
 
     assert baseline("native:host//docker", "native:host//docker:runsc") == '"native:host//native"'
     with pytest.raises(UsageError, match="different baselines"):

@@ -359,7 +359,7 @@ class EnvironmentContract:
                     record = storage_check.check(machine, kind, data, 0, "stored")
                     assert record.passed is not False, record.finding
                     assert record.passed is True or environment.name not in registry.names("environments")
-                    found = storage_check.found(machine, kind)
+                    found = storage_check.found(machine, kind, machine.facts().get("environment") or {})
                     assert found["kind"] == kind
                     assert found["free_bytes"]
                     in_memory = kind == storage.MEMORY

@@ -257,7 +257,7 @@ class RoundRun:
         if memory_parts > 1:
             found["memory_parts"] = memory_parts
         if kind is not None:
-            found["storage"] = storage.found(unit.machine, kind)
+            found["storage"] = storage.found(unit.machine, kind, found.get("environment") or {})
         return {**found, "paths": paths.measured(unit, placements)} if placements else found
 
     def answers_gate(self, arm: Arm) -> schema.CheckRecord:

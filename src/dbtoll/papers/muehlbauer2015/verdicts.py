@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dbtoll.analysis.effects.comparisons import Effect
 from dbtoll.analysis.reproduction.verdicts import (
@@ -79,7 +80,7 @@ def _sized(size: str, figures: Sequence[Figure], apart: str) -> Judgement:
 # --- Figures 2 and 3 ---------------------------------------------------------------------------------------------------
 
 
-def _loses(parts: Parts, role: str, environment: str, title: str) -> Judged:
+def _loses(role: str, environment: str, title: str, parts: Parts) -> Judged:
     """A system in the guest against bare metal, by the claim's environment."""
     rule = f"longer than in the baseline, by {SAME_PLANS}"
     size = f"{SIZE}, of the same total; the published one of all runs but the first, over the same queries"
@@ -103,24 +104,13 @@ def _loses(parts: Parts, role: str, environment: str, title: str) -> Judged:
     return Judged(direction, _sized(size, [replace(figure, published=printed)], part.apart))
 
 
-@RULES.of("H01")
-def _hyper_kvm(parts: Parts) -> Judged:
-    return _loses(parts, "hyper", "kvm", "KVM")
-
-
-@RULES.of("H02")
-def _hyper_virtualbox(parts: Parts) -> Judged:
-    return _loses(parts, "hyper", "virtualbox", "VirtualBox")
-
-
-@RULES.of("H03")
-def _monetdb_kvm(parts: Parts) -> Judged:
-    return _loses(parts, "monetdb", "kvm", "KVM")
-
-
-@RULES.of("H04")
-def _monetdb_virtualbox(parts: Parts) -> Judged:
-    return _loses(parts, "monetdb", "virtualbox", "VirtualBox")
+for _claim, _role, _environment, _title in (
+    ("H01", "hyper", "kvm", "KVM"),
+    ("H02", "hyper", "virtualbox", "VirtualBox"),
+    ("H03", "monetdb", "kvm", "KVM"),
+    ("H04", "monetdb", "virtualbox", "VirtualBox"),
+):
+    RULES.of(_claim)(partial(_loses, _role, _environment, _title))
 
 
 @RULES.of("H05")

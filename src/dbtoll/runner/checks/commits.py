@@ -31,7 +31,7 @@ from dbtoll.runner.arms import (
     machine_name,
     stack_of,
 )
-from dbtoll.runner.checks.mounts import IN_MEMORY, mount_of
+from dbtoll.runner.checks.mounts import IN_MEMORY, mount_of, real_path
 from dbtoll.store.schema import CheckRecord
 
 NAME = "commit_reaches_device"
@@ -294,11 +294,6 @@ def file_system(machine: Machine, path: str) -> str | None:
     """The kind of file system that holds ``path`` (no links in it); None if it cannot be told."""
     mount = mount_of(machine, path)
     return mount.file_system if mount else None
-
-
-def real_path(machine: Machine, path: str) -> str:
-    """The same without links."""
-    return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
 
 
 # --- the agents ----------------------------------------------------------------------------------------------------------------

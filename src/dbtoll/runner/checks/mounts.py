@@ -38,6 +38,11 @@ def mount_of(machine: Machine, path: str) -> MountPoint | None:
     return best
 
 
+def real_path(machine: Machine, path: str) -> str:
+    """The same without links."""
+    return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
+
+
 def _plain(word: str) -> str:
     """Blanks and the like are octal in there."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), word)

@@ -10,7 +10,7 @@ from dbtoll.model import storage as kinds
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.storage import is_device
-from dbtoll.runner.checks.mounts import IN_MEMORY, MountPoint, mount_of
+from dbtoll.runner.checks.mounts import IN_MEMORY, MountPoint, mount_of, real_path
 from dbtoll.store.schema import CheckRecord
 
 NAME = "storage"
@@ -19,10 +19,11 @@ OPAQUE = frozenset({"9p", "virtiofs", "fuse", "gofer"})
 """File systems that hand everything on, and do not show to what."""
 
 
-def found(machine: Machine, kind: str) -> Json:
+def found(machine: Machine, kind: str, environment: Json) -> Json:
     """What holds the data, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
     mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the file system, ``device_bytes`` of the
-    device; null where it has none, or cannot be told; ``cache``: how the monitor of a guest keeps what is written."""
+    device; null where it has none, or cannot be told; ``cache``: how the monitor of a guest keeps what is written, by the machine's
+    facts of its ``environment``."""
     mount = mount_of(machine, DATA)
     if mount is None:
         return {"kind": kind, "file_system": None}
@@ -37,7 +38,7 @@ def found(machine: Machine, kind: str) -> Json:
         "size_bytes": size,
         "free_bytes": free,
         "device_bytes": _device_bytes(machine, mount.device),
-        "cache": None if mount.file_system in IN_MEMORY else machine.facts().get("environment", {}).get("cache"),
+        "cache": None if mount.file_system in IN_MEMORY else environment.get("cache"),
     }
 
 
@@ -70,7 +71,7 @@ def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint) -> t
         wanted = str(_bytes_of(around, kind)) if is_guest else _number_of(around, kind)
         has = str(_device_bytes(machine, mount.device)) if is_guest else mount.device
         return own and wanted == has, f"{seen}, {has}{' bytes' if is_guest else ''}; {kind} is {wanted}"
-    beneath = mount_of(around, _real_path(around, around.provide(data)))
+    beneath = mount_of(around, real_path(around, around.provide(data)))
     is_same = beneath is not None and beneath.device == mount.device
     return (
         own and is_same,
@@ -98,7 +99,3 @@ def _sizes(machine: Machine) -> tuple[int, int]:
     told = machine.run(["stat", "--file-system", "--format=%S %b %a", DATA]).output.split()
     block_bytes, blocks, free = map(int, told)
     return block_bytes * blocks, block_bytes * free
-
-
-def _real_path(machine: Machine, path: str) -> str:
-    return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
