@@ -21,6 +21,7 @@ from dbtoll.contracts.machines import (
     local_machine,
     loop_device,
     machine_spec,
+    mounted_elsewhere,
     small_image,
     small_image_at,
 )
@@ -389,11 +390,8 @@ class EnvironmentContract:
             local.run(["mke2fs", "-q", "-t", "ext4", "-U", FOREIGN, device])
             assert "holds ext4" in refused(storage=device)
             (tmp_path / "mounted").mkdir()
-            local.run(["mount", device, str(tmp_path / "mounted")])
-            try:
+            with mounted_elsewhere(device, tmp_path / "mounted"):
                 assert "in use" in refused(storage=device, overwrite=True)
-            finally:
-                local.run(["umount", str(tmp_path / "mounted")])
             assert FOREIGN in local.run(["blkid", "--probe", device]).output.decode()
             with open_one("overwriting", provisions=asked, options={"storage": device, "overwrite": True}) as machine:
                 machine.run(["test", "-d", "/dbtoll/data"])

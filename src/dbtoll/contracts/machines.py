@@ -184,6 +184,21 @@ def loop_device(machine: AgentMachine, folder: Path, size_bytes: int = 640 << 20
         file.unlink()
 
 
+@contextmanager
+def mounted_elsewhere(device: str, at: Path) -> Iterator[None]:
+    """A device that is mounted, in a mount namespace of its own: a namespace that anybody makes meanwhile is a copy of ours, and
+    would keep the mount, and with it the device, when we are done."""
+    script = 'mount "$1" "$2" && echo mounted && read -r _; umount "$2"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", device, str(at)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "mounted\n"
+        try:
+            yield
+        finally:
+            holder.communicate()
+    assert holder.returncode == 0
+
+
 def groups_left() -> list[str]:
     """Control groups of this process's runs that still exist."""
     return [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*t{os.getpid()}*")]
