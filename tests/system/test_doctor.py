@@ -41,7 +41,8 @@ def nothing_is_left() -> Iterator[None]:
     """Of a probe whose agent has ended: what it makes carries that agent's number."""
     yield
     found = [path for place in ("/sys/fs/cgroup", STAGES) for path in Path(place).glob("**/*doctor-[0-9]*")]
-    assert [path for path in found if not Path("/proc", re.findall(r"doctor-(\d+)", str(path))[-1]).exists()] == []
+    left = [path for path in found if not Path("/proc", re.findall(r"doctor-(\d+)", str(path))[-1]).exists()]
+    assert [(str(path), time.time() - path.stat().st_ctime) for path in left] == []
 
 
 # --- deadlines ---

@@ -57,7 +57,7 @@ def address(arm: AgentMachine, tmp_path: Path) -> Address:
 def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, query_protocol: str, connection: str) -> None:
     session = arm.serial(address, connection=connection)
     for _ in range(5):
-        reply = session.visit(STATEMENTS, query_protocol=query_protocol, timing=PACE, answers={})
+        reply = session.visit(STATEMENTS, query_protocol=query_protocol, timing=PACE, answers={}).result()
         assert {each.outcome for each in reply.executions} == {"ok"}
         assert [query for query in ("Q1", "Q2") if any(each.statement == query for each in reply.executions)] == [
             "Q1",
@@ -86,13 +86,15 @@ def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, query_protoco
 def test_prepared_needs_a_connection_that_stays(arm: AgentMachine, address: Address) -> None:
     session = arm.serial(address, connection="per_statement")
     with pytest.raises(AgentFailure) as caught:
-        session.visit(STATEMENTS, query_protocol="prepared", timing=PACE, answers={})
+        session.visit(STATEMENTS, query_protocol="prepared", timing=PACE, answers={}).result()
     assert caught.value.code == "bad_request"
 
 
 def test_without_lead_in_and_repetition(arm: AgentMachine, address: Address) -> None:
     session = arm.serial(address, connection="persistent")
-    reply = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, lead_in=False, repeat=False)
+    reply = session.visit(
+        STATEMENTS, query_protocol="simple", timing=PACE, answers={}, lead_in=False, repeat=False
+    ).result()
     assert reply.lead_in is None
     assert [each.statement for each in reply.executions] == ["Q1", "Q2"]
 
@@ -102,7 +104,7 @@ def test_answers_are_compared(arm: AgentMachine, address: Address) -> None:
     answers = {"Q1": AnswerReference((), ()), "Q2": AnswerReference(("exact",), (("2",),))}
     reply = session.visit(
         STATEMENTS, query_protocol="simple", timing=PACE, answers=answers, repeat=False, keep_rows=True
-    )
+    ).result()
     first, second = reply.executions
     assert (first.outcome, first.result) == ("ok", [])
     assert second.outcome == "wrong_answer"
@@ -112,7 +114,7 @@ def test_answers_are_compared(arm: AgentMachine, address: Address) -> None:
 def test_counters_around_a_visit(arm: AgentMachine, address: Address) -> None:
     session = arm.serial(address, connection="persistent")
     pid = arm.hello()["pid"]
-    reply = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, counters_of=pid)
+    reply = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, counters_of=pid).result()
     assert reply.counters is not None
     before, after = reply.counters["before"], reply.counters["after"]
     assert before["at_ns"] < reply.executions[0].start_ns < reply.executions[-1].end_ns < after["at_ns"]

@@ -172,7 +172,7 @@ def outcomes(
         lead_in=False,
         repeat=False,
         keep_rows=False,
-    )
+    ).result()
     return {
         each.statement: each.outcome if each.outcome == "ok" else f"{each.outcome}: {each.difference or each.error}"
         for each in reply.executions

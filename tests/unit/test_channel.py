@@ -637,7 +637,7 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     visiting = Later(
         lambda: driver.session.visit(
             [STATEMENT], query_protocol="prepared", timing=VisitTiming(), answers={"Q1": reference}
-        )
+        ).result()
     )
     command = driver.asked()
     assert command["lead_in"] == {"sql": "SELECT 1", "min_ns": 5_000_000, "min_executions": 1}
@@ -668,7 +668,7 @@ def test_a_visit_without_repetition_and_lead_in(agent: ScriptedAgent) -> None:
             lead_in=False,
             repeat=False,
             keep_rows=True,
-        )
+        ).result()
     )
     command = driver.asked()
     assert command["lead_in"] is None
@@ -703,7 +703,7 @@ def test_query_and_the_servers_errors(agent: ScriptedAgent) -> None:
 def test_strange_answers(agent: ScriptedAgent, answer: bytes) -> None:
     driver = Driver(agent)
     visiting = Later(
-        lambda: driver.session.visit([STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={})
+        lambda: driver.session.visit([STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={}).result()
     )
     driver.asked()
     driver.answer(answer)

@@ -128,11 +128,13 @@ CALLS: dict[str, Callable[[AgentMachine], Any]] = {
     "load": lambda machine: machine.call("tpch_load", {}, progress=lambda told: None),
     "trace": lambda machine: machine.call("trace_end", {}),
     "query": lambda machine: machine.serial(ADDRESS, connection="persistent").query("select 1"),
-    "visit": lambda machine: machine.serial(ADDRESS, connection="persistent").visit(
-        [STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={}
+    "visit": lambda machine: (
+        machine.serial(ADDRESS, connection="persistent")
+        .visit([STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={})
+        .result()
     ),
-    "window": lambda machine: machine.terminals(ADDRESS, {"response_timeout_ns": 1}).window(
-        ramp_up_ns=0, window_ns=1, rate=None
+    "window": lambda machine: (
+        machine.terminals(ADDRESS, {"response_timeout_ns": 1}).window(ramp_up_ns=0, window_ns=1, rate=None).result()
     ),
 }
 

@@ -251,7 +251,7 @@ class EnvironmentContract:
         statement = Statement("Q1", "SELECT 1", "SELECT 1")
         timing = VisitTiming(lead_in_ns=1_000_000, measurement_time_ns=2_000_000)
         for _ in range(3):
-            reply = session.visit([statement], query_protocol="simple", timing=timing, answers={})
+            reply = session.visit([statement], query_protocol="simple", timing=timing, answers={}).result()
             assert {each.outcome for each in reply.executions} == {"ok"}
             inside = reply.end_ns - reply.start_ns
             assert inside >= sum(each.end_ns - each.start_ns for each in reply.executions) >= timing.measurement_time_ns

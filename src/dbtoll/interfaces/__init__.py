@@ -2,5 +2,5 @@
 
 The data's way: ``Environment.open(machine, place) -> Machine``; ``Engine.start(machine, …) -> Server``;
 ``Workload.load(machine, server)`` once, ``Workload.statements(seed)`` for each block; ``Machine.serial(server) ->
-Session``; ``Session.visit(…) -> VisitReply``.
+Session``; ``Session.visit(…) -> Begun[VisitReply]``, whose ``result()`` it is.
 """

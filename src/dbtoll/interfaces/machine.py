@@ -76,7 +76,7 @@ class Begun(Protocol[Reply_co]):
 class Session(Protocol):
     """A serial load driver inside a machine. No Python clock ever becomes a number here."""
 
-    def begin_visit(
+    def visit(
         self,
         statements: Sequence[Statement],
         *,
@@ -92,19 +92,6 @@ class Session(Protocol):
         """A visit that is held after its lead-in, or begins at once."""
         ...
 
-    def visit(
-        self,
-        statements: Sequence[Statement],
-        *,
-        query_protocol: str,
-        timing: VisitTiming,
-        answers: Mapping[str, AnswerReference],
-        lead_in: bool = True,
-        repeat: bool = True,
-        min_executions: int = 1,
-        keep_rows: bool = False,
-    ) -> VisitReply: ...
-
     def query(self, sql: str, *, timeout_s: float = 300.0) -> list[list[str | None]]:
         """Untimed. ChannelError after ``timeout_s``: whoever loads data gives more."""
         ...
@@ -116,14 +103,9 @@ class Session(Protocol):
 class Terminals(Protocol):
     """The terminals of a transaction workload in a machine: connected, and at rest between windows."""
 
-    def begin_window(
-        self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
-    ) -> Begun[WindowReply]:
-        """A window that is held, or begins at once."""
-        ...
-
-    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
-        """They work for so long; with ``rate`` so many transactions arrive in a second, whether or not others are done."""
+    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False) -> Begun[WindowReply]:
+        """They work for so long; with ``rate`` so many transactions arrive in a second, whether or not others are done. The window
+        is held, or begins at once."""
         ...
 
     def close(self) -> None: ...

@@ -52,13 +52,7 @@ class SimulatedSession:
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
 
-    def visit(self, statements: Sequence[Statement], **asked: Any) -> VisitReply:
-        """Advances the run's timeline."""
-        return self.begin_visit(statements, **asked).result()
-
-    def begin_visit(
-        self, statements: Sequence[Statement], *, hold: bool = False, **asked: Any
-    ) -> SimulatedBegun[VisitReply]:
+    def visit(self, statements: Sequence[Statement], *, hold: bool = False, **asked: Any) -> SimulatedBegun[VisitReply]:
         """Advances the run's timeline when its result is asked for."""
         return SimulatedBegun(self._machine.timeline, lambda: self._visit(statements, **asked))
 
@@ -157,11 +151,7 @@ class SimulatedTerminals:
         self._mix: Mapping[str, float] = registry.find("workloads", workload).mix
         self._terminals: int = driver_parameters["terminals"]
 
-    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
-        """Advances the run's timeline."""
-        return self._window(ramp_up_ns, window_ns, rate)
-
-    def begin_window(
+    def window(
         self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
     ) -> SimulatedBegun[WindowReply]:
         """Advances the run's timeline when its result is asked for."""

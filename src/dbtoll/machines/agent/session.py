@@ -35,11 +35,7 @@ class SerialSession:
         self.lead_in_sql = lead_in_sql
         self._lines = JsonLines(channel, "serial", {**address.parameters(), "connection": connection})
 
-    def visit(self, statements: Sequence[Statement], **asked: Any) -> VisitReply:
-        """`begin_visit` and its result."""
-        return self.begin_visit(statements, **asked).result()
-
-    def begin_visit(
+    def visit(
         self,
         statements: Sequence[Statement],
         *,

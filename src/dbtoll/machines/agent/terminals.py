@@ -27,11 +27,7 @@ class AgentTerminals:
         self._lines = JsonLines(channel, "oltp", {**address.parameters(), **driver_parameters})
         self._lines.reply(time.monotonic() + CONNECT_DEADLINE_S)
 
-    def window(self, *, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
-        """`begin_window` and its result."""
-        return self.begin_window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate).result()
-
-    def begin_window(
+    def window(
         self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
     ) -> BegunLines[WindowReply]:
         """Errors as `JsonLines.ask`."""

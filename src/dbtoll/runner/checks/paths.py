@@ -45,7 +45,7 @@ def _path(unit: RunningUnit, placement: str) -> Json:
             lead_in=False,
             repeat=False,
             min_executions=ROUND_TRIPS,
-        )
+        ).result()
     finally:
         session.close()
     if wrong := next((each for each in reply.executions if each.outcome != "ok"), None):

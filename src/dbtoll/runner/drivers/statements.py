@@ -55,7 +55,7 @@ class StatementDriver:
         by_server = levels["connection"] == "persistent"
 
         def begin(session: Session, hold: bool) -> Begun[VisitReply]:
-            return session.begin_visit(
+            return session.visit(
                 [self.statements[block.parameter_set][query]],
                 query_protocol=levels["query_protocol"],
                 timing=self.experiment.visit_timing,

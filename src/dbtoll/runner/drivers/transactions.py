@@ -68,7 +68,7 @@ class TransactionDriver:
             ramp_up_ns = 0
 
         def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
-            return its.begin_window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
+            return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
         counters, replies = ServerCounters.around(running, lambda: together([partial(begin, its) for its in terminals]))
         return VisitResult(

@@ -60,7 +60,7 @@ def answered(
                     lead_in=False,
                     repeat=False,
                     keep_rows=True,
-                )
+                ).result()
                 if not reply.executions:
                     raise EngineError(f"{query}: {arm.name} answers nothing", "see whether its server works")
                 execution = reply.executions[0]

@@ -46,7 +46,7 @@ def driver_alone(
                 }
                 terminals = machine.terminals(server.address, driver_parameters)
                 try:
-                    counts = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=WINDOW_NS, rate=None).counts
+                    counts = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=WINDOW_NS, rate=None).result().counts
                 finally:
                     terminals.close()
                 found["null_us_per_transaction"][interaction] = (

@@ -117,7 +117,7 @@ class DbtollDriver:
                 job.address,
                 {**driver_parameters, "session": Engine({}).session("read_committed", multi_statement=True)},
             )
-            counts = terminals.window(ramp_up_ns=0, window_ns=job.seconds * 10**9, rate=None).counts
+            counts = terminals.window(ramp_up_ns=0, window_ns=job.seconds * 10**9, rate=None).result().counts
             terminals.close()
             used = host.counters(tree_of=client.hello()["pid"])["processes"]
         ended = ended_well(counts)

@@ -140,7 +140,7 @@ def _ours(arm: Machine, engine: Any, statements: Sequence[Any], passes: int) -> 
             lead_in=False,
             repeat=False,
             keep_rows=False,
-        )
+        ).result()
         if bad := [each for each in reply.executions if each.outcome != "ok"]:
             raise DbtollError(f"{bad[0].statement}: {bad[0].error}")
         times.append([each.end_ns - each.start_ns for each in reply.executions])

@@ -122,7 +122,7 @@ def connect(machine: AgentMachine, path: str, terminals: int) -> AgentTerminals:
 def driven(host: AgentMachine, server: int, terminals: AgentTerminals, window_ns: int) -> dict[str, int]:
     """One window: the fields of Window but for the bare exchange."""
     before = host.counters(tree_of=server)["processes"]["run_ns"]
-    reply = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=window_ns, rate=None)
+    reply = terminals.window(ramp_up_ns=RAMP_UP_NS, window_ns=window_ns, rate=None).result()
     after = host.counters(tree_of=server)["processes"]["run_ns"]
     length_ns = reply.until_ns - reply.from_ns
     return {

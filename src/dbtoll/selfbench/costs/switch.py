@@ -288,14 +288,18 @@ def visit_by_turns(
 def executed(arm: RunningArm, sql: str, times: int, timing: VisitTiming, *, lead_in: bool) -> list[int]:
     """The run times of so many executions in one visit, ns. Invalid if one failed."""
     statement = Statement("switch", sql, sql)
-    reply = arm.unit.session().visit(
-        [statement],
-        query_protocol="simple",
-        timing=timing,
-        answers={},
-        lead_in=lead_in,
-        repeat=False,
-        min_executions=times,
+    reply = (
+        arm.unit.session()
+        .visit(
+            [statement],
+            query_protocol="simple",
+            timing=timing,
+            answers={},
+            lead_in=lead_in,
+            repeat=False,
+            min_executions=times,
+        )
+        .result()
     )
     if any(execution.outcome != "ok" for execution in reply.executions):
         raise Invalid(f"{arm.arm.name}: a statement failed: {reply.executions[-1].error}", "look at the server's log")

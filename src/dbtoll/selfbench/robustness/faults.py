@@ -228,7 +228,7 @@ class Pieces:
     def drive(self) -> None:
         while not self.stop:
             begin = time.monotonic()
-            reply = self.terminals.window(ramp_up_ns=0, window_ns=round(PIECE_S * 1e9), rate=None)
+            reply = self.terminals.window(ramp_up_ns=0, window_ns=round(PIECE_S * 1e9), rate=None).result()
             self.done.append((begin, time.monotonic(), reply))
 
     def acknowledged(self, from_s: float, until_s: float) -> int:
