@@ -48,6 +48,13 @@ def test_starts_are_timed_by_the_hosts_agent() -> None:
         assert found["bounds"]["docker_s"]["max"] == 1
 
 
+def test_answers_of_an_engine_in_an_environment_are_counted_that_are_right() -> None:
+    found = certificate("answers", engines="duckdb", environments="native", scale=0.01, queries="Q1+Q6")
+    assert found["holds"], found["failure"]
+    assert found["figures"]["answers"] == 2
+    assert found["figures"]["engines"] == {"duckdb": {"native": 2}}
+
+
 def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None:
     found = certificate("aa", comparisons=2, rounds=2, blocks=1, scale=0.01, queries="Q6", burn="true")
     effects = found["facts"]["effects"]

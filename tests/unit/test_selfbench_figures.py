@@ -8,7 +8,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,11 +18,12 @@ from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.errors import DbtollError
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import driver, growth, null_server, switch
+from dbtoll.selfbench.robustness import answers
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
 from dbtoll.selfbench.support.certificate import Bound, Certificate
 from dbtoll.store.reader import Run, read_run
-from dbtoll.store.schema import Timing
+from dbtoll.store.schema import CheckRecord, Timing, Visit
 from tests.support.changed import visit_of_one_unit
 from tests.support.make_run import make_run
 
@@ -51,6 +52,28 @@ def test_a_certificate_that_holds_begins_with_its_figures() -> None:
 
 
 LEVELS = {"cache": "warm", "connection": "persistent", "query_protocol": "simple"}
+
+
+# --- answers ---
+
+
+def test_an_answer_is_right_only_if_it_came_and_was_compared() -> None:
+    def answered(query: str, outcome: Literal["ok", "wrong_answer", "timeout"]) -> Visit:
+        return visit_of_one_unit(
+            round=0, arm="docker", levels=LEVELS, block=0, query=query, order=0, first_execution=False, asleep_ok=True,
+            host_start_ns=0, host_end_ns=9, start_ns=0, end_ns=9, executions=(Timing(0, None, None, 9, 1, 1, outcome),),
+        )  # fmt: skip
+
+    def gate(passed: bool) -> CheckRecord:
+        return CheckRecord(round=0, arm="docker", check="answers_known", passed=passed, finding="", voids=False)
+
+    visits = [answered("Q1", "ok"), answered("Q2", "wrong_answer"), answered("Q3", "timeout")]
+    queries = ("Q1", "Q2", "Q3", "Q4")
+    found = {"Q1": "ok", "Q2": "wrong_answer", "Q3": "unanswered", "Q4": "unanswered"}
+    assert answers.outcomes(queries, [gate(passed=True), *visits], "docker") == found
+    assert answers.outcomes(queries, [gate(passed=False), *visits], "docker") == {**found, "Q1": "unchecked"}
+    assert answers.outcomes(queries, visits, "docker")["Q1"] == "unchecked"
+    assert set(answers.outcomes(queries, [gate(passed=True), *visits], "native").values()) == {"unanswered"}
 
 
 # --- aa ---

@@ -1,0 +1,145 @@
+"""Whether every engine answers every question rightly in every environment: one pass over TPC-H in a fresh start of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dbtoll import registry
+from dbtoll.interfaces.engine import BULK_ROWS
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
+from dbtoll.model.options import Option
+from dbtoll.model.plan import Phase
+from dbtoll.plan import Plan
+from dbtoll.runner.budget import Budget
+from dbtoll.runner.rounds import RoundRun
+from dbtoll.runner.run import ready
+from dbtoll.selfbench.support import available
+from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.store.schema import CheckRecord, Record, Visit
+
+SUMMARY = "answers: of TPC-H's 22 queries by every engine in every environment, `unlike` those of an engine that is not itself"
+STACKS = ("native", "docker", "docker:runsc", "uml", "qemu")
+OPTIONS = {
+    "scale": Option("number", 0.1, "scale factor"),
+    "engines": Option("list", "all", "which, joined by +; `all` takes every one that holds TPC-H's rows"),
+    "environments": Option("list", list(STACKS), "stacks, joined by +; what is not here is left out and said"),
+    "queries": Option("list", "all", "queries, joined by +"),
+    "parameters": Option(
+        "text",
+        "validation",
+        "of the queries: those with which the specification prints its answers, or drawn ones",
+        choices=("validation", "drawn"),
+    ),
+    "memory": Option("size", 3 << 30, "of each arm"),
+    "timeout": Option("duration", 3600 * 10**9, "of one query"),
+}
+
+BOUNDS = {"unlike": Bound(max=0), "unanswered": Bound(max=0), "unchecked": Bound(max=0), "answers": Bound(min=1)}
+
+
+class OnePass(RoundRun):
+    """A round in which every statement is answered once in each arm: no pass goes before that which counts."""
+
+    def warm_up(self, phase: Phase) -> None:
+        """Nothing."""
+        del phase
+
+
+def measure(options: Mapping[str, Any], say: Say) -> Certificate:
+    """Figures: ``answers`` that were compared; ``unlike`` the reference's; ``unanswered``, because a start or a statement failed or
+    took too long; ``unchecked``, for want of a reference; ``engines``: engine -> environment -> how many were right.
+
+    Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), with the same
+    tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
+    """
+    stacks, missing = available.present(options["environments"], say)
+    engines = answering() if options["engines"] == "all" else list(options["engines"])
+    totals = Counter[str]()
+    right: dict[str, dict[str, int]] = {}
+    told: Json = {"scale": options["scale"], "missing": missing, "wrong": {}}
+    for name in engines:
+        asked = _experiment(name, stacks, options)
+        queries, records = _one_pass(asked, say, told)
+        right[name] = {}
+        for stack in stacks:
+            found = outcomes(queries, records, stack)
+            totals.update(found.values())
+            right[name][stack] = Counter(found.values())["ok"]
+            say(f"{name} in {stack}: {right[name][stack]} of {len(found)} answers are right")
+            if bad := {query: outcome for query, outcome in found.items() if outcome != "ok"}:
+                told["wrong"][f"{name} in {stack}"] = bad
+    figures = {
+        "answers": totals["ok"] + totals["wrong_answer"],
+        "unlike": totals["wrong_answer"],
+        "unanswered": totals["unanswered"],
+        "unchecked": totals["unchecked"],
+        "engines": right,
+    }
+    return Certificate("answers", figures, BOUNDS, told)
+
+
+def answering() -> list[str]:
+    """Names of the engines that can hold TPC-H's rows."""
+    return [each.name for each in registry.members("engines") if each.returns_rows and BULK_ROWS in each.offers]
+
+
+def _experiment(engine: str, stacks: list[str], options: Mapping[str, Any]) -> Experiment:
+    workload = {"name": "tpch", "scale": options["scale"], "parameters": options["parameters"]}
+    if options["queries"] != "all":
+        workload["queries"] = list(options["queries"])
+    asked = available.over(
+        stacks,
+        {"name": engine},
+        workload,
+        resources={"cpus": 1, "memory": f"{options['memory']} B"},
+        visit={"lead_in": "0s", "measurement_time": "0s", "statement_timeout": f"{options['timeout']}ns"},
+    )
+    return replace(asked, parameter_sets=1)
+
+
+def _one_pass(asked: Experiment, say: Say, told: Json) -> tuple[tuple[str, ...], list[Record]]:
+    """The queries, and what one start of each arm brought."""
+    records: list[Record] = []
+    with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), Quiet(say)) as prepared:
+        told["host"] = prepared.facts["host"]
+        run = OnePass(
+            prepared.context,
+            prepared.inputs,
+            Plan(asked, prepared.queries, 1, {}).round(0),
+            records.append,
+            Quiet(say),
+            Budget(inf),
+            None,
+            seen_plans=set(),
+            left_out=frozenset(arm.name for arm in asked.arms if arm.copy_of is not None),
+        )
+        run.measure()
+    return prepared.queries, records
+
+
+def outcomes(queries: Sequence[str], records: Sequence[Record], arm: str) -> dict[str, str]:
+    """Query -> ok, wrong_answer, unanswered or unchecked."""
+    found = dict.fromkeys(queries, "unanswered")
+    for record in records:
+        if isinstance(record, Visit) and record.arm == arm:
+            seen = {each.outcome for unit in record.units for each in unit.executions}
+            if "wrong_answer" in seen:
+                found[record.query] = "wrong_answer"
+            elif seen == {"ok"}:
+                found[record.query] = "ok"
+    gates = [
+        each.passed
+        for each in records
+        if isinstance(each, CheckRecord) and each.check == "answers_known" and each.arm == arm
+    ]
+    if gates != [True]:
+        found = {query: "unchecked" if outcome == "ok" else outcome for query, outcome in found.items()}
+    return found
