@@ -269,6 +269,7 @@ def test_what_no_part_declares_is_refused(toy: Path) -> None:
     for words, message in (
         (["--set", "sclae=1"], "--set sclae: no part of toy2020 has such a variable"),
         (["--set", "environment=native"], "--set environment: it is named after the paper"),
+        (["native"], "native is what the environment is held against"),
         (["--rounds", "1"], "--rounds: an interval needs at least two rounds"),
     ):
         refused = dbtoll("reproduce", "toy2020", *words, "--runs-dir", str(toy))

@@ -236,6 +236,20 @@ def test_more_arms_than_can_stand_at_one_time_are_refused() -> None:
         names(f'[[arm]]\nstack = "docker:{options}"\n')
 
 
+def test_a_variable_may_name_an_arm_that_is_there_already() -> None:
+    written = '[[arm]]\nname = "native"\nstack = "native"\n[[arm]]\nname = "docker"\nstack = "docker"\n'
+    text = '[variables.place]\nkind = "text"\ndefault = "uml"\nhelp = ""\n[workload]\nname = "tpch"\n' + written
+    text += '[[arm]]\nname = "$place"\nstack = "$place"\n'
+
+    def arms(text: str, **given: str) -> list[str]:
+        return [arm.name for arm in spec.parse(text, "x.toml", variables=given).arms]
+
+    assert arms(text) == ["native", "native (A/A)", "docker", "uml"]
+    assert arms(text, place="docker") == ["native", "native (A/A)", "docker"]
+    with pytest.raises(SpecError, match="two arms are named 'docker'"):
+        arms(text.replace('stack = "$place"', 'stack = "uml"'), place="docker")
+
+
 def test_each_of_several_values_is_converted_and_checked() -> None:
     arms = spec.parse(SEVERAL + '[[arm]]\nstack = "docker:cpu_quota=0.5|1"\n', "x.toml").arms
     assert [arm.stack[0].options["cpu_quota"] for arm in arms[2:]] == [0.5, 1.0]

@@ -14,6 +14,7 @@ from dbtoll import registry, spec
 from dbtoll.analysis.reproduction import ENVIRONMENT
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
+from dbtoll.defaults import BASELINE
 from dbtoll.errors import RunFolderError, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec.variables import from_words
@@ -89,6 +90,8 @@ def reproduce(
     values = from_words(variables)
     if ENVIRONMENT in values:
         raise UsageError("--set environment: it is named after the paper", f"dbtoll reproduce {name} ENV")
+    if environment == BASELINE:
+        raise UsageError(f"{BASELINE} is what the environment is held against", f"dbtoll reproduce {name} docker")
     if samples is not None and not paper.about.samples:
         raise UsageError(f"--samples: the authors of {name} published none", "leave it out")
     given = _given(paper, {ENVIRONMENT: environment, **values})

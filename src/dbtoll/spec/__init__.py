@@ -129,6 +129,7 @@ class _Reader:
         self.faults: list[UsageError | SpecError] = []
         self.tables: dict[str, str] = {}
         """Arm -> the table that it stands in."""
+        self.has_variables = False
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -141,6 +142,7 @@ class _Reader:
         declared = self.variables()
         try:
             values = spec_variables.values(declared, given)
+            self.has_variables = bool(values)
             self.document = spec_variables.resolved(self.document, values)
         except spec_variables.VariableError as error:
             raise self.error(error.table, error.key, error.message, error.hint) from None
@@ -318,6 +320,8 @@ class _Reader:
         for index, table in enumerate(tables):
             with self.collected():
                 for arm in self.arms_of(table, f"arm.{index}", common):
+                    if self.has_variables and arm in arms:
+                        continue  # a variable has named an arm that is there already
                     if arm.name in [other.name for other in arms]:
                         raise self.error(
                             f"arm.{index}", "name", f"two arms are named {arm.name!r}", "give each a name of its own"
