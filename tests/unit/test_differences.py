@@ -20,6 +20,7 @@ from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.errors import DbtollError, SpecError, UsageError
 from dbtoll.model.experiment import Arm, Experiment, GateDecision, Precision
 from dbtoll.report import page, summary
+from dbtoll.report.export.results import result_rows
 from dbtoll.report.text import sentences
 from dbtoll.runner.pilot import slow_arms
 from dbtoll.spec import command_line
@@ -415,6 +416,17 @@ def test_headline_page_and_summary_say_what_differs(upgraded: tuple[Result, Run]
     assert 'id="differences"' in shown and "What differs" in shown and "PostgreSQL 15.14, PostgreSQL 17.6" in shown
     assert "Beside published figures" not in shown
     assert "Docker against native" in summary.markdown(result, provenance.of(run))
+
+
+def test_every_row_of_the_results_tells_the_arms_own_server_and_what_differs(upgraded: tuple[Result, Run]) -> None:
+    result, run = upgraded
+    rows = list(result_rows(result, (), provenance.of(run)))
+    assert {(row["arm"], row["engine_version"], row["server"]) for row in rows} == {
+        (COPY, "15.14", "PostgreSQL 15.14"),
+        (DOCKER, "15.14", "PostgreSQL 17.6"),
+    }
+    assert {row["differences"] for row in rows if row["arm"] == COPY} == {None}
+    assert all(row["differences"].endswith("; jit on instead of off") for row in rows if row["arm"] == DOCKER)
 
 
 def test_the_gate_is_of_each_arm_against_its_own(upgraded: tuple[Result, Run]) -> None:

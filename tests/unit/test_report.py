@@ -435,7 +435,11 @@ def test_exports_of_a_run_without_figures_are_empty_tables(tmp_path: Path) -> No
 
 def test_commas_quotes_and_line_ends_survive(tmp_path: Path, result: Result, run: Run) -> None:
     text = "a \"b\", c\nd; 'e' \N{MINUS SIGN}"
-    changed = replace(result, comparisons=tuple(replace(c, arm=text) for c in result.comparisons if c.arm == COPY))
+    changed = replace(
+        result,
+        arms=tuple(replace(arm, name=text) for arm in result.arms if arm.name == COPY),
+        comparisons=tuple(replace(c, arm=text) for c in result.comparisons if c.arm == COPY),
+    )
     for path in export.write(tmp_path, changed, run)[2:4]:
         assert set(duckdb.sql(f"SELECT arm FROM '{path}'").fetchall()) == {(text,)}
 

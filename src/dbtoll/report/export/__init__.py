@@ -16,6 +16,7 @@ from dbtoll.report.export.columns import ARM_COLUMNS, RUN_COLUMNS, UNIT_COLUMN, 
 from dbtoll.report.export.probes import COUNT_COLUMNS, PROBE_COLUMNS, count_rows, probe_rows
 from dbtoll.report.export.results import (
     COMPARISON_COLUMNS,
+    CONFIGURATION_COLUMNS,
     LEDGER_COLUMNS,
     PROVENANCE_COLUMNS,
     ROUND_COLUMNS,
@@ -66,6 +67,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
     results = {
         **PROVENANCE_COLUMNS,
         **ARM_COLUMNS,
+        **CONFIGURATION_COLUMNS,
         "baseline": "VARCHAR",
         "is_aa": "BOOLEAN",
         **levels,

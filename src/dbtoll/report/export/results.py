@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PROVENANCE_COLUMNS = {field.name: "VARCHAR" for field in fields(Provenance)}
 """In every row, so that the rows of many runs are one table."""
 
+CONFIGURATION_COLUMNS = {"server": "VARCHAR", "differences": "VARCHAR"}
+"""Of the arm: what its server calls itself, and what else than the environment it has other than its baseline."""
+
 COMPARISON_COLUMNS = {
     "metric": "VARCHAR",
     "estimand": "VARCHAR",
@@ -75,9 +78,15 @@ LEDGER_COLUMNS = {
 def result_rows(result: Result, factors: Sequence[str], provenance: Provenance) -> Iterator[dict[str, Any]]:
     """A row for each comparison."""
     result, of_run = names.with_arm_labels(result), asdict(provenance)
-    emulated = {arm.name for arm in result.arms if arm.emulated}
+    arms = {arm.name: arm for arm in result.arms}
     for comparison in result.comparisons:
-        yield {**of_run, **_result(comparison, factors), "emulated": comparison.arm in emulated}
+        arm = arms[comparison.arm]
+        own = {
+            "emulated": arm.emulated,
+            "server": arm.server or None,
+            "differences": names.differences_text(arm) or None,
+        }
+        yield {**of_run, **_result(comparison, factors), **own}
 
 
 def _result(c: Comparison, factors: Sequence[str]) -> dict[str, Any]:
