@@ -171,7 +171,7 @@ def test_the_short_form_says_the_same_as_a_specification(tmp_path: Path, monkeyp
         (("a: native, jit=on",), "an arm has no 'jit'", "settings.NAME"),
         (("a: native", "a: docker"), "two arms have one name", "NAME: ENV"),
         (("a: native, engine=oracle",), "no engine named 'oracle'", "postgres"),
-        (("a: native", "b: native, engine=mariadb, settings=x.cnf"), "no option 'settings_file'", "settings"),
+        (("a: native", "b: native, engine=hyper, settings=x.cnf"), "no option 'settings_file'", "settings"),
         (("a: native", "b: native, against=c"), "cannot be held against 'c'", "a"),
         (("a: native", "b: native, against=c", "c: native, against=b"), "held against itself", "held against a"),
         (("a: native, against=b", "b: native"), "the baseline is held against no arm", "baseline"),

@@ -7,15 +7,17 @@ directory is the same bytes in every arm, and nobody else on the machine can rea
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
+from dbtoll.engines.mariadb import configuration
 from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
@@ -53,8 +55,8 @@ SAME_EVERYWHERE = {
     "default-time-zone": "+00:00",
     "max-connections": "1100",
     "local-infile": "ON",
-    "skip-log-bin": None,
-    "skip-name-resolve": None,
+    "skip-log-bin": "",
+    "skip-name-resolve": "",
     "performance-schema": "OFF",
     "innodb-stats-auto-recalc": "OFF",
     "innodb-buffer-pool-dump-at-shutdown": "OFF",
@@ -150,7 +152,8 @@ class Engine(interface.Engine):
     decided = frozenset({"innodb-flush-log-at-trx-commit", "transaction-isolation"})
     options: ClassVar[Mapping[str, Option]] = {
         "profile": Option("text", "default", "server settings to begin with", PROFILES),
-        "settings": Option("table", {}, "setting = value; wins over the profile"),
+        "settings_file": Option("path", "", "a my.cnf; wins over the profile"),
+        "settings": Option("table", {}, "setting = value; wins over the file"),
         "listen": Option(
             "text", "unix", "where the server listens: its socket, or loopback TCP as well", ("unix", "tcp")
         ),
@@ -164,31 +167,34 @@ class Engine(interface.Engine):
         self._port: int = chosen["port"]
         if not 0 <= self._port <= 65535:
             raise SpecError(f"engine mariadb: there is no port {self._port}", "choose 1 to 65535, or 0 for any")
+        read = configuration.read(Path(chosen["settings_file"])) if chosen["settings_file"] else {}
         demand_none(chosen["settings"], "leave it out: no figure needs it")
-        self._given = {_canonical(name): _as_text(name, value) for name, value in chosen["settings"].items()}
+        table = {configuration.canonical(name): _as_text(name, value) for name, value in chosen["settings"].items()}
+        given = {**{name: setting.value for name, setting in read.items()}, **table}
+        configuration.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
+        self._written_at = {name: setting.where for name, setting in read.items() if name not in table}
+        own = given.keys() & configuration.WHERE_IT_LIVES
+        self._given = {name: value for name, value in given.items() if name not in own}
+        self.ignored_settings = {name: given[name] for name in own}
 
     # --- settings ---
 
     def settings(self, resources: Resources) -> dict[str, str]:
-        """The table wins over the profile."""
-        return _texts(
-            {**SAME_EVERYWHERE, **_address_space(resources), **_profile(self._profile, resources), **self._given}
-        )
+        """The file wins over the profile, the table over the file."""
+        return {**SAME_EVERYWHERE, **_address_space(resources), **_profile(self._profile, resources), **self._given}
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
         memory_mib = resources.memory_bytes >> 20
-        return _texts(
-            {
-                **SAME_EVERYWHERE,
-                **_address_space(resources),
-                "innodb-buffer-pool-size": f"{memory_mib // 2}M",
-                "innodb-log-file-size": "512M",
-                "innodb-flush-log-at-trx-commit": "0",
-                "innodb-doublewrite": "OFF",
-                "innodb-fast-shutdown": "0",
-            }
-        )
+        return {
+            **SAME_EVERYWHERE,
+            **_address_space(resources),
+            "innodb-buffer-pool-size": f"{memory_mib // 2}M",
+            "innodb-log-file-size": "512M",
+            "innodb-flush-log-at-trx-commit": "0",
+            "innodb-doublewrite": "OFF",
+            "innodb-fast-shutdown": "0",
+        }
 
     # --- a data directory ---
 
@@ -217,10 +223,10 @@ class Engine(interface.Engine):
         socket = f"{run}/socket"
         hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else 0)
-        where: dict[str, str | None] = {"datadir": data, "socket": socket, "pid-file": f"{run}/pid", "tmpdir": "/tmp"}
-        where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": None}
+        where = {"datadir": data, "socket": socket, "pid-file": f"{run}/pid", "tmpdir": "/tmp"}
+        where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": ""}
         server_process.own_directory(machine, run, USER)
-        machine.put(f"{run}/my.cnf", _file({**settings, **where}), mode=0o600, user=USER)
+        machine.put(f"{run}/my.cnf", configuration.write({**settings, **where}), mode=0o600, user=USER)
         process = machine.spawn(
             ["mariadbd", f"--defaults-file={run}/my.cnf"],
             user=USER,
@@ -256,7 +262,11 @@ class Engine(interface.Engine):
         def not_ready() -> None:
             server_process.ask(machine, address, "SELECT 1")
 
-        server_process.wait_until_ready(machine, "MariaDB", process, START_DEADLINE_S, not_ready)
+        def origins(said: str) -> str:
+            names = dict.fromkeys(map(configuration.canonical, re.findall(r"[\w-]+", said)))
+            return "".join(f"; {name} is set at {self._written_at[name]}" for name in names if name in self._written_at)
+
+        server_process.wait_until_ready(machine, "MariaDB", process, START_DEADLINE_S, not_ready, origins)
 
     # --- inside a server ---
 
@@ -405,26 +415,13 @@ def _address_space(resources: Resources) -> dict[str, str]:
     }
 
 
-def _texts(settings: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: value or "" for name, value in settings.items()}
-
-
-def _file(settings: Mapping[str, str | None]) -> bytes:
-    lines = [f"{name} = {value}" if value else name for name, value in settings.items()]
-    return "\n".join(["[mariadbd]", *lines, ""]).encode()
-
-
-def _canonical(name: str) -> str:
-    return name.lower().replace("_", "-")
-
-
 def _as_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "ON" if value else "OFF"
     text = str(value)
     if not isinstance(value, str | int | float) or "\n" in text:
         raise SpecError(f"engine mariadb: the setting {name} is neither text nor number", f"write: {name} = 'value'")
-    return text
+    return text or configuration.EMPTY
 
 
 ACCOUNTED = (
