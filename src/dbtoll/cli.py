@@ -250,7 +250,9 @@ def compare(
     indexes: Indexes = None,
     queries: Queries = None,
     settings_profile: SettingsProfile = None,
-    settings: Annotated[Path | None, typer.Option(help="Your postgresql.conf or my.cnf; wins over the profile.")] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Your postgresql.conf or my.cnf; wins over the profile.")
+    ] = None,
     image: Image = None,
     budget: Annotated[str, typer.Option(help="Time to measure; set-up comes on top.")] = "5m",
     target: Annotated[str, typer.Option(help="Stop when every interval is this narrow (half-width).")] = "1%",

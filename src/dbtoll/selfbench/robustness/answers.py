@@ -26,11 +26,10 @@ from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.store.schema import CheckRecord, Record, Visit
 
 SUMMARY = "answers: of TPC-H's 22 queries by every engine in every environment, `unlike` those of an engine that is not itself"
-STACKS = ("native", "docker", "docker:runsc", "uml", "qemu")
 OPTIONS = {
     "scale": Option("number", 0.1, "scale factor"),
     "engines": Option("list", "all", "which, joined by +; `all` takes every one that holds TPC-H's rows"),
-    "environments": Option("list", list(STACKS), "stacks, joined by +; what is not here is left out and said"),
+    "environments": Option("list", [], "stacks, joined by +; by default the first of each environment that is here"),
     "queries": Option("list", "all", "queries, joined by +"),
     "parameters": Option(
         "text",
@@ -60,7 +59,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), with the same
     tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
     """
-    stacks, missing = available.present(options["environments"], say)
+    stacks, missing = available.present(options["environments"] or available.default_stacks(), say)
     engines = answering() if options["engines"] == "all" else list(options["engines"])
     totals = Counter[str]()
     right: dict[str, dict[str, int]] = {}
