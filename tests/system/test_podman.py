@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import docker as sdk
@@ -39,13 +40,20 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 @pytest.fixture(scope="module")
-def socket(tmp_path_factory: pytest.TempPathFactory, image: Artifact) -> Iterator[str]:
+def short_path() -> Iterator[Path]:
+    """podman refuses a state of more than 50 characters."""
+    with TemporaryDirectory(prefix="p") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def socket(short_path: Path, image: Artifact) -> Iterator[str]:
     """Of a service with storage of its own; skips, with what podman says, where it cannot run a container."""
     if not is_root():
         pytest.skip("not root: control groups cannot be written")
     if shutil.which("podman") is None:
         pytest.skip("no podman is installed")
-    own = tmp_path_factory.mktemp("podman")
+    own = short_path
     podman = ["podman", *(f"--{name}={own}/{name}" for name in ("root", "runroot", "tmpdir"))]
     podman += ["--cgroup-manager=cgroupfs"]
     if shutil.which("runc"):  # crun of Debian 12 refuses hosts with both versions of control groups
