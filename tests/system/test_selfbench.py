@@ -53,6 +53,8 @@ def test_answers_of_an_engine_in_an_environment_are_counted_that_are_right() -> 
     assert found["holds"], found["failure"]
     assert found["figures"]["answers"] == 2
     assert found["figures"]["engines"] == {"duckdb": {"native": 2}}
+    assert found["figures"]["without_rows"] == 0
+    assert len(found["facts"]["servers"]["duckdb"]) == 1
 
 
 def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None:

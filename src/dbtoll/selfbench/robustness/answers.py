@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -23,7 +23,7 @@ from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.quiet_run import Quiet
-from dbtoll.store.schema import CheckRecord, Record, Visit
+from dbtoll.store.schema import CheckRecord, Record, Start, Timing, Visit
 
 SUMMARY = "answers: of TPC-H's 22 queries by every engine in every environment, `unlike` those of an engine that is not itself"
 OPTIONS = {
@@ -54,7 +54,8 @@ class OnePass(RoundRun):
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Figures: ``answers`` that were compared; ``unlike`` the reference's; ``unanswered``, because a start or a statement failed or
-    took too long; ``unchecked``, for want of a reference; ``engines``: engine -> environment -> how many were right.
+    took too long; ``unchecked``, for want of a reference; ``without_rows``, of which to be right says little; ``engines``: how many
+    were right, by engine and environment.
 
     Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), with the same
     tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
@@ -63,11 +64,13 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     engines = answering() if options["engines"] == "all" else list(options["engines"])
     totals = Counter[str]()
     right: dict[str, dict[str, int]] = {}
-    told: Json = {"scale": options["scale"], "missing": missing, "wrong": {}}
+    told: Json = {"scale": options["scale"], "missing": missing, "wrong": {}, "servers": {}}
     for name in engines:
         asked = _experiment(name, stacks, options)
         queries, records = _one_pass(asked, say, told)
         right[name] = {}
+        totals["without_rows"] += sum(each.rows == 0 for each in executions(records))
+        told["servers"][name] = sorted({str(server.get("version")) for server in servers(records)})
         for stack in stacks:
             found = outcomes(queries, records, stack)
             totals.update(found.values())
@@ -80,6 +83,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "unlike": totals["wrong_answer"],
         "unanswered": totals["unanswered"],
         "unchecked": totals["unchecked"],
+        "without_rows": totals["without_rows"],
         "engines": right,
     }
     return Certificate("answers", figures, BOUNDS, told)
@@ -124,12 +128,26 @@ def _one_pass(asked: Experiment, say: Say, told: Json) -> tuple[tuple[str, ...],
     return prepared.queries, records
 
 
+def executions(records: Sequence[Record]) -> Iterator[Timing]:
+    """Of all arms."""
+    for record in records:
+        if isinstance(record, Visit):
+            yield from (each for unit in record.units for each in unit.executions)
+
+
+def servers(records: Sequence[Record]) -> Iterator[Json]:
+    """What each server that started told."""
+    for record in records:
+        if isinstance(record, Start):
+            yield from record.servers
+
+
 def outcomes(queries: Sequence[str], records: Sequence[Record], arm: str) -> dict[str, str]:
     """Query -> ok, wrong_answer, unanswered or unchecked."""
     found = dict.fromkeys(queries, "unanswered")
     for record in records:
         if isinstance(record, Visit) and record.arm == arm:
-            seen = {each.outcome for unit in record.units for each in unit.executions}
+            seen = {each.outcome for each in executions([record])}
             if "wrong_answer" in seen:
                 found[record.query] = "wrong_answer"
             elif seen == {"ok"}:
