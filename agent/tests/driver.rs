@@ -5,6 +5,7 @@ mod support;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -194,12 +195,12 @@ fn answers_are_compared() {
     let expected = |value: &str| {
         let columns = vec![Comparison::Trimmed, Comparison::Numeric];
         let rows = vec![vec![Some("a".to_owned()), Some(value.to_owned())]];
-        Some(Expected { columns, relative_tolerance: 1e-9, absolute_tolerance: 1e-12, rows })
+        Some(Arc::new(Expected { columns, relative_tolerance: 1e-9, absolute_tolerance: 1e-12, rows }))
     };
     let sql = "select 'a'::char(5), 12345678901234.50::numeric";
-    let right = Statement { answer: expected("12345678901234.5"), ..statement(QueryProtocol::Simple, sql) };
+    let right = Statement { expected: expected("12345678901234.5"), ..statement(QueryProtocol::Simple, sql) };
     assert_eq!(session.execute(&right).unwrap().outcome, Outcome::Ok);
-    let wrong = Statement { answer: expected("12345678.5"), ..statement(QueryProtocol::Simple, sql) };
+    let wrong = Statement { expected: expected("12345678.5"), ..statement(QueryProtocol::Simple, sql) };
     let execution = session.execute(&wrong).unwrap();
     assert_eq!(execution.outcome, Outcome::WrongAnswer);
     let text = execution.difference.unwrap();

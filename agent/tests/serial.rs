@@ -25,6 +25,10 @@ fn visit(statements: &[Value]) -> Value {
     json!({"command": "visit", "statements": statements})
 }
 
+fn told(name: &str, answer: &Value) -> Value {
+    json!({"command": "answer", "name": name, "answer": answer})
+}
+
 #[test]
 fn a_visit_leads_in_repeats_and_counts() {
     let server = NullServer::start("visit");
@@ -169,8 +173,9 @@ fn what_is_not_a_command_ends_the_stream() {
         visit(&[statement("select $1", &json!({"parameters": ["x"]}))]),
         visit(&[statement("select 1", &json!({"min_executions": 2, "max_executions": 1}))]),
         visit(&[statement("select 1", &json!({"query_protocol": "telepathic"}))]),
-        visit(&[statement("select 1", &json!({"answer": {"columns": ["about"], "rows": []}}))]),
-        visit(&[statement("select 1", &json!({"answer": {"columns": ["exact"], "rows": [["a", "b"]]}}))]),
+        visit(&[statement("select 1", &json!({"answer": "never told"}))]),
+        told("about", &json!({"columns": ["about"], "rows": []})),
+        told("ragged", &json!({"columns": ["exact"], "rows": [["a", "b"]]})),
         visit(&[statement("nul \0 byte", &json!({}))]),
     ];
     for command in bad {
@@ -235,9 +240,12 @@ fn answers_errors_and_rows_come_back_in_a_visit() {
     let mut agent = Agent::start();
     let answer = |value: &str| json!({"columns": ["numeric"], "rows": [[value]]});
     let commands = [
+        told("right", &answer("2.5")),
+        told("wrong", &answer("2.5")),
+        told("wrong", &answer("2.6")),
         visit(&[
-            statement("select 2.50", &json!({"answer": answer("2.5"), "keep_rows": true})),
-            statement("select 2.50", &json!({"answer": answer("2.6"), "min_executions": 3})),
+            statement("select 2.50", &json!({"answer": "right", "keep_rows": true})),
+            statement("select 2.50", &json!({"answer": "wrong", "min_executions": 3})),
             statement("select * from nosuch", &json!({})),
             statement("select pg_sleep(20)", &json!({"timeout_ns": 50_000_000})),
             statement("select repeat('x', 70 * 1024 * 1024)", &json!({"query_protocol": "extended"})),
@@ -247,7 +255,7 @@ fn answers_errors_and_rows_come_back_in_a_visit() {
     ];
     let answer = agent.call("serial", &params(&json!({"unix": path}), "persistent"), &lines(&commands));
     assert_eq!(answer.error, None, "{:?}", answer.result);
-    let replies = replies(&answer.output);
+    let replies = &replies(&answer.output)[3..];
     let executions = replies[0]["executions"].as_array().unwrap();
     let outcomes: Vec<&str> = executions.iter().map(|execution| execution["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["ok", "wrong_answer", "error", "timeout", "ok"]);

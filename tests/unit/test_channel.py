@@ -634,11 +634,19 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     driver = Driver(agent)
     assert driver.parameters["address"] == {"unix": "/run/pg"}
     reference = AnswerReference(("numeric",), (("3",),))
-    visiting = Later(
-        lambda: driver.session.visit(
-            [STATEMENT], query_protocol="prepared", timing=VisitTiming(), answers={"Q1": reference}
-        ).result()
-    )
+
+    def visiting() -> Later:
+        return Later(
+            lambda: driver.session.visit(
+                [STATEMENT], query_protocol="prepared", timing=VisitTiming(), answers={"Q1": reference}
+            ).result()
+        )
+
+    first = visiting()
+    tolerances = {"relative_tolerance": 1e-9, "absolute_tolerance": 1e-12}
+    rows = {"columns": ["numeric"], "rows": [["3"]], **tolerances}
+    assert driver.asked() == {"command": "answer", "name": "0", "answer": rows}
+    driver.answer({"at_ns": 1})
     command = driver.asked()
     assert command["lead_in"] == {"sql": "SELECT 1", "min_ns": 5_000_000, "min_executions": 1}
     (asked,) = command["statements"]
@@ -648,13 +656,17 @@ def test_a_visit(agent: ScriptedAgent) -> None:
         ["2"],
         50_000_000,
     )
-    tolerances = {"relative_tolerance": 1e-9, "absolute_tolerance": 1e-12}
-    assert asked["answer"] == {"columns": ["numeric"], "rows": [["3"]], **tolerances}
+    assert asked["answer"] == "0"
     driver.answer(VISIT, piece_bytes=7)
-    reply = visiting.get()
+    reply = first.get()
     assert (reply.start_ns, reply.end_ns, reply.host_start_ns, reply.host_end_ns) == (1, 30, None, None)
     assert reply.executions[0].first_byte_ns == 15
     assert reply.lead_in == {"executions": 3, "elapsed_ns": 5}
+    # What was told is not told again.
+    second = visiting()
+    assert driver.asked() == command
+    driver.answer(VISIT)
+    second.get()
 
 
 def test_a_visit_without_repetition_and_lead_in(agent: ScriptedAgent) -> None:

@@ -160,12 +160,12 @@ fn ask(server: &Server, dialect: Dialect, asked: u8) {
             query_protocol,
             parameters: if query_protocol == QueryProtocol::Simple { Vec::new() } else { vec![None, Some("x".into())] },
             keep_rows: true,
-            answer: Some(Expected {
+            expected: Some(Arc::new(Expected {
                 columns: vec![Comparison::Numeric, Comparison::Trimmed],
                 relative_tolerance: 1e-9,
                 absolute_tolerance: 1e-12,
                 rows: vec![vec![Some("1.5".into()), Some("a".into())], vec![None, Some("b".into())]],
-            }),
+            })),
             ..Statement::simple("q1", "select a, b from t".into())
         };
         let _ = if asked & 3 == 3 { session.execute_alone(&statement) } else { session.execute(&statement) };

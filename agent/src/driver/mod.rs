@@ -7,6 +7,8 @@ pub mod serial;
 pub mod server;
 pub mod session;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use answer::{Expected, Row};
@@ -40,8 +42,11 @@ pub struct Statement {
     pub max_executions: u64,
     #[serde(default)]
     pub timeout_ns: Option<u64>,
+    /// The name of an answer that was told before.
     #[serde(default)]
-    pub answer: Option<Expected>,
+    pub answer: Option<String>,
+    #[serde(skip)]
+    pub expected: Option<Arc<Expected>>,
     #[serde(default)]
     pub keep_rows: bool,
 }
@@ -60,6 +65,7 @@ impl Statement {
             max_executions: 1,
             timeout_ns: None,
             answer: None,
+            expected: None,
             keep_rows: false,
         }
     }

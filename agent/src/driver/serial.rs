@@ -1,6 +1,7 @@
 //! The method `serial`: one server session, commands and replies as JSON lines; see docs/PROTOCOL.md.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -40,6 +41,15 @@ struct Query {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
+
+/// To be compared with what statements answer that name it. It is told once and before: a thousand rows in the command of each visit
+/// would be read between the host's start of the visit and the driver's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    name: String,
+    answer: Expected,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,7 +95,7 @@ pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure>
     let params: Params = method::parse(params)?;
     let (address, login) = server.login(params.options.into_iter().collect());
     let session = session::open(dialect, address, login, server::interrupter_of(&stream));
-    let mut driver = Driver { session, connection_per: params.connection };
+    let mut driver = Driver { session, connection_per: params.connection, answers: BTreeMap::new() };
     let mut lines = Lines::new(stream);
     while let Some(line) = lines.next_line()? {
         let received_ns = now_ns();
@@ -98,6 +108,7 @@ pub fn serial(mut params: Value, stream: StreamHandle) -> Result<Value, Failure>
 struct Driver {
     session: Box<dyn ServerSession>,
     connection_per: ConnectionPer,
+    answers: BTreeMap<String, Arc<Expected>>,
 }
 
 impl Driver {
@@ -130,6 +141,17 @@ impl Driver {
                 self.session.disconnect();
                 lines.send(&json!({"at_ns": now_ns()}), too_long)
             }
+            "answer" => {
+                let told: Answer = method::parse(command)?;
+                if told.answer.rows.iter().any(|row| row.len() != told.answer.columns.len()) {
+                    return Err(Failure::bad_request(format!(
+                        "answer {:?}: a row has not as many values as there are columns",
+                        told.name
+                    )));
+                }
+                self.answers.insert(told.name, Arc::new(told.answer));
+                lines.send(&json!({"at_ns": now_ns()}), too_long)
+            }
             "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long),
             "visit" => match self.visit(method::parse(command)?, received_ns, lines)? {
                 Some(Ok(report)) => lines.send(&report, too_long),
@@ -143,12 +165,13 @@ impl Driver {
     /// One waking of an arm. The inner error is the lead-in's; `None`: it was held until the end of input.
     fn visit(
         &mut self,
-        visit: Visit,
+        mut visit: Visit,
         received_ns: u64,
         lines: &mut Lines,
     ) -> Result<Option<Result<VisitReport, DatabaseError>>, Failure> {
-        for statement in &visit.statements {
+        for statement in &mut visit.statements {
             self.check(statement)?;
+            statement.expected = self.expected(statement)?;
         }
         let lead_in = match visit.lead_in.map(|lead_in| self.lead_in(lead_in)).transpose()? {
             Some(Ok(report)) => Some(report),
@@ -182,14 +205,16 @@ impl Driver {
         if statement.query_protocol == QueryProtocol::Prepared && self.connection_per == ConnectionPer::PerStatement {
             return refuse("prepared, but each execution has a connection of its own");
         }
-        let is_ragged = |answer: &Expected| answer.rows.iter().any(|row| row.len() != answer.columns.len());
-        if statement.answer.as_ref().is_some_and(is_ragged) {
-            return refuse("a row of its answer has not as many values as there are columns");
-        }
         if statement.min_executions > statement.max_executions || statement.max_executions == 0 {
             return refuse("min_executions beyond max_executions, or none at all");
         }
         Ok(())
+    }
+
+    fn expected(&self, statement: &Statement) -> Result<Option<Arc<Expected>>, Failure> {
+        let Some(name) = &statement.answer else { return Ok(None) };
+        let unknown = || Failure::bad_request(format!("statement {:?}: no answer {name:?} was told", statement.id));
+        self.answers.get(name).cloned().map(Some).ok_or_else(unknown)
     }
 
     fn lead_in(&mut self, lead_in: LeadIn) -> Result<Result<LeadInReport, DatabaseError>, Failure> {

@@ -168,7 +168,7 @@ impl Execution {
 
     fn inspect(&mut self, statement: &Statement, answer: &[u8]) -> Result<(), postgres::Violation> {
         self.digest = Some(answer::digest(answer)?);
-        if let Some(expected) = &statement.answer {
+        if let Some(expected) = &statement.expected {
             self.difference = answer::difference(answer, expected)?;
             if self.difference.is_some() {
                 self.outcome = Outcome::WrongAnswer;
