@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dbtoll.engines.postgres import Engine, configuration, shape
 from dbtoll.errors import SpecError
 from dbtoll.model.experiment import Resources
+from dbtoll.servers.given import Given
 
 FILE = """
 # a comment
@@ -29,7 +30,7 @@ path = /var/lib/x_y-z:a.b
 """
 
 
-def values(settings: dict[str, configuration.Given]) -> dict[str, str]:
+def values(settings: dict[str, Given]) -> dict[str, str]:
     return {name: given.value for name, given in settings.items()}
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dbtoll.errors import SpecError
+from dbtoll.servers.given import Given
 
 GROUPS = frozenset({"client-server", "mysqld", "server", "mariadb", "mariadbd", "galera"})
 """Those that a server reads, whatever its version (documentation, "Configuring MariaDB with Option Files")."""
@@ -60,14 +60,6 @@ _GROUP = re.compile(r"\[\s*([^\]]+?)\s*\]\s*(?:#.*)?")
 _OPTION = re.compile(r"(?P<name>[A-Za-z][\w.-]*)\s*(?P<given>=\s*(?P<value>.*))?", re.ASCII)
 _QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\s*(?:\#.*)?""")
 _ESCAPES = {"b": "\b", "n": "\n", "r": "\r", "t": "\t", "s": " "}
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A setting's value, and where its user wrote it (``file:line``)."""
-
-    value: str
-    where: str
 
 
 def read(path: Path) -> dict[str, Given]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dbtoll.errors import SpecError
 from dbtoll.model.experiment import Resources
+from dbtoll.servers.given import Given
 
 PROFILES = ("default", "serial", "modern")
 
@@ -125,14 +125,6 @@ def loading(resources: Resources) -> dict[str, str]:
         "max_parallel_maintenance_workers": str(resources.cpus),
         "jit": "off",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A setting's value, and where its user wrote it (``file:line``)."""
-
-    value: str
-    where: str
 
 
 def read(path: Path) -> dict[str, Given]:
