@@ -11,7 +11,7 @@ from dbtoll.model.json import Json
 
 NAMES = re.compile(
     "passw|passphrase|secret|token|credential|conninfo|private|api.?key|access.?key|bind.?pw|sst.?auth|init.?connect"
-    "|(archive|restore|cleanup|recovery_end)_command|(^|[._-])(auth|dsn|jwt|pwd|salt)($|[._-])|_(key|url|uri)$",
+    "|(archive|restore|cleanup|recovery_end)_command|(^|[._-])(auth|dsn|jwt|pwd|salt)($|[._-])|[_-](key|url|uri)$",
     re.IGNORECASE,
 )
 """Of settings whose values may let somebody in, or are programs that know how to."""

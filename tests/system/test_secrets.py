@@ -102,7 +102,7 @@ def test_what_is_hidden_is_told_by_its_name() -> None:
     "name",
     [
         "myapp.api_key", "anon.salt", "app.jwt", "pg_net.auth", "smtp.pwd", "app.db_url", "wsrep-sst-auth", "init-connect",
-        "azure.storage_key", "ldap_bindpw",
+        "azure.storage_key", "ldap_bindpw", "some-cloud-key",
     ],
 )  # fmt: skip
 def test_settings_of_extensions_may_be_secrets_too(name: str) -> None:

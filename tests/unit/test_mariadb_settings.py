@@ -111,6 +111,14 @@ def test_a_setting_cannot_smuggle_another(settings: dict[str, str]) -> None:
         Engine({"settings": settings})
 
 
+def test_an_arm_does_not_join_its_users_cluster(tmp_path: Path) -> None:
+    cluster = "wsrep_on = ON\nloose-wsrep_cluster_address = gcomm://prod1,prod2\n"
+    (tmp_path / "my.cnf").write_text(f"[galera]\n{cluster}[mysqld]\n{cluster}sort_buffer_size = 4M\n")
+    engine = Engine({"settings_file": str(tmp_path / "my.cnf")})
+    assert not [name for name in engine.settings(Resources()) if "wsrep" in name]
+    assert engine.ignored_settings.keys() == {"wsrep-on", "loose-wsrep-cluster-address"}
+
+
 def test_what_wins(tmp_path: Path) -> None:
     (tmp_path / "my.cnf").write_text(FILE)
     engine = Engine(

@@ -173,9 +173,8 @@ class Engine(interface.Engine):
         given = {**{name: setting.value for name, setting in read.items()}, **table}
         configuration.write(given)  # refuses here, with the spec at hand, what could not be written in the arm
         self._written_at = {name: setting.where for name, setting in read.items() if name not in table}
-        own = given.keys() & configuration.WHERE_IT_LIVES
-        self._given = {name: value for name, value in given.items() if name not in own}
-        self.ignored_settings = {name: given[name] for name in own}
+        self._given = {name: value for name, value in given.items() if not configuration.is_the_arms(name)}
+        self.ignored_settings = {name: value for name, value in given.items() if configuration.is_the_arms(name)}
 
     # --- settings ---
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from dbtoll.errors import SpecError
 from dbtoll.servers.given import Given
 
-GROUPS = frozenset({"client-server", "mysqld", "server", "mariadb", "mariadbd", "galera"})
-"""Those that a server reads, whatever its version (documentation, "Configuring MariaDB with Option Files")."""
+GROUPS = frozenset({"client-server", "mysqld", "server", "mariadb", "mariadbd"})
+"""Those that a server reads, whatever its version (documentation, "Configuring MariaDB with Option Files"), but for ``galera``: an
+arm is a server by itself, and must not join its user's cluster."""
 
 WHERE_IT_LIVES = frozenset(
     {
@@ -48,6 +49,9 @@ WHERE_IT_LIVES = frozenset(
     }
 )
 """Where a server finds its files and how it is reached: the arm's to say, and set aside, as PostgreSQL's are."""
+
+CLUSTER = "wsrep-"
+"""Begins the settings of a cluster, which are set aside too."""
 
 INCLUDES_MAX = 10
 """As the server has it: max_recursion_level in mysys/my_default.c."""
@@ -129,6 +133,11 @@ def _value(match: re.Match[str], where: str) -> str:
 def canonical(name: str) -> str:
     """MariaDB's option names know neither case nor underscores."""
     return name.lower().replace("_", "-")
+
+
+def is_the_arms(name: str) -> bool:
+    """Whether the setting is the arm's to say."""
+    return name in WHERE_IT_LIVES or name.removeprefix("loose-").startswith(CLUSTER)
 
 
 def write(settings: Mapping[str, str]) -> bytes:
