@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import registry
+from dbtoll.errors import DbtollError
 from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -61,6 +62,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
     """
     stacks, missing = available.present(options["environments"] or available.default_stacks(), say)
+    if missing and options["environments"]:
+        raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")
     engines = answering() if options["engines"] == "all" else list(options["engines"])
     totals = Counter[str]()
     right: dict[str, dict[str, int]] = {}
