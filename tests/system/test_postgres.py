@@ -121,14 +121,16 @@ def test_a_refused_setting_is_traced_to_where_its_user_wrote_it(machine: Machine
 
 
 def test_settings_arrive_and_are_told(machine: Machine) -> None:
-    settings = {"work_mem": "7MB", "search_path": '"it\'s", public', "data_directory": "/elsewhere"}
+    ties = {"synchronous_standby_names": "*", "archive_mode": "on", "archive_command": "false"}
+    settings = {"work_mem": "7MB", "search_path": '"it\'s", public', "data_directory": "/elsewhere", **ties}
     with running(machine, settings=settings) as (engine, _, session):
         facts = engine.facts(session)
         assert facts["settings"]["work_mem"] == "7MB"
         assert facts["settings"]["search_path"] == '"it\'s", public'
         assert facts["settings"]["autovacuum"] == "off"
         assert facts["settings"]["data_directory"] == DATA
-        assert facts["ignored_settings"] == ["data_directory"]
+        assert facts["ignored_settings"] == sorted(["data_directory", *ties])
+        session.query("CREATE TABLE waits_for_no_standby ()")
         assert facts["collation"] == "C"
         assert facts["encoding"] == "UTF8"
         assert facts["version"].startswith("PostgreSQL 1")

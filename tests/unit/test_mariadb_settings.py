@@ -111,12 +111,12 @@ def test_a_setting_cannot_smuggle_another(settings: dict[str, str]) -> None:
         Engine({"settings": settings})
 
 
-def test_an_arm_does_not_join_its_users_cluster(tmp_path: Path) -> None:
-    cluster = "wsrep_on = ON\nloose-wsrep_cluster_address = gcomm://prod1,prod2\n"
+def test_an_arm_waits_for_none_of_its_users_other_servers(tmp_path: Path) -> None:
+    cluster = "wsrep_on = ON\nloose-wsrep_cluster_address = gcomm://prod1,prod2\nrpl_semi_sync_master_enabled = ON\n"
     (tmp_path / "my.cnf").write_text(f"[galera]\n{cluster}[mysqld]\n{cluster}sort_buffer_size = 4M\n")
     engine = Engine({"settings_file": str(tmp_path / "my.cnf")})
-    assert not [name for name in engine.settings(Resources()) if "wsrep" in name]
-    assert engine.ignored_settings.keys() == {"wsrep-on", "loose-wsrep-cluster-address"}
+    assert not [name for name in engine.settings(Resources()) if "wsrep" in name or "rpl" in name]
+    assert engine.ignored_settings.keys() == {"wsrep-on", "loose-wsrep-cluster-address", "rpl-semi-sync-master-enabled"}
 
 
 def test_what_wins(tmp_path: Path) -> None:

@@ -155,6 +155,16 @@ def test_what_wins(tmp_path: Path) -> None:
     assert as_set.ignored_settings == {"data_directory": "/var/lib/x"}
 
 
+def test_an_arm_waits_for_none_of_its_users_other_servers(tmp_path: Path) -> None:
+    ties = "synchronous_standby_names = '*'\narchive_mode = on\narchive_command = 'cp %p /archive/%f'\n"
+    (tmp_path / "postgresql.conf").write_text(f"{ties}wal_level = logical\n")
+    engine = Engine({"settings_file": str(tmp_path / "postgresql.conf")})
+    assert engine.ignored_settings.keys() == {"synchronous_standby_names", "archive_mode", "archive_command"}
+    settings = engine.settings(Resources())
+    assert not engine.ignored_settings.keys() & settings.keys()
+    assert settings["wal_level"] == "logical", "what it costs is the user's to know"
+
+
 def test_profiles_follow_the_resources() -> None:
     small, large = Resources(memory_bytes=1 << 30), Resources(memory_bytes=16 << 30, cpus=4)
     for name in configuration.PROFILES:

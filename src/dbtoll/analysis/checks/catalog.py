@@ -41,7 +41,7 @@ CATALOG: Mapping[str, Description] = {
         "one differs from the baseline's in the same round (the baseline's own: from its first start)",
         "start void; label, if the server derives that setting from its machine, or another engine or image was asked for; "
         "passes, if the arm asked for just that",
-        "A difference may come from this, which nobody asked for, too.",
+        "A difference may come from this too, which was not asked for by name.",
         "Give all arms the same settings, or say it with the figure.",
     ),
     "same_resources": Description(

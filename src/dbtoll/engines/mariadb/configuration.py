@@ -50,8 +50,8 @@ WHERE_IT_LIVES = frozenset(
 )
 """Where a server finds its files and how it is reached: the arm's to say, and set aside, as PostgreSQL's are."""
 
-CLUSTER = "wsrep-"
-"""Begins the settings of a cluster, which are set aside too."""
+OF_OTHERS = ("wsrep-", "rpl-semi-sync-")
+"""Begin the settings of a cluster and of replicas that a commit waits for, which the arm does not have: set aside too."""
 
 INCLUDES_MAX = 10
 """As the server has it: max_recursion_level in mysys/my_default.c."""
@@ -137,7 +137,7 @@ def canonical(name: str) -> str:
 
 def is_the_arms(name: str) -> bool:
     """Whether the setting is the arm's to say."""
-    return name in WHERE_IT_LIVES or name.removeprefix("loose-").startswith(CLUSTER)
+    return name in WHERE_IT_LIVES or name.removeprefix("loose-").startswith(OF_OTHERS)
 
 
 def write(settings: Mapping[str, str]) -> bytes:

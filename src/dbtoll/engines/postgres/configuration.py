@@ -51,6 +51,23 @@ WHERE_IT_LIVES = frozenset(
 """Where a server finds its files and how it is reached: the arm's to say. Taken from a user's file they would name
 files that the arm does not have. They are set aside, and the run's facts name them."""
 
+OF_OTHERS = frozenset(
+    {
+        "archive_cleanup_command",
+        "archive_command",
+        "archive_library",
+        "archive_mode",
+        "primary_conninfo",
+        "primary_slot_name",
+        "recovery_end_command",
+        "restore_command",
+        "synchronized_standby_slots",
+        "synchronous_standby_names",
+    }
+)
+"""What ties its user's server to an archive or to other servers, which the arm does not have: each commit would wait for a standby
+that never comes, and WAL pile up. Set aside too; how much is written to the WAL (``wal_level``) stays the user's to say."""
+
 WHILE_ASLEEP = {"autovacuum": "off", "checkpoint_timeout": "1d", "max_wal_size": "64GB"}
 """No work by timer or by volume: an arm that slept through its time would make up for it awake (DESIGN §1.3). Rows are
 frozen and analyzed when the data is loaded, checkpoints come by command between blocks."""
@@ -203,7 +220,7 @@ def write(settings: Mapping[str, str]) -> bytes:
 def ignored_settings(settings: Mapping[str, str], *, asleep: bool) -> tuple[dict[str, str], dict[str, str]]:
     """(what the server gets, what is said otherwise): by the arm, and, as arms are ``asleep``, by ``WHILE_ASLEEP``."""
     kept = dict(settings)
-    names = WHERE_IT_LIVES | (WHILE_ASLEEP.keys() if asleep else set())
+    names = WHERE_IT_LIVES | OF_OTHERS | (WHILE_ASLEEP.keys() if asleep else set())
     return kept, {name: kept.pop(name) for name in settings if name in names}
 
 
