@@ -13,6 +13,7 @@ from dbtoll.model.experiment import Precision
 from dbtoll.plan import thinned_arms
 from dbtoll.runner.budget import RoundLength
 from dbtoll.runner.pilot import BLOCKS_MAX, COUNTS_UP_TO_BLOCKS, ArmCost, Pilot, slow_arms, visits_s
+from dbtoll.runner.run import budget_lines
 from dbtoll.store.schema import Visit
 from tests.support.changed import visit_of_one_unit
 from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
@@ -97,6 +98,21 @@ def test_a_budget_for_the_rounds_of_a_verdict_has_a_thinned_arm_in_its_own_alone
     piloted = Pilot(2, {"quick": ArmCost(4, 4), "emulated": ArmCost(30, 20, 20)}, thinned=frozenset({"emulated"}))
     assert piloted.rounds_s(1, 5, Precision()) == 5 * 60
     assert piloted.rounds_s(1, 5, Precision(rounds_slow=3)) == 3 * 60 + 2 * 10
+
+
+def test_what_is_told_of_a_rounds_time_sums_up_to_it() -> None:
+    arms = {"quick": ArmCost(4, 4), "emulated": ArmCost(30, 20, 20)}
+    piloted = Pilot(0, arms, {"emulated": ({},)}, frozenset({"emulated"}))
+    asked = experiment()
+    asked = replace(asked, precision=Precision(budget_s=5 * 66 + 3 * 16, rounds_slow=5))
+    assert list(budget_lines(asked, piloted, 3)) == [
+        "budget 378 s: about 8 rounds of 3 blocks, 66 s each: emulated 50 s in one block (20 s timed), quick 16 s (12 s timed)",
+        "after 5 rounds without emulated, many times slower than the baseline: 16 s each",
+    ]
+    (line,) = budget_lines(asked, replace(piloted, thinned=frozenset()), 1)
+    assert (
+        line == "budget 378 s: about 6 rounds of 1 block, 58 s each: emulated 50 s (20 s timed), quick 8 s (4 s timed)"
+    )
 
 
 @pytest.mark.parametrize("of_starts", [0.0, 0.1, 1.0])

@@ -245,6 +245,11 @@ def test_two_one_sided_tests_agree_as_often_as_they_should(true: float, share: f
         assert np.mean([each["power"] for each in told]) == pytest.approx(agreed, abs=0.08)
 
 
+def test_an_environment_that_was_named_is_not_left_out() -> None:
+    with pytest.raises(DbtollError, match="not to be had here: docker:runtime=no_such"):
+        available.present(["docker:runtime=no_such"], lambda text: None)
+
+
 def test_simulated_environments_are_no_part_of_a_machine() -> None:
     stacks, missing = available.present(["simulated"], lambda text: None)
     assert "simulated" not in stacks

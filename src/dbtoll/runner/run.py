@@ -198,7 +198,8 @@ def _planned(
         experiment = with_enough_budget(experiment, piloted, folder, watch)
         blocks = piloted.blocks(experiment.precision)
         round_s = piloted.round_s(blocks)
-        watch.say(budget_line(experiment, piloted, blocks))
+        for line in budget_lines(experiment, piloted, blocks):
+            watch.say(line)
         workload = prepared.inputs.of_baseline.workload
         plan_file = schema.PlanFile(
             experiment=experiment,
@@ -294,34 +295,35 @@ def with_enough_budget(experiment: Experiment, piloted: pilot.Pilot, folder: Pat
     minutes = proposed_minutes(0.0, piloted.rounds_s(1, fewest, precision))
     if not watch.larger_budget(60.0 * minutes):
         raise BudgetTooSmall(
-            f"a round takes about {round_s:.0f} s ({_shares(piloted)}), and nothing is decided on fewer than {fewest} rounds: "
+            f"a round takes about {round_s:.0f} s ({_shares(piloted, 1)}), and nothing is decided on fewer than {fewest} rounds: "
             f"a budget of {precision.budget_s:.0f} s would end without a verdict, so nothing was measured",
             f"give it {minutes} min: {resume_command(folder, minutes)}",
         )
     return replace(experiment, precision=replace(precision, budget_s=60.0 * minutes))
 
 
-def budget_line(experiment: Experiment, piloted: pilot.Pilot, blocks: int) -> str:
+def budget_lines(experiment: Experiment, piloted: pilot.Pilot, blocks: int) -> Iterator[str]:
     """What the budget buys, said before the first round."""
     precision = experiment.precision
-    fits = piloted.rounds(blocks, precision)
-    rounds = min(fits, precision.rounds_max)
-    line = (
-        f"budget {precision.budget_s:.0f} s: about {rounds} {noun(rounds, 'round')} of {piloted.round_s(blocks):.0f} s"
-    )
+    rounds = min(piloted.rounds(blocks, precision), precision.rounds_max)
+    size = f"{rounds} {noun(rounds, 'round')} of {blocks} {noun(blocks, 'block')}"
+    yield f"budget {precision.budget_s:.0f} s: about {size}, {piloted.round_s(blocks):.0f} s each: {_shares(piloted, blocks)}"
     if piloted.thinned and rounds > precision.rounds_of_slow:
-        line += f", after {precision.rounds_of_slow} of {piloted.round_s(blocks, piloted.thinned):.0f} s"
-        line += f" without {', '.join(sorted(piloted.thinned))}, many times slower than the baseline"
-    line += f"; {blocks} {noun(blocks, 'block')} each"
-    if blocks > 1 and (single := sorted(piloted.slow)):
-        line += f" (one of {', '.join(single)})"
-    return f"{line}; a round: {_shares(piloted)}"
+        slow, later_s = ", ".join(sorted(piloted.thinned)), piloted.round_s(blocks, piloted.thinned)
+        yield f"after {precision.rounds_of_slow} rounds without {slow}, many times slower than the baseline: {later_s:.0f} s each"
 
 
-def _shares(piloted: pilot.Pilot) -> str:
-    """Where the time of a round of one block goes."""
-    arms = sorted(piloted.arms.items(), key=lambda each: -each[1].of(1))
-    return ", ".join(f"{name} {cost.of(1):.0f} s ({cost.block_s:.0f} s timed)" for name, cost in arms)
+def _shares(piloted: pilot.Pilot, blocks: int) -> str:
+    """Where the time of a round of so many blocks goes."""
+
+    def share(name: str, cost: pilot.ArmCost) -> str:
+        where = (
+            "" if blocks == 1 or not cost.slow_s else " in one block" if name in piloted.thinned else " in fewer blocks"
+        )
+        return f"{name} {cost.of(blocks):.0f} s{where} ({cost.of(blocks) - cost.fixed_s:.0f} s timed)"
+
+    arms = sorted(piloted.arms.items(), key=lambda each: -each[1].of(blocks))
+    return ", ".join(share(name, cost) for name, cost in arms)
 
 
 @dataclass(slots=True)

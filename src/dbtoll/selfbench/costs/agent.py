@@ -33,9 +33,7 @@ SUMMARY = (
 )
 OPTIONS = {
     "idle": Option("duration", 60 * 10**9, "how long it idles"),
-    "environments": Option(
-        "list", [], "stacks to measure the stream of; by default the first of each environment that is here"
-    ),
+    "environments": available.ENVIRONMENTS,
 }
 
 STARTS = 50
@@ -65,7 +63,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             say(f"idle for {options['idle'] / 1e9:.0f} s")
             idle_cpu_fraction = idle(host, nested, options["idle"])
             streams = {"pipe": {"round_trip_us": round_trip_us, "mb_per_s": throughput(nested)}}
-        for stack in options["environments"] or available.present(available.default_stacks(), say)[0]:
+        for stack in available.present(options["environments"], say)[0]:
             say(f"stream into {stack}")
             streams[stack] = stream_into(stack, host, Path(folder), say)
         figures = {

@@ -25,7 +25,7 @@ from dbtoll.selfbench.support.quiet_run import Quiet
 SUMMARY = "unexplained_fraction: of what arms lose that lose more than a tenth, how much no counted event explains"
 OPTIONS = {
     "run": Option("text", None, "folder of an explained run that is there already; else one is measured"),
-    "environments": Option("list", [], "stacks, joined by +; by default all that environments name and that are here"),
+    "environments": Option("list", [], "stacks beside native, joined by +; by default all that are here"),
     "engine": Option("text", defaults.ENGINE, "of which"),
     "workload": Option("text", "tpch", "what is explained", ("tpch", "tpcc")),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
@@ -98,7 +98,7 @@ def explained(options: Mapping[str, Any], say: Say) -> Result:
     """Of the run that was named, or of one that is measured now over the environments that are here."""
     if options["run"]:
         return results.analyze(Path(options["run"]))
-    stacks, _ = available.present(options["environments"] or available.default_stacks(variants=True), say)
+    stacks, _ = available.present(options["environments"], say, variants=True)
     asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
     queries = options["queries"]
     profile = PROFILES[options["workload"]]

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import registry
-from dbtoll.errors import DbtollError
 from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -30,7 +29,7 @@ SUMMARY = "answers: of TPC-H's 22 queries by every engine in every environment, 
 OPTIONS = {
     "scale": Option("number", 0.1, "scale factor"),
     "engines": Option("list", "all", "which, joined by +; `all` takes every one that holds TPC-H's rows"),
-    "environments": Option("list", [], "stacks, joined by +; by default the first of each environment that is here"),
+    "environments": available.ENVIRONMENTS,
     "queries": Option("list", "all", "queries, joined by +"),
     "parameters": Option(
         "text",
@@ -61,9 +60,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), with the same
     tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
     """
-    stacks, missing = available.present(options["environments"] or available.default_stacks(), say)
-    if missing and options["environments"]:
-        raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")
+    stacks, missing = available.present(options["environments"], say)
     engines = answering() if options["engines"] == "all" else list(options["engines"])
     totals = Counter[str]()
     right: dict[str, dict[str, int]] = {}

@@ -29,15 +29,12 @@ from dbtoll import facts
 from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.images.cache import Cache, default_root, scratch
 from dbtoll.machines.agent.local import open_local
-from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.runner.cleanup.journal import SUFFIX, journals
-from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.inventory import Marks, Process, carried, descendants, settings
-from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import read_run
 
@@ -46,7 +43,7 @@ SUMMARY = "a run that is killed (SIGKILL) at random moments, copied, deleted: ki
 OPTIONS = {
     "kills": Option("integer", 20, "how often"),
     "seed": Option("integer", 1, "of the moments and ways of killing"),
-    "environments": Option("list", [], "stacks; by default the first of each environment that this machine can run"),
+    "environments": available.ENVIRONMENTS,
     "scale": Option("number", 0.01, "scale factor of TPC-H"),
     "rounds": Option("integer", 4, "rounds of a run"),
 }
@@ -104,7 +101,7 @@ BOUNDS = {"folders": Bound(min=FOLDERS), "lost_rounds": Bound(max=0), "left_behi
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Real runs of real servers. DbtollError if a run does not even get through unharmed."""
-    stacks, missing = _stacks(options["environments"])
+    stacks, missing = available.present(options["environments"], say)
     with open_local() as host:
         host_facts = facts.host(host)
     text = SPEC.format(seed=options["seed"], scale=options["scale"], rounds=options["rounds"])
@@ -139,18 +136,6 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         "lost": tally.lost,
     }
     return Certificate("kill", figures, bounds, told)
-
-
-def _stacks(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Those that can be run here, and why the others cannot; what was asked for by name must be there."""
-    wanted = list(asked) or available.default_stacks()
-    arms = [Arm(stack, parse_stack(stack)) for stack in wanted]
-    with open_local() as host:
-        missing_requirements = requirements.missing_requirements(host, arms)
-    missing = {stack: found[0].what for stack, found in missing_requirements.items()}
-    if missing and asked:
-        raise DbtollError(f"not to be had here: {missing}", "see `dbtoll doctor`")
-    return [stack for stack in wanted if stack not in missing], missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
+from dbtoll.errors import DbtollError
 from dbtoll.interfaces.environment import BootingEnvironment
 from dbtoll.machines.agent.local import open_local
 from dbtoll.model.experiment import Arm, Experiment
@@ -18,7 +19,9 @@ from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.spec import command_line
 from dbtoll.spec.stack import parse_stack
 
-ENVIRONMENTS = Option("list", "all", "stacks to measure, joined by +; `all` takes every environment that is here")
+ENVIRONMENTS = Option(
+    "list", [], "stacks beside native, joined by +; by default the first of each environment that is here"
+)
 
 
 def default_stacks(*, variants: bool = False) -> list[str]:
@@ -40,19 +43,22 @@ def quickest_guest(stacks: Sequence[str]) -> str | None:
     return min(guests, key=lambda stack: kinds[stack].start_bound_s or math.inf, default=None)
 
 
-def present(asked: Sequence[str] | str, say: Say) -> tuple[list[str], dict[str, str]]:
-    """(the stacks that can be opened here, native first; stack -> why another cannot)."""
-    names = [name for name in registry.names("environments") if name != BASELINE] if asked == "all" else list(asked)
+def present(named: Sequence[str], say: Say, *, variants: bool = False) -> tuple[list[str], dict[str, str]]:
+    """(the stacks to measure, native first; stack -> why another cannot be opened here).
+
+    ``named``: what the user asked for; where that is nothing, `default_stacks` with ``variants``. DbtollError where one that was
+    named cannot be opened: it would be missing in what was measured, and who asked for it might not see that.
+    """
+    names = named or default_stacks(variants=variants)
     arms = [Arm(name, parse_stack(name)) for name in dict.fromkeys([BASELINE, *names])]
     arms = [arm for arm in arms if not any(requirements.simulated(step) for step in arm.stack)]
     with open_local() as host:
         missing = requirements.missing_requirements(host, arms)
-    for name, missing_requirements in missing.items():
-        say(f"{name} is left out: {missing_requirements[0].what} ({missing_requirements[0].why})")
-    told = {
-        name: "; ".join(f"{lack.what}: {lack.why}" for lack in missing_requirements)
-        for name, missing_requirements in missing.items()
-    }
+    told = {name: "; ".join(f"{lack.what}: {lack.why}" for lack in lacks) for name, lacks in missing.items()}
+    if asked_in_vain := [f"{name} ({told[name]})" for name in named if name in told]:
+        raise DbtollError(f"not to be had here: {', '.join(asked_in_vain)}", "see `dbtoll doctor`")
+    for name, why in told.items():
+        say(f"{name} is left out: {why}")
     return [arm.name for arm in arms if arm.name not in missing], told
 
 
