@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from dbtoll.analysis.checks import findings
+from dbtoll.analysis.checks.caches import cold_reads_disk
 from dbtoll.analysis.checks.clocks import clock_rate
 from dbtoll.analysis.checks.evidence import Evidence
 from dbtoll.analysis.result import builder as results
@@ -207,6 +208,30 @@ def test_every_gate_stands_in_the_table_of_the_method(unchanged: Result) -> None
     text = (ROOT / "docs" / "method" / "checks.md").read_text(encoding="utf-8")
     section = text[text.index("\n## All checks") :].split("\n## ")[1]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(CASES) | OF_OTHERS
+
+
+# --- cold_reads_disk ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cold_visit_that_found_a_part_of_its_data_in_memory_is_void(plain: Path, tmp_path: Path) -> None:
+    def partly_warm(record: Record) -> Record:
+        """Of one query's data two thirds are in memory already when its visits begin."""
+        if not isinstance(record, Visit) or record.levels["cache"] != "cold" or record.query != "Q3":
+            return record
+        return revised(record, disk_read_bytes=(record.units[0].disk_read_bytes or 0) // 3)
+
+    check = check_of(damaged(plain, tmp_path / "run", partly_warm), "cold_reads_disk")
+    assert (check.finding, check.void_visits) == ("262 of 264 cold visits read the disk", 2)
+
+
+@pytest.mark.parametrize(
+    ("most", "read_bytes", "void"), [(200 << 10, 1, 0), (16 << 20, 10 << 20, 0), (16 << 20, 4 << 20, 1)]
+)
+def test_what_one_read_ahead_explains_is_cold(plain: Path, most: int, read_bytes: int, void: int) -> None:
+    visit = next(visit for visit in read_run(plain).records(Visit) if visit.levels["cache"] == "cold")
+    both = tuple(totals(revised(visit, disk_read_bytes=each)) for each in (most, read_bytes))
+    found = cold_reads_disk(Evidence(DOCKER, both))
+    assert found is not None and len(found.void_visits) == void
 
 
 # --- same_server -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dbtoll.analysis.checks.caches import WARM_READ_BYTES
+from dbtoll.analysis.checks.caches import COLD_READ_SHARE, WARM_READ_BYTES
 from dbtoll.analysis.checks.clocks import (
     BRACKET_BOUND_FRACTION,
     BRACKET_BOUND_NS,
@@ -150,9 +150,10 @@ CATALOG: Mapping[str, Description] = {
     "cold_reads_disk": Description(
         "cold reads disk",
         "bytes read during a cold visit",
-        "there are none",
+        f"there are none, or fewer than {COLD_READ_SHARE:.0%} of the most that the arm read for that statement with these "
+        f"parameters (less {WARM_READ_BYTES >> 10} KiB)",
         "visit void",
-        "These visits were not cold and are not in the figures.",
+        "These visits were not cold, or not all of their data was, and they are not in the figures.",
         "Look whether a cache outside the arm holds its data.",
     ),
     "warm_stays_warm": Description(
