@@ -149,3 +149,9 @@ class Invalid(DbtollError):
     """It ran, but a check voids it (DESIGN §2, outcome ``invalid``)."""
 
     exit_code = 70
+
+
+class Stopped(DbtollError):
+    """Its user stopped a run that others were to follow."""
+
+    exit_code = INTERRUPTED

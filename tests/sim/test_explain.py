@@ -25,7 +25,7 @@ from dbtoll.analysis.result import schema
 from dbtoll.analysis.result.schema import Result
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.errors import Invalid
+from dbtoll.errors import Stopped
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
 from dbtoll.report import attribution, page, predictions
@@ -76,10 +76,11 @@ class Impatient(Quiet):
 
 
 def test_nothing_follows_a_part_that_its_user_stopped(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="stopped by the user") as stopped:
+    with pytest.raises(Stopped, match="stopped by the user") as stopped:
         runs.begin_part(experiment(ledger.PLANTED), ledger.PLANTED, tmp_path, Impatient(lambda _: None))
     folder = only_run(tmp_path)
     assert stopped.value.hint == f"go on with it: dbtoll run {folder} --resume"
+    assert stopped.value.exit_code == 130
 
 
 def test_every_planted_item_is_recovered_and_little_is_left(result: Result) -> None:

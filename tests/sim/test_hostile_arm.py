@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from dbtoll.runner import run as runs
 from dbtoll.runner.preparation import baseline_answers, data
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
+from dbtoll.store.schema import Start
 from tests.support.few_rounds import Counting, specification
 
 SPEC = specification("base", "good", "hostile")
@@ -155,6 +157,35 @@ def test_what_no_table_could_hold_is_not_written(
     inspect.report(folder, as_json=False)
     arms = {arm.name: arm for arm in results.analyze(folder).arms}
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", outcome)
+
+
+def test_an_arm_that_answers_wrongly_takes_part_in_no_more_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = SimulatedSession._visit
+
+    def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
+        reply = honest(session, *asked, **how)
+        if not any(f"-{arm}-" in session._machine.name for arm in lying):
+            return reply
+        wrong = replace(reply.executions[-1], outcome="wrong_answer", difference="row 1 differs")
+        return replace(reply, executions=(*reply.executions[:-1], wrong))
+
+    monkeypatch.setattr(SimulatedSession, "_visit", answer)
+    for lying, rounds, reason in (
+        ({"hostile"}, {"base": 3, "good": 3, "hostile": 1}, "rounds_max"),
+        ({"base", "base (A/A)"}, {"base": 1, "good": 1, "hostile": 1}, "no arm left"),
+    ):
+        said: list[str] = []
+        watch = Analysing(3)
+        watch.say = said.append
+        run = read_run(runs.begin(experiment(SPEC), SPEC, tmp_path / reason, watch))
+        took_part = Counter(
+            start.arm for attempt in run.counted for start in attempt.records if isinstance(start, Start)
+        )
+        assert {arm: took_part[arm] for arm in rounds} == rounds
+        assert run.end is not None and run.end.reason == reason
+        assert {text.partition(" answers Q")[0] for text in said if text.endswith("no more rounds")} == lying
 
 
 def transactions(seed: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from dbtoll import facts as host_facts
 from dbtoll.durable import sync_directory, write_durably
-from dbtoll.errors import BudgetTooSmall, ChannelError, DbtollError, Invalid, RunFolderError, UsageError
+from dbtoll.errors import BudgetTooSmall, ChannelError, DbtollError, RunFolderError, Stopped, UsageError
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.plan import Plan
@@ -95,10 +95,10 @@ def _is_kept(folder: Path) -> bool:
 
 
 def begin_part(experiment: Experiment, spec_text: str, runs_dir: Path, watch: Watch) -> Run:
-    """As `begin`, of a run that others follow. Raises Invalid where its user stopped it: then none of them is to begin."""
+    """As `begin`, of a run that others follow. Raises Stopped where its user stopped it: then none of them is to begin."""
     run = read_run(begin(experiment, spec_text, runs_dir, watch))
     if run.end and run.end.reason == STOPPED:
-        raise Invalid(f"{run.folder}: {STOPPED}", f"go on with it: dbtoll run {run.folder} --resume")
+        raise Stopped(f"{run.folder}: {STOPPED}", f"go on with it: dbtoll run {run.folder} --resume")
     return run
 
 
@@ -331,7 +331,7 @@ class Measurement:
     """Rounds until `watch.decide` says enough, the next one would not fit, or nothing is left to compare.
 
     ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed. ``whole_rounds``: in how
-    many that count each got through.
+    many that count each got through. ``wrong``: arm -> a query that it answered wrongly.
     """
 
     prepared: inputs.Prepared
@@ -344,6 +344,7 @@ class Measurement:
     stop: Stop
     budget: Budget = field(init=False)
     failures: dict[str, int] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
     whole_rounds: Counter[str] = field(default_factory=Counter)
     seen_plans: set[str] = field(default_factory=set)
 
@@ -351,6 +352,7 @@ class Measurement:
         self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
         for attempt in self.so_far.counted:
             self.whole_rounds.update(attempt.healthy)
+            self.wrong |= attempt.wrong
             self.failures = dict.fromkeys(attempt.failed, 1)  # in the last round: it may have been the pilot
         self.seen_plans |= {record.fingerprint for record in self.so_far.records(schema.Fingerprint)}
 
@@ -431,6 +433,11 @@ class Measurement:
                 self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
         if problem is None:
             self.whole_rounds.update(healthy)
+            for arm_name, query in made.wrong.items():
+                self.watch.say(
+                    f"{arm_name} answers {query} wrongly, so it has no verdict and takes part in no more rounds"
+                )
+            self.wrong |= made.wrong
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
             for arm_name in sorted(self.thinned_out() - left_out):
                 self.watch.say(
@@ -468,7 +475,8 @@ class Measurement:
         return {arm.name for arm in experiment.arms if experiment.baseline in (arm.name, arm.copy_of)}
 
     def given_up(self) -> frozenset[str]:
-        return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX)
+        """Those that fail time and again, and those that cannot have a verdict any more, since an answer was wrong."""
+        return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX) | self.wrong.keys()
 
     def left_out(self) -> frozenset[str]:
         """Those that take no part in the next round."""

@@ -91,6 +91,15 @@ class Attempt:
         """Arms that took part and got through."""
         return frozenset(each.arm for each in self.records if isinstance(each, Start)) - self.failed
 
+    @property
+    def wrong(self) -> dict[str, str]:
+        """Arm that answered wrongly -> the first query of which it did."""
+        found: dict[str, str] = {}
+        for visit in (each for each in self.records if isinstance(each, Visit) and each.arm not in found):
+            if any(timing.outcome == "wrong_answer" for unit in visit.units for timing in unit.executions):
+                found[visit.arm] = visit.query
+        return found
+
 
 @dataclass(frozen=True)
 class Run:

@@ -101,7 +101,7 @@ CATALOG: Mapping[str, Description] = {
         "equal answers",
         "every answer, after its last time stamp",
         "an execution answered wrongly",
-        "its query has no estimate, the arm no verdict over all queries",
+        "its query has no estimate, the arm no verdict over all queries; it takes part in no more rounds",
         "The query has no estimate, and the arm no verdict over all queries.",
         "Make its answer definite (order by, no random()), or look for the fault in the arm.",
     ),
