@@ -159,33 +159,68 @@ def test_what_no_table_could_hold_is_not_written(
     assert (arms["base"].outcome, arms["good"].outcome, arms["hostile"].outcome) == ("ok", "ok", outcome)
 
 
-def test_an_arm_that_answers_wrongly_takes_part_in_no_more_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Changing(Analysing):
+    """After the first round some arms are as they were not before."""
+
+    changed = False
+
+    def decide(self, so_far: Run, elapsed_s: float, next_round_s: float) -> str | None:
+        self.changed = True
+        return super().decide(so_far, elapsed_s, next_round_s)
+
+
+@pytest.fixture
+def answering_wrongly(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str], Changing], None]:
+    """``answering_wrongly(arms, watch)``: that is how these arms change."""
     honest = SimulatedSession._visit
 
-    def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
-        reply = honest(session, *asked, **how)
-        if not any(f"-{arm}-" in session._machine.name for arm in lying):
-            return reply
-        wrong = replace(reply.executions[-1], outcome="wrong_answer", difference="row 1 differs")
-        return replace(reply, executions=(*reply.executions[:-1], wrong))
+    def wrong(arms: set[str], watch: Changing) -> None:
+        def answer(session: SimulatedSession, *asked: Any, **how: Any) -> VisitReply:
+            reply = honest(session, *asked, **how)
+            if not watch.changed or not any(f"-{arm}-" in session._machine.name for arm in arms):
+                return reply
+            bad = replace(reply.executions[-1], outcome="wrong_answer", difference="row 1 differs")
+            return replace(reply, executions=(*reply.executions[:-1], bad))
 
-    monkeypatch.setattr(SimulatedSession, "_visit", answer)
-    for lying, rounds, reason in (
-        ({"hostile"}, {"base": 3, "good": 3, "hostile": 1}, "rounds_max"),
-        ({"base", "base (A/A)"}, {"base": 1, "good": 1, "hostile": 1}, "no arm left"),
-    ):
-        said: list[str] = []
-        watch = Analysing(3)
-        watch.say = said.append
-        run = read_run(runs.begin(experiment(SPEC), SPEC, tmp_path / reason, watch))
-        took_part = Counter(
-            start.arm for attempt in run.counted for start in attempt.records if isinstance(start, Start)
-        )
-        assert {arm: took_part[arm] for arm in rounds} == rounds
-        assert run.end is not None and run.end.reason == reason
-        assert {text.partition(" answers Q")[0] for text in said if text.endswith("no more rounds")} == lying
+        monkeypatch.setattr(SimulatedSession, "_visit", answer)
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("arms", "rounds", "reason"),
+    [
+        ({"hostile"}, {"base": 4, "good": 4, "hostile": 2}, "rounds_max"),
+        ({"good", "hostile"}, {"base": 2, "good": 2, "hostile": 2}, "no arm left"),
+        ({"base", "base (A/A)"}, {"base": 2, "good": 2, "hostile": 2}, "no arm left"),
+    ],
+)
+def test_an_arm_that_answers_wrongly_takes_part_in_no_more_rounds(
+    arms: set[str],
+    rounds: dict[str, int],
+    reason: str,
+    answering_wrongly: Callable[[set[str], Changing], None],
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    watch = Changing(4)
+    watch.say = said.append
+    answering_wrongly(arms, watch)
+    run = read_run(runs.begin(experiment(SPEC), SPEC, tmp_path, watch))
+    took_part = Counter(start.arm for attempt in run.counted for start in attempt.records if isinstance(start, Start))
+    assert {arm: took_part[arm] for arm in rounds} == rounds
+    assert run.end is not None and run.end.reason == reason
+    assert {text.partition(" answers Q")[0] for text in said if text.endswith("no more rounds")} == arms
+
+
+def test_a_baseline_that_answers_wrongly_is_not_measured(
+    answering_wrongly: Callable[[set[str], Changing], None], tmp_path: Path
+) -> None:
+    watch = Changing(3)
+    watch.changed = True
+    answering_wrongly({"base"}, watch)
+    with pytest.raises(EngineError, match=r"the baseline cannot be measured: base.* answers Q. wrongly"):
+        runs.begin(experiment(SPEC), SPEC, tmp_path, watch)
 
 
 def transactions(seed: int) -> str:

@@ -16,6 +16,7 @@ from dbtoll.runner.cleanup.signals import Stop
 from dbtoll.runner.preparation.inputs import Prepared
 from dbtoll.runner.rounds import RoundRun, Watch
 from dbtoll.store import schema
+from dbtoll.store.reader import answered_wrongly
 
 ROUNDS_WANTED = 10
 """How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
@@ -125,6 +126,12 @@ def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) ->
     for start in (record for record in records if isinstance(record, schema.Start) and record.outcome != "ok"):
         if experiment.baseline in (start.arm, experiment.arm(start.arm).copy_of):
             raise EngineError(f"the baseline cannot be measured: {start.arm}: {start.reason}", "see `dbtoll doctor`")
+    for arm, query in answered_wrongly(records).items():
+        if experiment.baseline in (arm, experiment.arm(arm).copy_of):
+            raise EngineError(
+                f"the baseline cannot be measured: {arm} answers {query} wrongly",
+                f"make its answer definite (order by, no random()), or leave {query} out",
+            )
     timed = [phase for phase in plan.phases if phase.kind == "timed"]
     slow: dict[str, tuple[dict[str, str], ...]] = {}
     for phase in timed:

@@ -29,7 +29,7 @@ from dbtoll.runner.hosts import remote_hosts
 from dbtoll.runner.preparation import baseline_answers, inputs, requirements
 from dbtoll.runner.rounds import Cut, RoundRun, Watch
 from dbtoll.store import folders, schema
-from dbtoll.store.reader import Attempt, Run, read_file, read_run
+from dbtoll.store.reader import Attempt, Run, answered_wrongly, read_file, read_run
 from dbtoll.store.schema import STOPPED
 from dbtoll.store.writer import RunWriter
 from dbtoll.text import noun
@@ -352,7 +352,7 @@ class Measurement:
         self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
         for attempt in self.so_far.counted:
             self.whole_rounds.update(attempt.healthy)
-            self.wrong |= attempt.wrong
+            self.wrong |= answered_wrongly(attempt.records)
             self.failures = dict.fromkeys(attempt.failed, 1)  # in the last round: it may have been the pilot
         self.seen_plans |= {record.fingerprint for record in self.so_far.records(schema.Fingerprint)}
 
@@ -433,11 +433,12 @@ class Measurement:
                 self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
         if problem is None:
             self.whole_rounds.update(healthy)
-            for arm_name, query in made.wrong.items():
+            wrong = answered_wrongly(records)
+            for arm_name, query in wrong.items():
                 self.watch.say(
                     f"{arm_name} answers {query} wrongly, so it has no verdict and takes part in no more rounds"
                 )
-            self.wrong |= made.wrong
+            self.wrong |= wrong
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
             for arm_name in sorted(self.thinned_out() - left_out):
                 self.watch.say(

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -90,15 +90,6 @@ class Attempt:
     def healthy(self) -> frozenset[str]:
         """Arms that took part and got through."""
         return frozenset(each.arm for each in self.records if isinstance(each, Start)) - self.failed
-
-    @property
-    def wrong(self) -> dict[str, str]:
-        """Arm that answered wrongly -> the first query of which it did."""
-        found: dict[str, str] = {}
-        for visit in (each for each in self.records if isinstance(each, Visit) and each.arm not in found):
-            if any(timing.outcome == "wrong_answer" for unit in visit.units for timing in unit.executions):
-                found[visit.arm] = visit.query
-        return found
 
 
 @dataclass(frozen=True)
@@ -189,6 +180,15 @@ class Run:
             for record in attempt.records:
                 if isinstance(record, Visit):
                     yield record, attempt.attempt, id(attempt) in counted
+
+
+def answered_wrongly(records: Iterable[Record]) -> dict[str, str]:
+    """Arm -> the first query that it answered wrongly."""
+    found: dict[str, str] = {}
+    for visit in (each for each in records if isinstance(each, Visit) and each.arm not in found):
+        if any(timing.outcome == "wrong_answer" for unit in visit.units for timing in unit.executions):
+            found[visit.arm] = visit.query
+    return found
 
 
 def read_run(folder: Path) -> Run:
