@@ -60,8 +60,9 @@ LEVELS = {"cache": "warm", "connection": "persistent", "query_protocol": "simple
 def test_an_answer_is_right_only_if_it_came_and_was_compared() -> None:
     def answered(query: str, outcome: Literal["ok", "wrong_answer", "timeout"]) -> Visit:
         return visit_of_one_unit(
-            round=0, arm="docker", levels=LEVELS, block=0, query=query, order=0, first_execution=False, asleep_ok=True,
-            host_start_ns=0, host_end_ns=9, start_ns=0, end_ns=9, executions=(Timing(0, None, None, 9, 1, 1, outcome),),
+            round=0, arm="docker", levels=LEVELS, block=0, parameter_set=0, query=query, order=0, first_execution=False,
+            asleep_ok=True, host_start_ns=0, host_end_ns=9, start_ns=0, end_ns=9,
+            executions=(Timing(0, None, None, 9, 1, 1, outcome),),
         )  # fmt: skip
 
     def gate(passed: bool) -> CheckRecord:
@@ -69,11 +70,12 @@ def test_an_answer_is_right_only_if_it_came_and_was_compared() -> None:
 
     visits = [answered("Q1", "ok"), answered("Q2", "wrong_answer"), answered("Q3", "timeout")]
     queries = ("Q1", "Q2", "Q3", "Q4")
-    found = {"Q1": "ok", "Q2": "wrong_answer", "Q3": "unanswered", "Q4": "unanswered"}
-    assert answers.outcomes(queries, [gate(passed=True), *visits], "docker") == found
-    assert answers.outcomes(queries, [gate(passed=False), *visits], "docker") == {**found, "Q1": "unchecked"}
-    assert answers.outcomes(queries, visits, "docker")["Q1"] == "unchecked"
-    assert set(answers.outcomes(queries, [gate(passed=True), *visits], "native").values()) == {"unanswered"}
+    found = {("Q1", 0): "ok", ("Q2", 0): "wrong_answer", ("Q3", 0): "unanswered", ("Q4", 0): "unanswered"}
+    assert answers.outcomes(queries, 1, [gate(passed=True), *visits], "docker") == found
+    assert answers.outcomes(queries, 1, [gate(passed=False), *visits], "docker") == {**found, ("Q1", 0): "unchecked"}
+    assert answers.outcomes(queries, 1, visits, "docker")["Q1", 0] == "unchecked"
+    assert set(answers.outcomes(queries, 1, [gate(passed=True), *visits], "native").values()) == {"unanswered"}
+    assert answers.outcomes(queries, 2, [gate(passed=True), *visits], "docker")["Q1", 1] == "unanswered"
 
 
 # --- aa ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
-from dbtoll.model.plan import Phase
+from dbtoll.model.plan import Phase, Round
 from dbtoll.plan import Plan
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.rounds import RoundRun
@@ -31,11 +32,8 @@ OPTIONS = {
     "engines": Option("list", "all", "which, joined by +; `all` takes every one that holds TPC-H's rows"),
     "environments": available.ENVIRONMENTS,
     "queries": Option("list", "all", "queries, joined by +"),
-    "parameters": Option(
-        "text",
-        "validation",
-        "of the queries: those with which the specification prints its answers, or drawn ones",
-        choices=("validation", "drawn"),
+    "drawn": Option(
+        "integer", 0, "how many sets of drawn parameters; 0: the set with which the specification prints its answers"
     ),
     "memory": Option("size", 3 << 30, "of each arm"),
     "timeout": Option("duration", 3600 * 10**9, "of one query"),
@@ -72,11 +70,13 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
         totals["without_rows"] += sum(each.rows == 0 for each in executions(records))
         told["servers"][name] = sorted({str(server.get("version")) for server in servers(records)})
         for stack in stacks:
-            found = outcomes(queries, records, stack)
+            found = outcomes(queries, asked.parameter_sets, records, stack)
             totals.update(found.values())
             right[name][stack] = Counter(found.values())["ok"]
             say(f"{name} in {stack}: {right[name][stack]} of {len(found)} answers are right")
-            if bad := {query: outcome for query, outcome in found.items() if outcome != "ok"}:
+            if bad := {
+                f"{query}, set {number}": outcome for (query, number), outcome in found.items() if outcome != "ok"
+            }:
                 told["wrong"][f"{name} in {stack}"] = bad
     figures = {
         "answers": totals["ok"] + totals["wrong_answer"],
@@ -95,7 +95,8 @@ def answering() -> list[str]:
 
 
 def _experiment(engine: str, stacks: list[str], options: Mapping[str, Any]) -> Experiment:
-    workload = {"name": "tpch", "scale": options["scale"], "parameters": options["parameters"]}
+    sets = options["drawn"]
+    workload = {"name": "tpch", "scale": options["scale"], "parameters": "drawn" if sets else "validation"}
     if options["queries"] != "all":
         workload["queries"] = list(options["queries"])
     asked = available.over(
@@ -105,7 +106,7 @@ def _experiment(engine: str, stacks: list[str], options: Mapping[str, Any]) -> E
         resources={"cpus": 1, "memory": f"{options['memory']} B"},
         visit={"lead_in": "0s", "measurement_time": "0s", "statement_timeout": f"{options['timeout']}ns"},
     )
-    return replace(asked, parameter_sets=1)
+    return replace(asked, parameter_sets=max(1, sets))
 
 
 def _one_pass(asked: Experiment, say: Say, told: Json) -> tuple[tuple[str, ...], list[Record]]:
@@ -116,7 +117,7 @@ def _one_pass(asked: Experiment, say: Say, told: Json) -> tuple[tuple[str, ...],
         run = OnePass(
             prepared.context,
             prepared.inputs,
-            Plan(asked, prepared.queries, 1, {}).round(0),
+            each_set_once(Plan(asked, prepared.queries, asked.parameter_sets, {}).round(0)),
             records.append,
             Quiet(say),
             Budget(inf),
@@ -126,6 +127,17 @@ def _one_pass(asked: Experiment, say: Say, told: Json) -> tuple[tuple[str, ...],
         )
         run.measure()
     return prepared.queries, records
+
+
+def each_set_once(planned: Round) -> Round:
+    """With a block for each set of parameters, in place of a drawn one."""
+    return replace(
+        planned,
+        phases=tuple(
+            replace(phase, blocks=tuple(replace(block, parameter_set=block.index) for block in phase.blocks))
+            for phase in planned.phases
+        ),
+    )
 
 
 def executions(records: Sequence[Record]) -> Iterator[Timing]:
@@ -142,21 +154,21 @@ def servers(records: Sequence[Record]) -> Iterator[Json]:
             yield from record.servers
 
 
-def outcomes(queries: Sequence[str], records: Sequence[Record], arm: str) -> dict[str, str]:
-    """Query -> ok, wrong_answer, unanswered or unchecked."""
-    found = dict.fromkeys(queries, "unanswered")
+def outcomes(queries: Sequence[str], sets: int, records: Sequence[Record], arm: str) -> dict[tuple[str, int], str]:
+    """(query, number of its set of parameters) -> ok, wrong_answer, unanswered or unchecked."""
+    found = dict.fromkeys(product(queries, range(sets)), "unanswered")
     for record in records:
-        if isinstance(record, Visit) and record.arm == arm:
+        if isinstance(record, Visit) and record.arm == arm and record.parameter_set is not None:
             seen = {each.outcome for each in executions([record])}
             if "wrong_answer" in seen:
-                found[record.query] = "wrong_answer"
+                found[record.query, record.parameter_set] = "wrong_answer"
             elif seen == {"ok"}:
-                found[record.query] = "ok"
+                found[record.query, record.parameter_set] = "ok"
     gates = [
         each.passed
         for each in records
         if isinstance(each, CheckRecord) and each.check == "answers_known" and each.arm == arm
     ]
     if gates != [True]:
-        found = {query: "unchecked" if outcome == "ok" else outcome for query, outcome in found.items()}
+        found = {asked: "unchecked" if outcome == "ok" else outcome for asked, outcome in found.items()}
     return found
