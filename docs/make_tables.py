@@ -47,8 +47,16 @@ REPRODUCTIONS = {
             "cold without read-ahead": "minhas2008-uml-cold-without-read-ahead",
         },
     ),
+    "muehlbauer2015-qemu": (
+        "muehlbauer2015",
+        {
+            "hyper": "muehlbauer2015-qemu-hyper",
+            "tpcc": "muehlbauer2015-qemu-tpcc",
+            "tatp": "muehlbauer2015-qemu-tatp",
+        },
+    ),
 }
-"""Folder -> its paper, and the run that is kept of each part. These runs are older than the key `role` of a plan."""
+"""Folder -> its paper, and the run that is kept of each part. Runs of minhas2008 are older than the key `role` of a plan."""
 MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

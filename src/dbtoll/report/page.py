@@ -13,7 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from dbtoll import __version__
 from dbtoll.analysis.result import provenance
-from dbtoll.analysis.result.schema import varied_factors
+from dbtoll.analysis.result.schema import EMULATED, varied_factors
 from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
 from dbtoll.report import attribution, published, scaling, transactions
@@ -184,7 +184,7 @@ def _rounds(result: Result) -> str:
 
 def _facts(result: Result) -> Json:
     """Without what things are called, which is said wherever they are named."""
-    labels = {arm.name.removesuffix(names.EMULATED): arm.name for arm in result.arms}
+    labels = {arm.name.removesuffix(EMULATED): arm.name for arm in result.arms}
     facts = {name: value for name, value in result.facts.items() if name != "descriptions"}
     if "configurations" in facts:
         facts["configurations"] = [
@@ -198,9 +198,7 @@ def _baseline(result: Result, run: Run) -> str:
     if len(names.baselines(result)) > 1:
         return "the arm that it is held against"
     name = run.plan.experiment.baseline
-    return names.arm_label(
-        name, emulated=any(a.emulated for a in result.arms if a.name.removesuffix(names.EMULATED) == name)
-    )
+    return next((arm.name for arm in result.arms if arm.name.removesuffix(EMULATED) == name), name)
 
 
 def _context(run: Run, result: Result) -> Iterator[tuple[str, ...]]:

@@ -141,7 +141,7 @@ class Paper:
         parts = self.parts(runs, samples)
         return Reproduction(
             paper=self.name,
-            arm=main.arm,
+            arm=main.title,
             baseline=main.baseline,
             tables=tuple(self.tables(parts)),
             claims=tuple(ClaimResult(each, self.rules[each.claim.id](parts)) for each in self.checked()),

@@ -54,6 +54,11 @@ class Part:
         """What is said of that arm."""
         return next(each for each in self.result.arms if each.name == self.arm)
 
+    @property
+    def title(self) -> str:
+        """That arm as it is shown."""
+        return self.about.label
+
     def too_few(self, rounds: int) -> str:
         """Why nothing rests on so many rounds; empty where they are enough."""
         return stats.too_few(rounds, self.run.plan.experiment.precision) or ""

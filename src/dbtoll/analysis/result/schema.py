@@ -52,6 +52,14 @@ class ArmDifference:
         return self.part if self.name in ("version", "system") else self.name
 
 
+EMULATED = " (emulated)"
+
+
+def arm_label(arm: str, *, emulated: bool) -> str:
+    """What every table and picture calls an arm: ``qemu (emulated)`` for one whose times are those of an emulator."""
+    return arm + EMULATED if emulated and not arm.endswith(EMULATED) else arm
+
+
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     """One arm; ``rounds`` that count, ``boots`` (of each of its machines) and ``blocks`` in them.
@@ -77,6 +85,11 @@ class ArmResult:
     server: str = ""
     differences: tuple[ArmDifference, ...] = ()
     storage: str | None = None
+
+    @property
+    def label(self) -> str:
+        """See `arm_label`."""
+        return arm_label(self.name, emulated=self.emulated)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def _printed(row: Row | None, *columns: str) -> list[Cell]:
 def _run_times(name: str, title: str, source: str, part: Part, connection: str) -> PublishedTable:
     columns = (
         Column("base", "s", False), Column("Xen", "s", False), Column("slowdown", "percent", False),
-        Column(part.baseline, "s", True), Column(part.arm, "s", True), Column("slowdown", "percent", True),
+        Column(part.baseline, "s", True), Column(part.title, "s", True), Column("slowdown", "percent", True),
         Column("low", "percent", True), Column("high", "percent", True), Column("verdict", "text", True),
     )  # fmt: skip
     printed = _published(source)
@@ -66,8 +66,8 @@ def _system_calls(part: Part) -> PublishedTable:
         Column("calls, base", "count", False), Column("in calls, base", "ms", False), Column("system, base", "ms", False),
         Column("calls, Xen", "count", False), Column("in calls, Xen", "ms", False), Column("system, Xen", "ms", False),
         Column(f"calls, {part.baseline}", "count", True), Column(f"in calls, {part.baseline}", "ms", True),
-        Column(f"system, {part.baseline}", "ms", True), Column(f"calls, {part.arm}", "count", True),
-        Column(f"in calls, {part.arm}", "ms", True), Column(f"system, {part.arm}", "ms", True),
+        Column(f"system, {part.baseline}", "ms", True), Column(f"calls, {part.title}", "count", True),
+        Column(f"in calls, {part.title}", "ms", True), Column(f"system, {part.title}", "ms", True),
     )  # fmt: skip
     printed = _published("table2_system_calls")
     names = [f"{side}_{what}" for side in ("base", "xen") for what in ("syscalls", "syscall_ms", "system_ms")]
@@ -92,8 +92,8 @@ def _over(value: float | None, divisor: float) -> float | None:
 def _page_faults(part: Part) -> PublishedTable:
     columns = (
         Column("base", "count", False), Column("Xen", "count", False), Column("a second, Xen", "per second", False),
-        Column("slowdown", "percent", False), Column(part.baseline, "count", True), Column(part.arm, "count", True),
-        Column(f"a second, {part.arm}", "per second", True), Column("slowdown", "percent", True),
+        Column("slowdown", "percent", False), Column(part.baseline, "count", True), Column(part.title, "count", True),
+        Column(f"a second, {part.title}", "per second", True), Column("slowdown", "percent", True),
     )  # fmt: skip
     printed = _published("table3_page_faults")
     names = ("base_page_faults", "xen_page_faults", "page_faults_per_s", "rel_slowdown_pct")
@@ -112,7 +112,7 @@ def _disk_activity(part: Part) -> PublishedTable:
         Column("read, base", "MB", False), Column("iowait, base", "s", False), Column("read, Dom0", "MB", False),
         Column("read, DomU", "MB", False), Column("iowait, Xen", "s", False),
         Column(f"read, {part.baseline}", "MB", True), Column(f"iowait, {part.baseline}", "s", True),
-        Column("read, host", "MB", True), Column(f"read, {part.arm}", "MB", True), Column(f"iowait, {part.arm}", "s", True),
+        Column("read, host", "MB", True), Column(f"read, {part.title}", "MB", True), Column(f"iowait, {part.title}", "s", True),
     )  # fmt: skip
     printed = _published("table6_disk_activity")
     names = ("base_read_mb", "base_iowait_s", "dom0_read_mb", "domu_read_mb", "xen_iowait_s")
@@ -130,8 +130,8 @@ def _disk_activity(part: Part) -> PublishedTable:
 def _user_and_system(part: Part) -> PublishedTable:
     columns = (
         Column("system, Xen", "percent", False),
-        Column(f"user, {part.arm}", "percent", True),
-        Column(f"system, {part.arm}", "percent", True),
+        Column(f"user, {part.title}", "percent", True),
+        Column(f"system, {part.title}", "percent", True),
     )
     printed = _published("table2_system_calls")
     rows: list[tuple[Cell, ...]] = []
@@ -154,7 +154,7 @@ def _slowdown_percent(own: float | None, base: float | None) -> float | None:
 
 def _first_and_later(part: Part) -> PublishedTable:
     columns = tuple(
-        Column(f"{which}, {arm}", "count", True) for arm in (part.baseline, part.arm) for which in ("first", "later")
+        Column(f"{which}, {arm}", "count", True) for arm in (part.baseline, part.title) for which in ("first", "later")
     )
     rows: list[tuple[Cell, ...]] = []
     for query in part.run.plan.queries:

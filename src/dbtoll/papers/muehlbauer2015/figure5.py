@@ -56,6 +56,7 @@ def _rows(
 ) -> Iterator[tuple[Cell, ...]]:
     comparisons = {c.arm: c for c in result.comparisons if c.metric == TIME_PER_TRANSACTION and c.levels == levels}
     baseline = next((c.baseline for c in comparisons.values()), None)
+    labels = {arm.name: arm.label for arm in result.arms}
     arms: dict[str | None, list[str | None]] = {environment: [] for environment in printed}
     for arm in result.arms:
         if arm.name == baseline:
@@ -71,7 +72,7 @@ def _rows(
                 None
                 if published is None or environment == BARE
                 else Difference(TIME_PER_TRANSACTION, printed[BARE] / published - 1),
-                name,
+                name and labels[name],
                 *_ours(name, windows.get(name or ""), comparisons.get(name or "")),
             )
 

@@ -34,11 +34,6 @@ class Part(parts.Part):
     """One of the runs."""
 
     @property
-    def title(self) -> str:
-        """The arm as it is shown."""
-        return f"{self.arm} (emulated)" if self.about.emulated else self.arm
-
-    @property
     def stands_for(self) -> str | None:
         """Which of the paper's environments the arm is, as its tables call it; None: none of them."""
         return counterpart(self.about)

@@ -99,7 +99,7 @@ def _loses(role: str, environment: str, title: str, parts: Parts) -> Judged:
     queries, changed = part.same_plans(part.most), part.changed_plans(part.most)
     printed = published.overhead(SYSTEMS[role], published.MOST, environment, queries=queries)
     counted = f"{len(queries)} queries" + (f", without {', '.join(changed)}: their plans differ" if changed else "")
-    counted += f"; {part.arm} in the place of {title}" if part.apart else ""
+    counted += f"; {part.title} in the place of {title}" if part.apart else ""
     direction = decide(rule, above, [figure], counted=counted)
     return Judged(direction, _sized(size, [replace(figure, published=printed)], part.apart))
 
@@ -174,7 +174,7 @@ def _one_thread_is_closer(parts: Parts) -> Judged:
         replace(_ratio(gap), published=_published_gap(number, hyper.stands_for or "kvm", queries))
         for gap, number in zip(shown, (1, published.MOST), strict=True)
     ]
-    note = f"{hyper.arm} in the place of KVM" if hyper.apart else ""
+    note = f"{hyper.title} in the place of KVM" if hyper.apart else ""
     return Judged(decide(rule, above, [wider], [*told, _ratio(replace(wider, name="wider on the most"))], note), None)
 
 
@@ -254,7 +254,7 @@ def _micro_benchmarks(parts: Parts) -> Judged:
     known, sized = every(kinds), every(both)
     if known is None or sized is None:
         return unknown(rule, size, NOT_COUNTED)
-    note = f"{part.arm} in the place of the paper's guests" if part.apart else ""
+    note = f"{part.title} in the place of the paper's guests" if part.apart else ""
     return Judged(decide(rule, above, known, counted=note), _sized(size, sized, part.apart))
 
 
@@ -286,7 +286,7 @@ def _memory_in_place_of_the_disk(parts: Parts) -> Judged:
     against_native = effect_figure(memory, IN_MEMORY, memory.total(memory.most, queries))
     if gained is None or against_native is None:
         return unknown(rule, size, _without(effect))
-    note = f"{part.arm} in the place of VirtualBox" if part.stands_for != "virtualbox" else ""
+    note = f"{part.title} in the place of VirtualBox" if part.stands_for != "virtualbox" else ""
     direction = decide(rule, below, [replace(gained, why=gained.why or part.barred)], counted=note)
     apart = part.apart or ("" if part.stands_for == "virtualbox" else f"the guest here is {part.arm}, not VirtualBox")
     kvm = published.overhead(MONETDB, published.MOST, "kvm", queries=queries)
@@ -306,7 +306,7 @@ def _transactions_drop(parts: Parts) -> Judged:
         effect = part.transactions()
         figures.append(effect_figure(part, title, effect, len(TRANSACTIONS)))
         apart, stood_for = part.apart, part.stands_for or stood_for
-        note = f"{part.arm} in the place of KVM and VirtualBox" if part.apart else ""
+        note = f"{part.title} in the place of KVM and VirtualBox" if part.apart else ""
     known = every(figures)
     if known is None:
         return unknown(rule, size, "not both have a figure")

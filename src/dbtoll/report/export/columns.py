@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import msgspec
 
+from dbtoll.analysis.result.schema import arm_label
 from dbtoll.analysis.visits.units import totals
 from dbtoll.durable import move_durably
 from dbtoll.errors import RunFolderError
-from dbtoll.report.text import names
 
 if TYPE_CHECKING:
     from dbtoll.analysis.visits.units import VisitTotals
@@ -76,7 +76,7 @@ def visit_rows(
 
 def arm_cells(name: str, *, emulated: bool) -> dict[str, Any]:
     """The arm as every table calls it."""
-    return {"arm": names.arm_label(name, emulated=emulated), "emulated": emulated}
+    return {"arm": arm_label(name, emulated=emulated), "emulated": emulated}
 
 
 def _of_visit(visit: VisitTotals) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.checks.catalog import CATALOG
+from dbtoll.analysis.result.schema import EMULATED
 from dbtoll.model.experiment import THREADS
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
 
@@ -31,17 +32,9 @@ def arm_title(arm: str, result: Result) -> str:
     return str(described["title"]) + (f" with {match[2]}" if match[2] else "") + arm[len(name) :]
 
 
-EMULATED = " (emulated)"
-
-
-def arm_label(arm: str, *, emulated: bool) -> str:
-    """What every table and picture calls an arm: ``qemu (emulated)`` for one whose times are those of an emulator."""
-    return arm + EMULATED if emulated and not arm.endswith(EMULATED) else arm
-
-
 def with_arm_labels(result: Result) -> Result:
-    """The same with every arm called as `arm_label` says. Of a result that has been labelled already it changes nothing."""
-    names = {arm.name: arm_label(arm.name, emulated=arm.emulated) for arm in result.arms}
+    """The same with every arm called by its label (`arm_label`). Of a result that has been labelled already it changes nothing."""
+    names = {arm.name: arm.label for arm in result.arms}
     if all(name == label for name, label in names.items()):
         return result
 
