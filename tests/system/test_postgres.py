@@ -121,7 +121,7 @@ def test_a_refused_setting_is_traced_to_where_its_user_wrote_it(machine: Machine
 
 
 def test_settings_arrive_and_are_told(machine: Machine) -> None:
-    ties = {"synchronous_standby_names": "*", "archive_mode": "on", "archive_command": "false"}
+    ties = {"synchronous_standby_names": "*", "archive_mode": "on"}
     settings = {"work_mem": "7MB", "search_path": '"it\'s", public', "data_directory": "/elsewhere", **ties}
     with running(machine, settings=settings) as (engine, _, session):
         facts = engine.facts(session)
