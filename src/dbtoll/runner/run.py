@@ -331,7 +331,7 @@ class Measurement:
     """Rounds until `watch.decide` says enough, the next one would not fit, or nothing is left to compare.
 
     ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed. ``whole_rounds``: in how
-    many that count each got through. ``wrong``: arm -> a query that it answered wrongly.
+    many that count each got through. ``wrong``: arms of which an answer was wrong.
     """
 
     prepared: inputs.Prepared
@@ -344,7 +344,7 @@ class Measurement:
     stop: Stop
     budget: Budget = field(init=False)
     failures: dict[str, int] = field(default_factory=dict)
-    wrong: dict[str, str] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)
     whole_rounds: Counter[str] = field(default_factory=Counter)
     seen_plans: set[str] = field(default_factory=set)
 
@@ -352,7 +352,7 @@ class Measurement:
         self.budget = Budget(self.precision.budget_s, self.so_far.elapsed_s)
         for attempt in self.so_far.counted:
             self.whole_rounds.update(attempt.healthy)
-            self.wrong |= answered_wrongly(attempt.records)
+            self.wrong |= answered_wrongly(attempt.records).keys()
             self.failures = dict.fromkeys(attempt.failed, 1)  # in the last round: it may have been the pilot
         self.seen_plans |= {record.fingerprint for record in self.so_far.records(schema.Fingerprint)}
 
@@ -438,7 +438,7 @@ class Measurement:
                 self.watch.say(
                     f"{arm_name} answers {query} wrongly, so it has no verdict and takes part in no more rounds"
                 )
-            self.wrong |= wrong
+            self.wrong |= wrong.keys()
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
             for arm_name in sorted(self.thinned_out() - left_out):
                 self.watch.say(
@@ -477,7 +477,7 @@ class Measurement:
 
     def given_up(self) -> frozenset[str]:
         """Those that fail time and again, and those that cannot have a verdict any more, since an answer was wrong."""
-        return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX) | self.wrong.keys()
+        return frozenset(arm for arm, count in self.failures.items() if count >= FAILURES_MAX) | self.wrong
 
     def left_out(self) -> frozenset[str]:
         """Those that take no part in the next round."""
