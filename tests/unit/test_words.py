@@ -104,6 +104,12 @@ def test_an_effect_is_said_as_people_say_it(
     assert said(effect.said + (f" ({effect.said_bounds})" if effect.said_bounds else "")) == told
 
 
+def test_an_estimate_with_a_wide_interval_does_not_read_as_nothing() -> None:
+    assert said(numbers.EffectText("run_time", 50.2, -0.98, 25_169).text) == "50× (0 … 25 170)"
+    assert said(numbers.figure(0.004, 0.0, 3.0)) == "0.004 (0.000 … 3.000)"
+    assert said(numbers.figure(0.004, -3.0, 3.0)) == "0.0 (-3.0 … 3.0)", "it may be either side of zero"
+
+
 @pytest.mark.parametrize(
     ("metric", "low", "size"),
     [

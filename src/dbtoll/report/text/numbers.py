@@ -226,6 +226,9 @@ def figures(*values: float) -> tuple[str, ...]:
         digits = 2 - math.floor(math.log10(abs(values[0]))) if values[0] else 0
     else:
         digits = min(_DECIMALS_MAX, 1 - math.floor(math.log10(half))) if half > 0 and math.isfinite(half) else 0
+    if len(values) == 3 and values[0] > 0 <= values[1]:
+        # However wide its interval is, what cannot be negative does not read as zero where it is not.
+        digits = max(digits, min(_DECIMALS_MAX, -math.floor(math.log10(values[0]))))
     return tuple(_rounded(each, digits) for each in values)
 
 
