@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -45,6 +46,7 @@ class Progress:
         self._pilot_began: float | None = None
         self._looked = False
         self.settled = frozenset[str]()
+        self.rounds_with_effect: Mapping[str, int] = {}
 
     def __enter__(self) -> Self:
         if self._live:
@@ -97,7 +99,7 @@ class Progress:
             self.say(f"round {rounds} at {elapsed_s:.0f} s")
             return None
         seen = stopping.look(run, precision, elapsed_s=elapsed_s, next_round_s=next_round_s)
-        self._looked, self.settled = True, seen.settled
+        self._looked, self.settled, self.rounds_with_effect = True, seen.settled, seen.rounds
         self._interval = "  ".join(
             f"{arm} {numbers.EffectText(seen.metric, found.estimate, found.low, found.high).text}"
             for arm, found in seen.intervals.items()

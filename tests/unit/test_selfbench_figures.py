@@ -13,9 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from dbtoll import selfbench
 from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.visits.units import VisitTotals, totals
-from dbtoll.errors import DbtollError
+from dbtoll.errors import DbtollError, UsageError
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import driver, growth, null_server, switch
 from dbtoll.selfbench.robustness import answers
@@ -456,3 +457,18 @@ def test_a_child_that_fails_is_no_figure(tmp_path: Path) -> None:
     assert growth.child("pass", tmp_path).peak_mb < len(of_parent) / 1e6 / 3  # not what its parent holds
     large = growth.child("held = b'x' * 200_000_000", tmp_path)
     assert large.peak_mb - small.peak_mb == pytest.approx(200, rel=0.1)
+
+
+def test_a_count_below_what_can_be_measured_is_refused_before_anything_is_done() -> None:
+    """Fewer than nothing was taken for nothing, or ended in an internal error."""
+    counts = [
+        (name, key, option)
+        for name in selfbench.names()
+        for key, option in selfbench.options(name).items()
+        if option.kind == "integer"
+    ]
+    assert len(counts) > 30
+    for name, key, option in counts:
+        assert option.least >= 0, (name, key)
+        with pytest.raises(UsageError, match=f"option '{key}' of selfbench '{name}': .* is less than {option.least:g}"):
+            selfbench.measure(name, {key: str(int(option.least) - 1)}, print)

@@ -218,6 +218,11 @@ class Precision:
         return self.rounds_to_decide if self.rounds_slow is None else self.rounds_slow
 
     @property
+    def rounds_of_slow_most(self) -> int:
+        """In how many such an arm takes part at most, where some of them were without an effect: a visit was void."""
+        return 2 * self.rounds_of_slow
+
+    @property
     def rounds_to_decide(self) -> int:
         """From how many rounds on anything is decided: verdict, limit, contrast, claim (docs/method/rounds-and-intervals.md)."""
         return max(FEWEST_DRAWS, self.rounds_min)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ class Option:
     ``kind``: ``text``, ``integer``, ``number``, ``flag``, ``size`` (``2 GiB`` -> bytes), ``duration`` (``50ms`` -> ns),
     ``path`` (in a specification relative to its file), ``table`` or ``list``.
     ``choices`` limits text; with ``or_path`` a path from the root is allowed too.
+    ``least``: what an integer or a number is at least.
     """
 
     kind: str
@@ -20,3 +22,4 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     or_path: bool = False
+    least: float = -math.inf

@@ -56,10 +56,12 @@ WARM_UP = -1
 class Watch(Protocol):
     """What looks on: shows progress and decides, after whole rounds, whether another one is worth it.
 
-    ``settled``: arms that are not worth another one, by the last decision.
+    ``settled``: arms that are not worth another one, by the last decision; ``rounds_with_effect``: of each arm, by then: none of
+    them lacks the visits of a query. Empty where nobody looks.
     """
 
     settled: frozenset[str]
+    rounds_with_effect: Mapping[str, int]
 
     def say(self, text: str) -> None: ...
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None: ...

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -331,7 +331,8 @@ class Measurement:
     """Rounds until `watch.decide` says enough, the next one would not fit, or nothing is left to compare.
 
     ``so_far``: all that the history holds; ``failures``: how many rounds in a row each arm has failed. ``whole_rounds``: in how
-    many that count each got through. ``wrong``: arms of which an answer was wrong.
+    many that count each got through. ``wrong``: arms of which an answer was wrong. ``thinned_out``: those that are many times
+    slower and have all the rounds that they get.
     """
 
     prepared: inputs.Prepared
@@ -346,6 +347,7 @@ class Measurement:
     failures: dict[str, int] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     whole_rounds: Counter[str] = field(default_factory=Counter)
+    thinned_out: frozenset[str] = frozenset()
     seen_plans: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -440,10 +442,6 @@ class Measurement:
                 )
             self.wrong |= wrong.keys()
             self.length.see(end.elapsed_s - begin.elapsed_s, {arm: spent.all_s for arm, spent in run.spent.items()})
-            for arm_name in sorted(self.thinned_out() - left_out):
-                self.watch.say(
-                    f"{arm_name} takes part in no more rounds: it is many times slower, and was in {self.whole_rounds[arm_name]}"
-                )
         return ended or self.nothing_left()
 
     def require_host(self) -> None:
@@ -458,7 +456,10 @@ class Measurement:
     def decide(self) -> str | None:
         """After whole rounds only. A round that begins for the sake of a verdict stretches the budget."""
         elapsed_s, before = self.budget.elapsed_s(), self.watch.settled
-        reason = self.watch.decide(self.so_far, elapsed_s, self.length.next_s(self.left_out()))
+        tried = {arm for arm in self.plan.thinned if self.whole_rounds[arm] >= self.precision.rounds_of_slow}
+        others_s = self.length.next_s(self.left_out() | tried)
+        reason = self.watch.decide(self.so_far, elapsed_s, others_s)
+        self.thin_out(tried)
         for arm_name in sorted(self.watch.settled - before if reason is None else ()):
             self.watch.say(f"{arm_name} sits out: whatever comes, it is beyond {self.precision.settled:.0%}")
         next_s = self.length.next_s(self.left_out())
@@ -481,12 +482,20 @@ class Measurement:
 
     def left_out(self) -> frozenset[str]:
         """Those that take no part in the next round."""
-        return self.given_up() | self.thinned_out() | self.watch.settled
+        return self.given_up() | self.thinned_out | self.watch.settled
 
-    def thinned_out(self) -> frozenset[str]:
-        """Those that are many times slower and have all the rounds that they get (docs/adr/0026)."""
-        most = self.precision.rounds_of_slow
-        return frozenset(arm for arm in self.plan.thinned if self.whole_rounds[arm] >= most)
+    def thin_out(self, tried: Collection[str]) -> None:
+        """Of the arms that are many times slower and were in the rounds that they get, those in all of which they have an effect
+        (docs/adr/0026). Where a visit was void the budget, but no more, may have room for another try."""
+        for arm_name in sorted(set(tried) - self.thinned_out - self.given_up()):
+            whole = self.whole_rounds[arm_name]
+            with_effect = self.watch.rounds_with_effect.get(arm_name, whole)
+            lacks = with_effect < self.precision.rounds_of_slow and whole < self.precision.rounds_of_slow_most
+            if lacks and self.length.next_s(self.left_out()) <= self.budget.left_s():
+                continue
+            self.thinned_out |= {arm_name}
+            had = f"{whole}" if with_effect == whole else f"{whole}, {with_effect} of them without a void visit"
+            self.watch.say(f"{arm_name} takes part in no more rounds: it is many times slower, and was in {had}")
 
     def nothing_left(self) -> str | None:
         others = {arm.name for arm in self.plan.experiment.arms} - self.needed()

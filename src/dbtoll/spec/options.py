@@ -64,7 +64,10 @@ def converted(value: Any, option: Option) -> Any:
         "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(text_value(v)),
         "duration": lambda v: units.duration_ns(text_value(v)),
     }  # fmt: skip
-    return kinds[option.kind](value)
+    given = kinds[option.kind](value)
+    if option.kind in ("integer", "number") and given < option.least:
+        raise ValueError(f"{given:g} is less than {option.least:g}")
+    return given
 
 
 def text_value(value: Any) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,7 +54,8 @@ def decide(
     """Whether to begin another round.
 
     ``effects``: for each comparison that has to meet the target (`deciding`), its effects per round so far, log scale;
-    ``thinned``: of arms that need the rounds of slow ones and no target (docs/adr/0026); ``rounds``: complete rounds so far;
+    ``thinned``: of arms that need the rounds of slow ones and no target, and can have more (docs/adr/0026); ``rounds``: complete
+    rounds so far;
     ``next_round_s``: how long the next is predicted to take. The one round that a verdict lacks is begun also where the budget
     ends within it: without it all rounds before it were for nothing.
     """
@@ -162,9 +164,9 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
     ]
     varied = varied_factors(told.levels for told in headlines)
     precision = run.plan.experiment.precision
-    without = frozenset[str]()
-    if precision.rounds_of_slow < precision.rounds_to_decide:
-        without = thinned_arms(run.plan.experiment, run.plan.slow)  # no further round would have them
+    thinned = thinned_arms(run.plan.experiment, run.plan.slow)
+    decided = precision.rounds_of_slow >= precision.rounds_to_decide
+    without = thinned - (_may_go_on(thinned, run, precision) if decided else set())  # no further round would have them
     found = []
     for told in headlines:
         if told.verdict != Verdict.CANNOT_TELL or told.arm in without:
@@ -184,12 +186,14 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far of ``metric``.
-    ``settled``: arms that sit out what follows."""
+    ``settled``: arms that sit out what follows. ``rounds``: an arm -> those in which it has an effect at every combination of
+    levels: in none of them a query lacks its visits."""
 
     decision: Decision
     metric: str
     intervals: dict[str, EffectResult]
     settled: frozenset[str] = frozenset()
+    rounds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reason(self) -> str | None:
@@ -219,6 +223,8 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     must: list[Floats] = []
     slow: list[Floats] = []
     thinned = thinned_arms(experiment, run.plan.slow)
+    may_go_on = _may_go_on(thinned, run, precision)
+    rounds: dict[str, int] = {}
     judged = False
     by_levels: list[list[tuple[Pair, Floats]]] = []
     for levels in measured.levels:
@@ -235,7 +241,9 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     settled = settled_arms(by_levels, run.counted[-1].healthy if run.counted else (), precision)
     settled |= {copy for copy, original in experiment.copies.items() if original in settled}
     for compared in by_levels:
-        slow += [values for pair, values in compared if pair.arm in thinned and len(values)]
+        slow += [values for pair, values in compared if pair.arm in may_go_on and len(values)]
+        for pair, values in compared:
+            rounds[pair.arm] = min(len(values), rounds.get(pair.arm, len(values)))
         for baseline in experiment.baselines:
             against = [
                 (pair, values) for pair, values in compared if pair.baseline == baseline and pair.arm not in settled
@@ -253,7 +261,13 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     to_judge = set(measured.arms) - {experiment.baseline, *experiment.copies, *thinned, *settled}
     if decision.reason == TARGET_REACHED and to_judge and not judged:
         decision = replace(decision, reason=NO_INTERVAL)
-    return Look(decision, metric, intervals, settled)
+    return Look(decision, metric, intervals, settled, rounds)
+
+
+def _may_go_on(thinned: Collection[str], run: Run, precision: Precision) -> frozenset[str]:
+    """Those of them that get more rounds as long as they lack some."""
+    took_part = Counter(arm for attempt in run.counted for arm in attempt.healthy)
+    return frozenset(arm for arm in thinned if took_part[arm] < precision.rounds_of_slow_most)
 
 
 def settled_arms(

@@ -28,7 +28,7 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 from dbtoll.selfbench.support.native_setup import native_arm
 
 SUMMARY = "collectors: wrong (how many miss a known number of events), overhead of each on what it looks at"
-OPTIONS = {"pairs": Option("integer", 20, "of measurements with and without each collector")}
+OPTIONS = {"pairs": Option("integer", 20, "of measurements with and without each collector", least=1)}
 
 PRIME = 7919
 FREE = 0.01

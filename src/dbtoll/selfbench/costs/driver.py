@@ -31,10 +31,10 @@ SUMMARY = (
     "the driver on PostgreSQL: client_us_per_transaction of TPC-C, load_s_per_warehouse, and the same of other drivers"
 )
 OPTIONS = {
-    "warehouses": Option("integer", 2, "warehouses"),
-    "connections": Option("integer", 2, "connections, without think time"),
+    "warehouses": Option("integer", 2, "warehouses", least=1),
+    "connections": Option("integer", 2, "connections, without think time", least=1),
     "window": Option("duration", 12 * 10**9, "how long each works, in whole seconds"),
-    "repetitions": Option("integer", 3, "how often, in turn, each from the data that it loaded itself"),
+    "repetitions": Option("integer", 3, "how often, in turn, each from the data that it loaded itself", least=1),
     "benchbase": Option("text", "", "the folder with benchbase.jar"),
     "java": Option("text", "java", "the Java for it"),
     "go_tpc": Option("text", "go-tpc", "the program go-tpc"),

@@ -33,8 +33,8 @@ from dbtoll.workloads.tpch import Workload
 SUMMARY = "engines: hyper_ratio, duckdb_ratio, monetdb_ratio, TPC-H through dbtoll over the same through the engine's own client"
 OPTIONS = {
     "scale": Option("number", 1.0, "scale factor"),
-    "repetitions": Option("integer", 8, "how often each of the two has its turn"),
-    "passes": Option("integer", 3, "how often each query is timed in a turn"),
+    "repetitions": Option("integer", 8, "how often each of the two has its turn", least=1),
+    "passes": Option("integer", 3, "how often each query is timed in a turn", least=1),
     "engines": Option("list", list(own_client.CLIENTS), "which"),
 }
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from dbtoll import spec
 from dbtoll.analysis.effects import stopping
-from dbtoll.errors import UsageError
 from dbtoll.model.options import Option
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
@@ -32,12 +31,12 @@ SUMMARY = (
     "growth: stopping_exponent over the rounds of a run; page_mb of a long one; analysis_s, analysis_mb of many samples"
 )
 OPTIONS = {
-    "rounds": Option("integer", 300, "of the long run; the exponent is fitted from a tenth of them on"),
+    "rounds": Option("integer", 300, "of the long run; the exponent is fitted from a tenth of them on", least=10),
     "samples": Option(
-        "integer", 1_000_000, "executions in the first rounds of it, as many as are analysed for analysis_s"
+        "integer", 1_000_000, "executions in the first rounds of it, as many as are analysed for analysis_s", least=1
     ),
-    "queries": Option("integer", 22, "of TPC-H"),
-    "repetitions": Option("integer", 3, "of everything that is timed: the shortest counts"),
+    "queries": Option("integer", 22, "of TPC-H", least=1),
+    "repetitions": Option("integer", 3, "of everything that is timed: the shortest counts", least=1),
 }
 
 OVERHEADS = {"native": 0.0, "docker": 0.02, "uml": 0.3, "qemu": 0.6}
@@ -74,10 +73,6 @@ class Until(Quiet):
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """One long run; the run of ``samples`` is its first rounds."""
     rounds, repetitions = options["rounds"], options["repetitions"]
-    if rounds < 10 or repetitions < 1:
-        raise UsageError(
-            f"{rounds} rounds, {repetitions} repetitions: too few", "give at least 10 rounds and 1 repetition"
-        )
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as temporary:
         text = specification(options["queries"])
         say(f"{rounds} simulated rounds")

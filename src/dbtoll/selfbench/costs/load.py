@@ -24,7 +24,7 @@ from dbtoll.workloads.tpch import Workload
 SUMMARY = "loading: ratio_to_floor, the time to generate, load, index and analyze TPC-H over COPY FROM of ready files"
 OPTIONS = {
     "scale": Option("number", 1.0, "scale factor"),
-    "pairs": Option("integer", 3, "how often each of the two is run, in turn"),
+    "pairs": Option("integer", 3, "how often each of the two is run, in turn", least=1),
     "indexes": Option("text", "keys", "index profile"),
 }
 

@@ -26,10 +26,10 @@ from dbtoll.workloads.tatp import Workload
 
 SUMMARY = "the driver against the null server: transactions_per_s of TATP on one processor, agent_mib_1000"
 OPTIONS = {
-    "connections": Option("integer", 64, "terminals"),
-    "many": Option("integer", 1000, "terminals while the agent's memory is measured"),
+    "connections": Option("integer", 64, "terminals", least=1),
+    "many": Option("integer", 1000, "terminals while the agent's memory is measured", least=1),
     "window": Option("duration", 3 * 10**9, "length of a window"),
-    "repetitions": Option("integer", 5, "windows, each beside a bare exchange of that length"),
+    "repetitions": Option("integer", 5, "windows, each beside a bare exchange of that length", least=1),
 }
 
 RAMP_UP_NS = 300_000_000

@@ -24,7 +24,7 @@ from dbtoll.spec.stack import parse_stack
 
 SUMMARY = "starts: docker_s, uml_s, qemu_s …, from the request to open an arm to an answer of its agent"
 OPTIONS = {
-    "starts": Option("integer", 10, "of each environment, in turn"),
+    "starts": Option("integer", 10, "of each environment, in turn", least=1),
     "environments": available.ENVIRONMENTS,
 }
 

@@ -43,10 +43,12 @@ SUMMARY = (
 )
 OPTIONS = {
     "environments": available.ENVIRONMENTS,
-    "starts": Option("integer", 2, "fresh starts of each environment"),
-    "visits": Option("integer", 30, "visits of each kind in each start; 0 leaves the cost of a switch out"),
-    "rounds": Option("integer", 20, "fresh starts of each variant whose results have to agree; 0 leaves them out"),
-    "blocks": Option("integer", 8, "blocks after each of these starts"),
+    "starts": Option("integer", 2, "fresh starts of each environment", least=1),
+    "visits": Option("integer", 30, "visits of each kind in each start; 0 leaves the cost of a switch out", least=0),
+    "rounds": Option(
+        "integer", 20, "fresh starts of each variant whose results have to agree; 0 leaves them out", least=0
+    ),
+    "blocks": Option("integer", 8, "blocks after each of these starts", least=1),
     "arm": Option("text", "", "stack whose overhead is measured in every variant; else the first beside native"),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
 }

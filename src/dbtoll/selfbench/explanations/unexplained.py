@@ -24,8 +24,8 @@ SUMMARY = (
     "unexplained_fraction itself: its bias, and how often its interval covers, in planted ledgers at several noises"
 )
 OPTIONS = {
-    "experiments": Option("integer", 400, "ledgers in each world"),
-    "seed": Option("integer", 2, "of the planted worlds; the interval's rule was looked at with 1"),
+    "experiments": Option("integer", 400, "ledgers in each world", least=1),
+    "seed": Option("integer", 2, "of the planted worlds; the interval's rule was looked at with 1", least=0),
 }
 
 QUERIES, ROUNDS, ALPHA = 22, 5, 0.05

@@ -33,7 +33,10 @@ OPTIONS = {
     "environments": available.ENVIRONMENTS,
     "queries": Option("list", "all", "queries, joined by +"),
     "drawn": Option(
-        "integer", 0, "how many sets of drawn parameters; 0: the set with which the specification prints its answers"
+        "integer",
+        0,
+        "how many sets of drawn parameters; 0: the set with which the specification prints its answers",
+        least=0,
     ),
     "memory": Option("size", 3 << 30, "of each arm"),
     "timeout": Option("duration", 3600 * 10**9, "of one query"),

@@ -52,7 +52,10 @@ OPTIONS = {
     "engines": Option("list", [], "engines; by default all whose commits can be told how durable to be"),
     "faults": Option("list", list(FAULTS), f"some of {', '.join(FAULTS)}"),
     "seconds": Option(
-        "integer", 6, "how long they work; the fault comes after a third of it and is given the time that it takes"
+        "integer",
+        6,
+        "how long they work; the fault comes after a third of it and is given the time that it takes",
+        least=1,
     ),
 }
 

@@ -41,11 +41,11 @@ from dbtoll.store.reader import read_run
 SUMMARY = "a run that is killed (SIGKILL) at random moments, copied, deleted: kills, folders, resumed, lost_rounds, left_behind"
 
 OPTIONS = {
-    "kills": Option("integer", 20, "how often"),
-    "seed": Option("integer", 1, "of the moments and ways of killing"),
+    "kills": Option("integer", 20, "how often", least=1),
+    "seed": Option("integer", 1, "of the moments and ways of killing", least=0),
     "environments": available.ENVIRONMENTS,
     "scale": Option("number", 0.01, "scale factor of TPC-H"),
-    "rounds": Option("integer", 4, "rounds of a run"),
+    "rounds": Option("integer", 4, "rounds of a run", least=2),
 }
 
 WAYS = ("the process", "its process group", "the process and its agent")

@@ -35,11 +35,11 @@ from dbtoll.store.schema import HISTORY_FILE
 SUMMARY = "a run whose disk loses its power at random moments: cuts, cut_files, resumed, lost_rounds, left_behind"
 
 OPTIONS = {
-    "cuts": Option("integer", 20, "how often"),
-    "seed": Option("integer", 1, "of the moments and of what comes back"),
+    "cuts": Option("integer", 20, "how often", least=1),
+    "seed": Option("integer", 1, "of the moments and of what comes back", least=0),
     "environments": Option("list", [BASELINE], "stacks"),
     "scale": Option("number", 0.01, "scale factor of TPC-H"),
-    "rounds": Option("integer", 4, "rounds of a run"),
+    "rounds": Option("integer", 4, "rounds of a run", least=2),
 }
 
 DISK_BYTES = 64 << 20

@@ -41,9 +41,9 @@ from dbtoll.selfbench.support.quiet_run import Quiet, measured
 
 SUMMARY = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
 OPTIONS = {
-    "comparisons": Option("integer", 60, "independent comparisons; with fewer the certificate does not hold"),
-    "rounds": Option("integer", 5, "fresh starts of both copies in each comparison"),
-    "blocks": Option("integer", 3, "blocks after each start"),
+    "comparisons": Option("integer", 60, "independent comparisons; with fewer the certificate does not hold", least=1),
+    "rounds": Option("integer", 5, "fresh starts of both copies in each comparison", least=2),
+    "blocks": Option("integer", 3, "blocks after each start", least=1),
     "scale": Option("number", 0.02, "scale factor of TPC-H"),
     "queries": Option("list", ["Q1", "Q6", "Q12", "Q14"], "queries, joined by +"),
     "burn": Option("flag", False, "with a second process burning the processors that are not the arms'"),

@@ -36,12 +36,12 @@ from dbtoll.selfbench.support.quiet_run import Quiet, measured
 SUMMARY = "half_width_ratio: an interval of dbtoll that covers, over one of the papers' protocol (arm after arm, one server life)"
 OPTIONS = {
     "repetitions": Option(
-        "integer", 12, "how often each protocol is run on this machine, in turn; 0: simulated worlds alone"
+        "integer", 12, "how often each protocol is run on this machine, in turn; 0: simulated worlds alone", least=0
     ),
-    "experiments": Option("integer", 1000, "of each protocol in each simulated world"),
-    "seed": Option("integer", 1, "of the simulated worlds"),
-    "starts": Option("integer", 5, "fresh starts of each copy in one run of dbtoll"),
-    "blocks": Option("integer", 2, "blocks after each start"),
+    "experiments": Option("integer", 1000, "of each protocol in each simulated world", least=1),
+    "seed": Option("integer", 1, "of the simulated worlds", least=0),
+    "starts": Option("integer", 5, "fresh starts of each copy in one run of dbtoll", least=1),
+    "blocks": Option("integer", 2, "blocks after each start", least=1),
     "scale": Option("number", 0.05, "scale factor of TPC-H"),
     "queries": Option("list", ["Q1", "Q3", "Q4", "Q6", "Q9", "Q12", "Q14", "Q18"], "queries"),
 }

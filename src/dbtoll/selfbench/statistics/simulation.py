@@ -27,8 +27,10 @@ from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 SUMMARY = "the statistics: coverage and false verdicts in independent, dependent and rare-start worlds, by rounds and stopping rule"
 OPTIONS = {
-    "experiments": Option("integer", 1000, "how many for each effect in each world; the bounds are made for 1000"),
-    "seed": Option("integer", 1, "of the simulated worlds"),
+    "experiments": Option(
+        "integer", 1000, "how many for each effect in each world; the bounds are made for 1000", least=1
+    ),
+    "seed": Option("integer", 1, "of the simulated worlds", least=0),
 }
 
 PRECISION = Precision(target=0.0125, margin=0.02, confidence=0.95, rounds_min=5, rounds_max=20)

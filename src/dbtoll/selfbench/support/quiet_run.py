@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.model.plan import Round
@@ -19,6 +20,7 @@ class Quiet:
     """A watch that shows nothing."""
 
     settled = frozenset[str]()
+    rounds_with_effect: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, say: Say) -> None:
         self.say = say
