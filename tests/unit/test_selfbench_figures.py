@@ -469,6 +469,6 @@ def test_a_count_below_what_can_be_measured_is_refused_before_anything_is_done()
     ]
     assert len(counts) > 30
     for name, key, option in counts:
-        assert option.least >= 0, (name, key)
+        assert option.least is not None and option.least >= 0, (name, key)
         with pytest.raises(UsageError, match=f"option '{key}' of selfbench '{name}': .* is less than {option.least:g}"):
             selfbench.measure(name, {key: str(int(option.least) - 1)}, print)

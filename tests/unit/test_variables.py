@@ -144,6 +144,7 @@ def test_the_plan_lists_them_and_takes_values(tmp_path: Path, capsys: pytest.Cap
         "help": "The first query.",
         "choices": [],
         "or_path": False,
+        "least": None,
     }
     assert told["experiment"]["variables"]["scale"] == 0.5
 

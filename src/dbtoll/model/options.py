@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,4 +21,4 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     or_path: bool = False
-    least: float = -math.inf
+    least: float | None = None

@@ -65,7 +65,7 @@ def converted(value: Any, option: Option) -> Any:
         "duration": lambda v: units.duration_ns(text_value(v)),
     }  # fmt: skip
     given = kinds[option.kind](value)
-    if option.kind in ("integer", "number") and given < option.least:
+    if option.least is not None and given < option.least:
         raise ValueError(f"{given:g} is less than {option.least:g}")
     return given
 
