@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,20 @@ from dbtoll.model.machine import Artifact
 from tests.support.program import AGENTS_TESTS, ROOT
 from tests.support.sshd import Sshd, sshd
 
-_compiling: list[subprocess.Popen[bytes]] = []
+_DEBIAN_13 = """
+from dbtoll.images.cache import Cache
+from dbtoll.images.debian import debian_image
+from dbtoll.runner.preparation.software import image_software
+debian_image(Cache(), "trixie", software=image_software())
+"""
+
+AHEAD: dict[str, tuple[Sequence[str], Path]] = {
+    "test_the_agents_own_tests_pass": ([*AGENTS_TESTS, "--no-run"], ROOT / "agent"),
+    "test_versions_and_settings_are_compared_in_one_run": ([sys.executable, "-c", _DEBIAN_13], ROOT),
+}
+"""Test -> what makes into a cache what it would wait for, and where that runs."""
+
+_begun_ahead: list[subprocess.Popen[bytes]] = []
 
 
 BESIDE = (
@@ -83,22 +97,29 @@ def _locked(directory: Path, how: int) -> Iterator[None]:
         os.close(above)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is made ahead for a test is there when it comes last."""
+    items.sort(key=lambda item: item.name in AHEAD)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begins to compile the agent's own tests, if they are to run: on a second processor, and after everybody else there."""
-    wanted = any(item.name == "test_the_agents_own_tests_pass" for item in session.items)
-    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    if wanted and first and len(session.items) > 1 and shutil.which("cargo"):
-        words = [*AGENTS_TESTS, "--no-run"]
+    """Begins what slow tests need, if they are to run: on a second processor, and after everybody else there."""
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or len(session.items) == 1:
+        return
+    asked = {item.name for item in session.items}
+    for words, folder in [AHEAD[name] for name in AHEAD if name in asked]:
+        if shutil.which(words[0]) is None:
+            continue
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
             silent = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
-            process = subprocess.Popen(words, cwd=ROOT / "agent", start_new_session=True, **silent)
+            process = subprocess.Popen(words, cwd=folder, start_new_session=True, **silent)
         os.setpriority(os.PRIO_PROCESS, process.pid, 19)
-        _compiling.append(process)
+        _begun_ahead.append(process)
 
 
 def pytest_sessionfinish() -> None:
     """Nothing goes on after the tests."""
-    for process in _compiling:
+    for process in _begun_ahead:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)  # its compilers too
         process.wait()
