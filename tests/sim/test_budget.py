@@ -186,6 +186,25 @@ def test_a_slow_arm_takes_part_in_twice_its_rounds_at_most(tmp_path: Path, monke
     assert "emulated" not in (measure.going_on(analyze_run(run), ended) or "")  # more rounds would not have it
 
 
+def test_a_slow_arm_that_can_have_no_effect_takes_part_in_its_rounds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its queries fails every time: more rounds would not help."""
+    append = runs.Measurement.append
+
+    def failing(self: runs.Measurement, record: Record) -> Record:
+        if isinstance(record, Visit) and (record.arm, record.query) == ("emulated", "Q1"):
+            (unit,) = record.units
+            executions = [msgspec.structs.replace(each, outcome="error") for each in unit.executions]
+            record = msgspec.structs.replace(record, units=(msgspec.structs.replace(unit, executions=executions),))
+        return append(self, record)
+
+    monkeypatch.setattr(runs.Measurement, "append", failing)
+    text = SPEC.format(precision="") + SLOW
+    run = read_run(runs.begin(asked := experiment(text), text, tmp_path, Looking(12, asked)))
+    assert {visit.round for visit in run.records(Visit) if visit.arm == "emulated"} == set(range(5))
+
+
 def test_no_budget_is_overrun_for_a_round_without_an_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     void_rounds_of_the_slow_arm(monkeypatch, (1, 3))
     monkeypatch.setattr(Budget, "left_s", lambda self: 0.0)

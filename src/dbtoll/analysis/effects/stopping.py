@@ -55,9 +55,8 @@ def decide(
 
     ``effects``: for each comparison that has to meet the target (`deciding`), its effects per round so far, log scale;
     ``thinned``: of arms that need the rounds of slow ones and no target, and can have more (docs/adr/0026); ``rounds``: complete
-    rounds so far;
-    ``next_round_s``: how long the next is predicted to take. The one round that a verdict lacks is begun also where the budget
-    ends within it: without it all rounds before it were for nothing.
+    rounds so far; ``next_round_s``: how long the next is predicted to take. The one round that a verdict lacks is begun also where
+    the budget ends within it: without it all rounds before it were for nothing.
     """
     alpha = 1 - precision.confidence
     intervals = [stats.interval(values, alpha, precision.rounds_min) for values in effects]
@@ -187,7 +186,7 @@ def undecided(result: Result, run: Run) -> list[Undecided]:
 class Look:
     """What is known after a round. ``intervals``: an arm's name (with its levels, if they vary) -> geomean so far of ``metric``.
     ``settled``: arms that sit out what follows. ``rounds``: an arm -> those in which it has an effect at every combination of
-    levels: in none of them a query lacks its visits."""
+    levels that can have one: in none of them a query lacks its visits."""
 
     decision: Decision
     metric: str
@@ -243,6 +242,8 @@ def _looked(run: Run, precision: Precision, elapsed_s: float, next_round_s: floa
     for compared in by_levels:
         slow += [values for pair, values in compared if pair.arm in may_go_on and len(values)]
         for pair, values in compared:
+            if not len(values):  # a query failed or was cut off: no further round would help
+                continue
             rounds[pair.arm] = min(len(values), rounds.get(pair.arm, len(values)))
         for baseline in experiment.baselines:
             against = [
