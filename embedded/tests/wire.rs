@@ -480,8 +480,12 @@ fn duckdb_streams_plans_and_returns() {
     assert_eq!((answer.values(), &*answer.completed), (vec!["1".into(), "x".into()], &["INSERT 0 1".to_owned()][..]));
     assert!(raw.run("explain select sum(a) from t").values().concat().to_lowercase().contains("scan"));
     assert_eq!(raw.run("create table u as select * from range(10)").completed, ["CREATE TABLE"]);
-    // An answer that is far larger than the engine's memory: it is never there as a whole.
-    raw.ask("select range, repeat('x', 1000) from range(1000000)");
+    // An answer that is far larger than the engine's memory: to a statement that was parsed before, it is never there as a whole.
+    raw.parse("", "select range, repeat('x', 1000) from range(1000000)", &[])
+        .bind("", &[])
+        .execute()
+        .add(b'S', b"")
+        .send();
     let mut rows = 0;
     loop {
         match raw.message().0 {
@@ -497,8 +501,10 @@ fn duckdb_streams_plans_and_returns() {
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(peak_kib < 600_000, "{peak_kib} KiB for rows of 1 GB");
     // An error in the middle of the rows.
-    let answer = raw.query("select error('row ' || range) from range(3)");
-    assert_eq!((answer.errors.len(), answer.status), (1, 'I'));
+    let failing = "select error('row ' || range) from range(3)";
+    for answer in [raw.query(failing), raw.parse("", failing, &[]).bind("", &[]).execute().sync()] {
+        assert_eq!((answer.errors.len(), answer.status), (1, 'I'));
+    }
     assert_eq!(raw.query("select '101'::bit").errors, ["0A000"]);
     assert!(server.stop().success());
 }

@@ -304,14 +304,18 @@ impl Interrupt for Link {
 }
 
 impl Link {
+    fn query(&self, sql: &str) -> Result<Rows, EngineError> {
+        let text = c_string(sql)?;
+        let mut raw = RawResult([0; 6]);
+        // SAFETY: the text lives as long as the call; the result is owned by `Rows` from then on.
+        let state = unsafe { (self.functions.query)(self.handle, text.as_ptr(), &raw mut raw) };
+        let mut rows = Rows { functions: self.functions, raw };
+        if state == SUCCESS { Ok(rows) } else { Err(rows.error()) }
+    }
+
     /// Runs SQL that has no rows.
     fn run(&self, sql: &str) -> Result<u64, EngineError> {
-        let text = c_string(sql)?;
-        let mut result = RawResult([0; 6]);
-        // SAFETY: the text lives as long as the call; the result is owned by `Owned` from then on.
-        let state = unsafe { (self.functions.query)(self.handle, text.as_ptr(), &raw mut result) };
-        let mut result = Rows { functions: self.functions, raw: result };
-        if state == SUCCESS { Ok(result.changed()) } else { Err(result.error()) }
+        Ok(self.query(sql)?.changed())
     }
 
     fn prepare(self: &Arc<Self>, sql: &str) -> Result<Plan, EngineError> {
@@ -338,7 +342,9 @@ impl Connection for Client {
     }
 
     fn query(&mut self, sql: &str, answer: &mut Answer<'_>) -> Result<Done, Failure> {
-        self.link.prepare(sql)?.execute(answer)
+        // BIAS: not prepared, since DuckDB plans a prepared statement again for each execution. The price: all rows of the
+        // answer are in memory before the first is sent, beside what `memory_limit` bounds. DuckDB's own clients do the same.
+        self.link.query(sql)?.finish(answer)
     }
 
     fn prepare(&mut self, sql: &str, declared: &[u32]) -> Result<Box<dyn Statement>, EngineError> {
@@ -540,12 +546,7 @@ impl Plan {
         if executed? != SUCCESS {
             return Err(rows.error().into());
         }
-        // SAFETY: the result is a whole one.
-        match unsafe { (functions.result_return_type)(raw) } {
-            CHANGED_ROWS => Ok(Done::Changed(rows.changed())),
-            QUERY_RESULT => rows.send(answer),
-            _ => Ok(Done::Nothing),
-        }
+        rows.finish(answer)
     }
 }
 
@@ -712,6 +713,16 @@ impl Rows {
             (self.functions.vector_get_data)(vector).cast::<i64>().read()
         };
         u64::try_from(count).unwrap_or_default()
+    }
+
+    /// Sends the rows, where the statement has some.
+    fn finish(&mut self, answer: &mut Answer<'_>) -> Result<Done, Failure> {
+        // SAFETY: the result lives as long as `self`.
+        match unsafe { (self.functions.result_return_type)(self.raw) } {
+            CHANGED_ROWS => Ok(Done::Changed(self.changed())),
+            QUERY_RESULT => self.send(answer),
+            _ => Ok(Done::Nothing),
+        }
     }
 
     fn send(&mut self, answer: &mut Answer<'_>) -> Result<Done, Failure> {

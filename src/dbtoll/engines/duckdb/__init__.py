@@ -4,6 +4,10 @@ It is not the DuckDB that gives the reference answers of TPC-H (`workloads.tpch.
 process: where this one is measured, another engine answers instead (``checked_by``).
 
 A commit is durable: DuckDB syncs its write-ahead log. The data are one file, which is read through DuckDB's own buffers.
+
+A statement that is sent as text (``query_protocol`` simple) has its whole answer in memory, beside the memory limit, before its
+first row is sent: so do DuckDB's own clients. One whose parameters are sent apart is planned twice, as DuckDB plans at each
+execution, and its answer streams.
 """
 
 from __future__ import annotations
