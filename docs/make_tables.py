@@ -51,11 +51,13 @@ REPRODUCTIONS = {
         "muehlbauer2015",
         {
             "hyper": "muehlbauer2015-qemu-hyper",
+            "monetdb": "muehlbauer2015-qemu-monetdb",
             "storage": "muehlbauer2015-qemu-storage",
             "tpcc": "muehlbauer2015-qemu-tpcc",
             "tatp": "muehlbauer2015-qemu-tatp",
             "probes": "muehlbauer2015-qemu-probes",
             "remote hyper": "muehlbauer2015-qemu-remote-hyper",
+            "remote monetdb": "muehlbauer2015-qemu-remote-monetdb",
         },
     ),
 }

@@ -72,7 +72,7 @@ def test_a_guest_with_hardware_help_is_judged_by_the_papers_kvm(
     # Of an emulator's times the paper's size says nothing.
     assert judged(printed, emulated=[GUEST]) == ("reproduced", "not possible here")
     assert judged(-0.1, emulated=[GUEST]) == ("differs", "not possible here")
-    assert outcomes(RULES[claim]({})) == ("cannot tell", "cannot tell")
+    assert outcomes(RULES[claim]({})) == ("not measured", "not measured")
 
 
 def test_a_guest_that_is_neither_has_a_direction_and_no_size(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_container_costs_nothing_on_both_systems_or_on_one_alone(tmp_path: P
     assert judged(0.0, 0.002) == (None, "reproduced")
     assert judged(0.0, 0.1) == (None, "differs")
     assert judged(-0.1, 0.0) == (None, "differs")
-    assert outcomes(RULES["H05"]({"hyper": statements(tmp_path, "hyper", {})})) == (None, "cannot tell")
+    assert outcomes(RULES["H05"]({"hyper": statements(tmp_path, "hyper", {})})) == (None, "not measured")
 
 
 def test_the_gap_on_one_thread_is_nearer_or_not(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_transactions(tmp_path: Path) -> None:
     assert judged(printed, 0.01) == ("reproduced", "reproduced")
     assert judged(0.5, 0.01) == ("reproduced", "differs")
     assert judged(-0.2, -0.1) == ("differs", "differs")
-    assert outcomes(RULES["H10"]({})) == ("cannot tell", "cannot tell")
+    assert outcomes(RULES["H10"]({})) == ("not measured", "not measured")
 
 
 def _quicker(times: float, levels: Mapping[str, str]) -> float:
@@ -220,9 +220,9 @@ def test_another_host_by_its_speed_ups(tmp_path: Path) -> None:
     there = {"hyper": speed_ups("HyPer", "gce")[2], "monetdb": speed_ups("MonetDB", "gce")[2]}
     assert judged(there) == (None, "reproduced")
     assert judged({**there, "monetdb": 1.0}) == (None, "differs")
-    assert judged({"hyper": there["hyper"] * 1.001}) == (None, "cannot tell")
+    assert judged({"hyper": there["hyper"] * 1.001}) == (None, "not measured")
     judgement = RULES["H11"]({}).size
-    assert judgement and judgement.outcome == "not possible here" and "--set host=" in judgement.why
+    assert judgement and judgement.outcome == "not measured" and "--set host=" in judgement.why
 
 
 def test_the_published_overheads_are_those_of_the_tables() -> None:

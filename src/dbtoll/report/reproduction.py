@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import Result
     from dbtoll.store.reader import Run
 
-OUTCOMES = {"reproduced": "same", "differs": "loses", "cannot tell": "unknown", "not possible here": "unknown"}
+OUTCOMES = {"reproduced": "same", "differs": "loses"} | dict.fromkeys(
+    ("cannot tell", "not measured", "not possible here"), "unknown"
+)
 """The colour of a verdict."""
 
 

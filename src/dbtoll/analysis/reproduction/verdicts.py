@@ -23,7 +23,8 @@ SIZE = "within 80 to 125 % of the published figure"
 
 NOT_COUNTED = "it was not counted in this run"
 
-ClaimOutcome = Literal["reproduced", "differs", "cannot tell", "not possible here"]
+ClaimOutcome = Literal["reproduced", "differs", "cannot tell", "not measured", "not possible here"]
+"""``not measured``: a part that would tell was not run."""
 Unit = Literal["overhead", "share", "r", "times"]
 
 
@@ -130,6 +131,11 @@ def decide(
 def unknown(direction: str | None, size: str | None, why: str, outcome: ClaimOutcome = "cannot tell") -> Judged:
     """Where there is nothing to go by: the rules that would have decided, and why they did not."""
     return Judged(*(None if rule is None else Judgement(outcome, rule, why=why) for rule in (direction, size)))
+
+
+def not_measured(direction: str | None, size: str | None, what: str) -> Judged:
+    """Where the part that would tell was not run. ``what`` it would have measured."""
+    return unknown(direction, size, f"{what} was not measured", "not measured")
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------

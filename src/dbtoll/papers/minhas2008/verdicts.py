@@ -27,6 +27,7 @@ from dbtoll.analysis.reproduction.verdicts import (
     every,
     extremes,
     largest,
+    not_measured,
     over_rounds,
     ratios,
     unknown,
@@ -41,7 +42,7 @@ RULES = Rules()
 MINOR = 0.1
 FAR_FEWER = 0.5
 
-NO_COLD_RUN = "cold statements were not measured"
+COLD = "the time of cold statements"
 
 
 def _queries(part: Part, connection: str = OWN) -> list[Figure] | None:
@@ -268,7 +269,7 @@ def _cold_queries(parts: Parts, queries: Sequence[str], name: str, *, faster: bo
     rule = f"{name} are {'faster' if faster else 'slower'}, by their geometric mean"
     size = f"{SIZE}, of their geometric mean"
     if parts.cold is None:
-        return unknown(rule, size, NO_COLD_RUN)
+        return not_measured(rule, size, COLD)
     figure = effect_figure(parts.cold, name, parts.cold.geomean(OWN, queries))
     if figure is None:
         return unknown(rule, size, "not every one of them has a figure")
@@ -298,7 +299,7 @@ def _waiting_for_the_disk(parts: Parts) -> Judged:
     size = f"{SIZE}, of both shares, each a mean over queries"
     cold = parts.cold
     if cold is None:
-        return unknown(None, size, NO_COLD_RUN)
+        return not_measured(None, size, COLD)
     figures = []
     for arm, printed in ((cold.baseline, 0.77), (cold.arm, 0.79)):
         queries = [cold.by_round(arm, OWN, query) for query in cold.run.plan.queries]
@@ -322,7 +323,7 @@ def _the_host_reads_more(parts: Parts) -> Judged:
     size = "arm and baseline read the same: all their reads differ by less than the experiment's margin"
     cold = parts.cold
     if cold is None:
-        return unknown(rule, size, NO_COLD_RUN)
+        return not_measured(rule, size, COLD)
     pairs = _rounds(cold, OWN, cold.run.plan.queries)
     if not pairs or any(own.outer_read_bytes is None for _, own in pairs):
         why = "reads are not counted at two levels: the arm shares its parent's devices"

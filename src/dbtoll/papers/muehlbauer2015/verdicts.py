@@ -27,6 +27,7 @@ from dbtoll.analysis.reproduction.verdicts import (
     effect_figure,
     every,
     largest,
+    not_measured,
     over_rounds,
     unknown,
     within,
@@ -61,10 +62,6 @@ MICRO_CALLS = 0.60
 """Of system calls: up to."""
 
 
-def _not_measured(what: str) -> str:
-    return f"{what} was not measured"
-
-
 def _without(effect: Effect | None) -> str:
     """Why there is no figure."""
     return (effect and effect.reason) or "no query that has the same plan everywhere has a figure"
@@ -86,7 +83,7 @@ def _loses(role: str, environment: str, title: str, parts: Parts) -> Judged:
     size = f"{SIZE}, of the same total; the published one of all runs but the first, over the same queries"
     part = parts.get(role)
     if part is None:
-        return unknown(rule, size, _not_measured(f"{SYSTEMS[role]} on TPC-H"))
+        return not_measured(rule, size, f"{SYSTEMS[role]} on TPC-H")
     instead = part.stands_for or part.arm
     if environment == "virtualbox" and instead != environment:
         return unknown(rule, size, f"the guest here is {part.arm}, not {title}", NOT_POSSIBLE)
@@ -120,7 +117,7 @@ def _docker_costs_nothing(parts: Parts) -> Judged:
     for role, system in SYSTEMS.items():
         part = parts.get(role)
         if part is None:
-            return unknown(None, size, _not_measured(f"{system} on TPC-H"))
+            return not_measured(None, size, f"{system} on TPC-H")
         if CONTAINER not in part.arms:
             return unknown(None, size, f"no arm is called {CONTAINER}", NOT_POSSIBLE)
         docker = part.of(CONTAINER)
@@ -144,7 +141,7 @@ def _one_thread_is_closer(parts: Parts) -> Judged:
     runs = [parts.get(role) for role in SYSTEMS]
     hyper, monetdb = runs
     if hyper is None or monetdb is None:
-        return unknown(rule, None, _not_measured(f"{HYPER} or {MONETDB} on TPC-H"))
+        return not_measured(rule, None, f"{HYPER} or {MONETDB} on TPC-H")
     numbers = sorted(set(hyper.threads) & set(monetdb.threads))
     if len(numbers) < 2:
         return unknown(rule, None, "there are no two numbers of threads that both systems were measured with")
@@ -235,7 +232,7 @@ def _micro_benchmarks(parts: Parts) -> Judged:
     )
     part = parts.get("probes")
     if part is None:
-        return unknown(rule, size, _not_measured("what single events cost"))
+        return not_measured(rule, size, "what single events cost")
 
     def dearest(kinds: Sequence[str], published_most: float, name: str) -> Figure | None:
         found = [compared(part, each, part.comparison(f"query:{each}", "event_time")) for each in kinds]
@@ -278,7 +275,7 @@ def _memory_in_place_of_the_disk(parts: Parts) -> Judged:
     size = f"with its files in memory VirtualBox loses what KVM does: {SIZE}, of KVM's overhead"
     part = parts.get("storage")
     if part is None or IN_MEMORY not in part.arms:
-        return unknown(rule, size, _not_measured("MonetDB with its files in memory"))
+        return not_measured(rule, size, "MonetDB with its files in memory")
     memory = part.of(IN_MEMORY)
     queries = [query for query in memory.same_plans(memory.most) if query in part.same_plans(part.most)]
     effect = memory.total(memory.most, queries, against=part.arm)
@@ -302,7 +299,7 @@ def _transactions_drop(parts: Parts) -> Judged:
     for role, title in TRANSACTIONS.items():
         part = parts.get(role)
         if part is None:
-            return unknown(rule, size, _not_measured(f"HyPer on {title}"))
+            return not_measured(rule, size, f"HyPer on {title}")
         effect = part.transactions()
         figures.append(effect_figure(part, title, effect, len(TRANSACTIONS)))
         apart, stood_for = part.apart, part.stands_for or stood_for
@@ -325,7 +322,9 @@ def _another_host(parts: Parts) -> Judged:
     )
     remote = {role: part for role in SYSTEMS if (part := parts.get(REMOTE + role)) is not None}
     if not remote:
-        return unknown(None, size, "no other host was named: --set host=ssh:HOST", NOT_POSSIBLE)
+        return not_measured(None, size, "another host, which --set host=ssh:HOST names,")
+    if missing := [SYSTEMS[role] for role in SYSTEMS if role not in remote]:
+        return not_measured(None, size, f"{', '.join(missing)} on that host")
     figures = []
     for role, part in remote.items():
         common = sorted(set(part.threads) & set(published.threads_of(SYSTEMS[role], "gce")))
@@ -335,7 +334,6 @@ def _another_host(parts: Parts) -> Judged:
         figure, printed = part.speed_up(most), published.speed_ups(SYSTEMS[role], "gce")[most]
         figures.append(figure and replace(figure, name=f"{SYSTEMS[role]}, {_threads(most)}", published=printed))
     known = every(figures)
-    missing = [SYSTEMS[role] for role in SYSTEMS if role not in remote]
-    if known is None or missing:
-        return unknown(None, size, f"{', '.join(missing) or 'one of the systems'} has no figure on that host")
+    if known is None:
+        return unknown(None, size, "one of the systems has no figure on that host")
     return Judged(None, decide(size, as_large, known))
