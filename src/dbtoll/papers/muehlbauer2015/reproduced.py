@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dbtoll.analysis.effects.comparisons import Effect
 from dbtoll.analysis.reproduction.tables import Cell, Column, Curve, Curves, Difference, PublishedTable, Quantity
-from dbtoll.analysis.result.schema import fractions
+from dbtoll.analysis.result.schema import Comparison, fractions
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.papers.muehlbauer2015.parts import (
     CONTAINER,
@@ -168,6 +168,15 @@ def _ours(row: Row, threads: int | None) -> tuple[Cell, ...]:
     return (part.title, time, *_effect(effect), _verdict(part, effect))
 
 
+def _compared(metric: str, found: Comparison | None) -> tuple[Cell, Cell]:
+    """Difference and verdict of a query, or why there is none."""
+    if found is None:
+        return (None, None)
+    if found.estimate is None:
+        return (None, found.reason)
+    return (Difference(metric, found.estimate, found.low_decisive, found.high_decisive), found.verdict)
+
+
 def _verdict(part: Part, effect: Effect | None) -> Cell:
     """Or in its place why there is none."""
     if effect is None:
@@ -200,19 +209,13 @@ def _events(part: Part) -> PublishedTable:
     most = {**dict.fromkeys((*TRANSLATION, *FAULTS), MICRO), **dict.fromkeys(CALLS, MICRO_CALLS)}
     rows: list[tuple[Cell, ...]] = []
     for probe in part.run.plan.queries:
+        native = part.book.cost_ns(part.baseline, probe)
         for arm in part.arms:
-            found = part.of(arm).comparison(f"query:{probe}", "event_time")
-            known = found is not None and found.estimate is not None
-            difference = (
-                Difference("event_time", found.estimate or 0.0, found.low_decisive, found.high_decisive)
-                if found is not None and known
-                else None
-            )
+            ours = part.of(arm)
             # The paper says it of its guests.
             printed = Difference("event_time", most[probe]) if probe in most and arm == part.arm else None
-            verdict = None if found is None else found.verdict if known else found.reason
-            native = part.book.cost_ns(part.baseline, probe)
-            rows.append((f"{probe}, {part.of(arm).title}", printed, native, difference, verdict))
+            found = _compared("event_time", ours.comparison(f"query:{probe}", "event_time"))
+            rows.append((f"{probe}, {ours.title}", printed, native, *found))
     note = (
         "What one event costs, as probed. chase_…: an access to memory; memory_…: a cache line of 64 bytes "
         f"({', '.join(BUS)}). The paper has no table of these; its text says up to how much."
@@ -256,15 +259,10 @@ def _by_query(printed: PrintedFigures, system: str, part: Part) -> PublishedTabl
     for query in part.run.plan.queries:
         differences = printed.differences(system, kind, STATISTICS[1:], [query])
         ours = part.comparison(f"query:{query}", **part.at(part.most))
-        figures: list[Cell] = [None, None]
-        if ours is not None and ours.estimate is not None:
-            first = ours.first_execution
-            figures = [
-                Difference("run_time", ours.estimate, ours.low_decisive, ours.high_decisive),
-                None if first is None else Difference("run_time", first.estimate, first.low, first.high),
-            ]
-        verdict: Cell = None if ours is None else ours.verdict if ours.estimate is not None else ours.reason
-        rows.append((query, *differences, *figures, changed.get(query, "the same"), verdict))
+        difference, verdict = _compared("run_time", ours)
+        first = None if ours is None or ours.estimate is None else ours.first_execution
+        of_first = None if first is None else Difference("run_time", first.estimate, first.low, first.high)
+        rows.append((query, *differences, difference, of_first, changed.get(query, "the same"), verdict))
     return PublishedTable(f"Figure 2 {system}", "each query", columns, tuple(rows), f"{LATER_AND_FIRST} {printed.note}")
 
 
@@ -287,9 +285,7 @@ def _changed_plans(printed: PrintedFigures, systems: dict[str, Part]) -> Publish
                     rows.append((
                         f"{SYSTEMS[role]}, {query}", theirs,
                         own.title, "" if threads is None else str(threads), what,
-                        None
-                        if ours is None or ours.estimate is None
-                        else Difference("run_time", ours.estimate, ours.low_decisive, ours.high_decisive),
+                        _compared("run_time", ours)[0],
                     ))  # fmt: skip
     note = (
         "Their overhead is that of another plan, so no total has them."
