@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dbtoll.analysis.result.schema import Levels
+from dbtoll.analysis.result.schema import Comparison, Levels
 from dbtoll.model.experiment import Verdict
 
 Unit = Literal[
@@ -107,3 +107,12 @@ class PublishedTable:
     def published(self) -> int:
         """How many of the columns are the paper's; they come first."""
         return sum(not column.ours for column in self.columns)
+
+
+def compared(metric: str, found: Comparison | None) -> tuple[Cell, Cell]:
+    """Difference by ``metric`` with the interval that decides, and verdict; in the latter's place why there is none."""
+    if found is None:
+        return None, "not measured in this run"
+    if found.estimate is None or found.low_decisive is None or found.high_decisive is None:
+        return None, found.reason
+    return Difference(metric, found.estimate, found.low_decisive, found.high_decisive), found.verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dbtoll.analysis.effects.comparisons import QUERY
-from dbtoll.analysis.reproduction.tables import Cell, Column, Difference, PublishedTable
+from dbtoll.analysis.reproduction.tables import Cell, Column, PublishedTable, compared
 from dbtoll.analysis.result.schema import Comparison, Levels, Result
 from dbtoll.papers.minhas2008.parts import ONE, OWN
 from dbtoll.papers.minhas2008.published import table
@@ -64,7 +64,7 @@ def _table(result: Result, layout: Layout, ours: list[Comparison]) -> PublishedT
                 ),
                 medians.get((baseline, query)),
                 medians.get((arm, query)),
-                *_effect(found.get(query)),
+                *compared("run_time", found.get(query)),
             )
         )
     columns = (
@@ -81,13 +81,3 @@ def _table(result: Result, layout: Layout, ours: list[Comparison]) -> PublishedT
 
 def _within(levels: Levels, asked: Levels) -> bool:
     return all(levels.get(factor) == level for factor, level in asked.items())
-
-
-def _effect(comparison: Comparison | None) -> tuple[Cell, Cell]:
-    """Difference and verdict, or in its place why there is none."""
-    if comparison is None:
-        return None, "not measured in this run"
-    if comparison.estimate is None or comparison.low_decisive is None or comparison.high_decisive is None:
-        return None, comparison.reason
-    difference = Difference("run_time", comparison.estimate, comparison.low_decisive, comparison.high_decisive)
-    return difference, comparison.verdict

@@ -7,8 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbtoll.analysis.effects.comparisons import Effect
-from dbtoll.analysis.reproduction.tables import Cell, Column, Curve, Curves, Difference, PublishedTable, Quantity
-from dbtoll.analysis.result.schema import Comparison, fractions
+from dbtoll.analysis.reproduction.tables import (
+    Cell,
+    Column,
+    Curve,
+    Curves,
+    Difference,
+    PublishedTable,
+    Quantity,
+    compared,
+)
+from dbtoll.analysis.result.schema import fractions
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.papers.muehlbauer2015.parts import (
     CONTAINER,
@@ -168,15 +177,6 @@ def _ours(row: Row, threads: int | None) -> tuple[Cell, ...]:
     return (part.title, time, *_effect(effect), _verdict(part, effect))
 
 
-def _compared(metric: str, found: Comparison | None) -> tuple[Cell, Cell]:
-    """Difference and verdict of a query, or why there is none."""
-    if found is None:
-        return (None, None)
-    if found.estimate is None:
-        return (None, found.reason)
-    return (Difference(metric, found.estimate, found.low_decisive, found.high_decisive), found.verdict)
-
-
 def _verdict(part: Part, effect: Effect | None) -> Cell:
     """Or in its place why there is none."""
     if effect is None:
@@ -214,7 +214,7 @@ def _events(part: Part) -> PublishedTable:
             ours = part.of(arm)
             # The paper says it of its guests.
             printed = Difference("event_time", most[probe]) if probe in most and arm == part.arm else None
-            found = _compared("event_time", ours.comparison(f"query:{probe}", "event_time"))
+            found = compared("event_time", ours.comparison(f"query:{probe}", "event_time"))
             rows.append((f"{probe}, {ours.title}", printed, native, *found))
     note = (
         "What one event costs, as probed. chase_…: an access to memory; memory_…: a cache line of 64 bytes "
@@ -259,7 +259,7 @@ def _by_query(printed: PrintedFigures, system: str, part: Part) -> PublishedTabl
     for query in part.run.plan.queries:
         differences = printed.differences(system, kind, STATISTICS[1:], [query])
         ours = part.comparison(f"query:{query}", **part.at(part.most))
-        difference, verdict = _compared("run_time", ours)
+        difference, verdict = compared("run_time", ours)
         first = None if ours is None or ours.estimate is None else ours.first_execution
         of_first = None if first is None else Difference("run_time", first.estimate, first.low, first.high)
         rows.append((query, *differences, difference, of_first, changed.get(query, "the same"), verdict))
@@ -285,7 +285,7 @@ def _changed_plans(printed: PrintedFigures, systems: dict[str, Part]) -> Publish
                     rows.append((
                         f"{SYSTEMS[role]}, {query}", theirs,
                         own.title, "" if threads is None else str(threads), what,
-                        _compared("run_time", ours)[0],
+                        compared("run_time", ours)[0],
                     ))  # fmt: skip
     note = (
         "Their overhead is that of another plan, so no total has them."
