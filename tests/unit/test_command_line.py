@@ -523,6 +523,16 @@ def test_progress_in_a_log_is_a_line_a_minute_and_none_is_folded(
     assert capfd.readouterr().err == ""
 
 
+def test_a_selfbench_that_takes_long_says_each_minute_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("dbtoll.selfbench.support.quiet_run.time.monotonic", lambda: now)
+    said: list[str] = []
+    quiet = Quiet(said.append)
+    for now in range(0, 181, 10):
+        quiet.at(0, "qemu Q1", now // 10, 36, float("inf"))
+    assert said == ["round 1  6/36  qemu Q1", "round 1  12/36  qemu Q1", "round 1  18/36  qemu Q1"]
+
+
 def test_a_table_in_a_pipe_is_neither_folded_nor_padded(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,15 @@
-"""Rounds measured for a figure of the instrument itself: nothing is shown, and no rule ends them."""
+"""Rounds measured for a figure of the instrument itself: little is shown, and no rule ends them."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.model.plan import Round
+from dbtoll.progress import Progress
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.preparation import inputs
 from dbtoll.runner.rounds import RoundRun
@@ -17,20 +19,25 @@ from dbtoll.store.schema import Record, Visit
 
 
 class Quiet:
-    """A watch that shows nothing."""
+    """A watch that shows no interval. Once a minute it says what is done (`Progress.SILENCE_S`)."""
 
     settled = frozenset[str]()
     rounds_with_effect: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, say: Say) -> None:
         self.say = say
+        self._said = time.monotonic()
 
     def larger_budget(self, budget_s: float) -> bool:
         self.say(f"the budget is {budget_s:.0f} s instead: within its own nothing could be decided")
         return True
 
     def at(self, round_index: int, doing: str, done: int, of: int, left_s: float) -> None:
-        """Nothing."""
+        """What is done, if for a minute nothing was said of it."""
+        now = time.monotonic()
+        if now - self._said >= Progress.SILENCE_S:
+            self._said = now
+            self.say(f"round {round_index + 1}  {done}/{of}  {doing}")
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
         return None
