@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -42,6 +44,16 @@ def documents() -> list[Path]:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return [Path(line) for line in listed.splitlines() if (ROOT / line).is_file()]
+
+
+def command_lines(document: Path) -> Iterator[list[str]]:
+    """Words after ``dbtoll`` of each command that is shown as one: in code within a line, or in a block from a line's beginning."""
+    for token in _flat(MARKDOWN.parse((ROOT / document).read_text(encoding="utf-8"))):
+        if token.type in {"code_inline", "fence"}:
+            text = token.content.replace("\\\n", " ")
+            for line in re.findall(r"^(?:\$ )?(?:sudo )?(?:\./)?dbtoll (.*)$", text, re.MULTILINE):
+                with suppress(ValueError):  # half a quotation: it is cut
+                    yield shlex.split(line, comments=True)
 
 
 # --- as GitHub shows them ------------------------------------------------------------------------------------------------------

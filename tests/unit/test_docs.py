@@ -8,15 +8,17 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 
-from dbtoll import errors, spec
+from dbtoll import cli, errors, selfbench, spec
 from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.errors import DbtollError
-from tests.support.documents import MARKDOWN, Site, anchors, documents, links, program, structure
+from tests.support.documents import MARKDOWN, Site, anchors, command_lines, documents, links, program, structure
 from tests.support.program import ROOT
 
 MAKE = "run .dbtoll/venv/bin/python docs/make_reference.py (just reference)"
@@ -87,6 +89,28 @@ def test_every_picture_and_page_is_shown_or_linked(site: Site) -> None:
 def test_every_picture_of_the_repository_is_on_the_site(site: Site) -> None:
     for picture in (ROOT / "docs/pictures").iterdir():
         assert (site.folder / picture.relative_to(ROOT)).is_file()
+
+
+# --- commands ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_commands_have_options_that_there_are(document: Path) -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    for name, *words in command_lines(document):
+        if name not in commands or name == "test":  # its words are pytest's
+            continue
+        known = {each for parameter in commands[name].params for each in (*parameter.opts, *parameter.secondary_opts)}
+        given = {word.partition("=")[0] for word in words if word.startswith("-") and word != "--help"}
+        assert given <= known, f"{document}: dbtoll {name} {' '.join(words)}"
+        if name == "selfbench" and words and words[0] in selfbench.names():
+            of_property = {after.partition("=")[0] for word, after in pairwise(words) if word == "-o"}
+            assert of_property <= set(selfbench.options(words[0])), f"{document}: selfbench {' '.join(words)}"
+
+
+def test_commands_are_found_in_documents() -> None:
+    """Else the test above would look at nothing."""
+    assert sum(1 for document in DOCUMENTS for _ in command_lines(document)) > 100
 
 
 # --- one reading ---------------------------------------------------------------------------------------------------------------
