@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,9 +37,20 @@ pub struct Seat {
     pub secret: i32,
     stream: Arc<UnixStream>,
     interrupter: OnceLock<Arc<dyn Interrupt>>,
-    /// Whether the engine works for it. An interruption holds this lock, so that it never hits the next statement.
-    is_busy: Mutex<bool>,
+    /// An interruption holds this lock, so that it never hits the next statement.
+    work: Mutex<Work>,
     is_condemned: AtomicBool,
+    /// Of all seats: how many have work that is given up.
+    given_up: Arc<AtomicUsize>,
+}
+
+/// What the engine does for a client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Statement,
+    /// A statement whose end nobody waits for, of an engine that cannot stop one.
+    GivenUp,
 }
 
 impl Seat {
@@ -56,10 +67,17 @@ impl Seat {
 
     /// Runs `work`, which can be interrupted meanwhile.
     pub fn while_busy<T>(&self, work: impl FnOnce() -> T) -> T {
-        *lock(&self.is_busy) = true;
-        let outcome = work();
-        *lock(&self.is_busy) = false;
-        outcome
+        *lock(&self.work) = Work::Statement;
+        let _busy = Busy(self);
+        work()
+    }
+
+    /// Whether the engine still executes a statement that was given up.
+    ///
+    /// BIAS: whatever is executed beside it takes longer.
+    #[must_use]
+    pub fn is_beside_one_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed) > 0
     }
 
     /// Whether the session has to end.
@@ -70,9 +88,15 @@ impl Seat {
 
     /// Stops the statement that is executed, if there is one.
     pub fn interrupt(&self) {
-        let is_busy = lock(&self.is_busy);
-        if let (true, Some(interrupter)) = (*is_busy, self.interrupter.get()) {
+        let mut work = lock(&self.work);
+        if *work != Work::Statement {
+            return;
+        }
+        if let Some(interrupter) = self.interrupter.get() {
             interrupter.interrupt();
+        } else {
+            *work = Work::GivenUp;
+            self.given_up.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -81,6 +105,17 @@ impl Seat {
         // Wakes it where it waits for its client.
         let _ = self.stream.shutdown(Shutdown::Read);
         self.interrupt();
+    }
+}
+
+/// That the engine works for a client, until it is dropped.
+struct Busy<'a>(&'a Seat);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if std::mem::replace(&mut *lock(&self.0.work), Work::Nothing) == Work::GivenUp {
+            self.0.given_up.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -145,6 +180,7 @@ pub fn serve(engine: &Arc<dyn Engine>, socket: &Socket, signals: &OwnedFd) -> io
     epoll::add(&poll, &socket.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     epoll::add(&poll, signals.as_fd(), EventData::new_u64(SIGNALS), EventFlags::IN)?;
     let seats: Arc<Seats> = Arc::default();
+    let given_up: Arc<AtomicUsize> = Arc::default();
     let mut next = 2;
     let mut events = Vec::with_capacity(64);
     loop {
@@ -167,7 +203,7 @@ pub fn serve(engine: &Arc<dyn Engine>, socket: &Socket, signals: &OwnedFd) -> io
                     return Ok(());
                 }
                 LISTENER => {
-                    while accept(engine, socket, &poll, &seats, next)? {
+                    while accept(engine, socket, &poll, &seats, &given_up, next)? {
                         next += 1;
                     }
                 }
@@ -190,6 +226,7 @@ fn accept(
     socket: &Socket,
     poll: &OwnedFd,
     seats: &Arc<Seats>,
+    given_up: &Arc<AtomicUsize>,
     number: i32,
 ) -> io::Result<bool> {
     let stream = match socket.listener.accept() {
@@ -211,8 +248,9 @@ fn accept(
         secret: i32::from_ne_bytes(secret),
         stream: Arc::new(stream),
         interrupter: OnceLock::new(),
-        is_busy: Mutex::new(false),
+        work: Mutex::new(Work::Nothing),
         is_condemned: AtomicBool::new(false),
+        given_up: Arc::clone(given_up),
     });
     lock(seats).insert(number, Arc::clone(&seat));
     epoll::add(

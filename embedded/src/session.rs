@@ -371,17 +371,24 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// In a failed transaction only its end is allowed.
+    /// In a failed transaction only its end is allowed; so it is while the engine executes what was given up.
     fn check_status(&self, action: &Action) -> Result<(), EngineError> {
         let is_allowed = matches!(
             action,
             Action::Commit | Action::RollBack | Action::RollBackTo | Action::Deallocate(_) | Action::ClientSetting
         );
-        if self.status != Status::Failed || is_allowed {
+        if is_allowed {
             return Ok(());
         }
-        let text = "current transaction is aborted, commands ignored until end of transaction block";
-        Err(EngineError::new("25P02", text))
+        if self.status == Status::Failed {
+            let text = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(EngineError::new("25P02", text));
+        }
+        if self.seat.is_beside_one_given_up() {
+            let text = format!("a statement that was cancelled still runs: {} cannot stop one", self.title);
+            return Err(EngineError::new("55000", text));
+        }
+        Ok(())
     }
 
     /// Does what the server does itself.

@@ -198,6 +198,7 @@ fn sigterm_ends_a_running_query_and_keeps_what_was_committed() {
         std::thread::sleep(Duration::from_millis(200));
         assert!(server.stop().success(), "{}", setup.engine);
         assert!(!folder.socket().exists());
+        assert!(!folder.database().join(".gdk_lock").exists());
         let server = Server::start(&setup, &folder, &[]);
         assert_eq!(server.raw().run("select a from t").values(), ["1"], "{}", setup.engine);
         assert!(server.stop().success());
@@ -229,16 +230,33 @@ fn what_was_committed_outlives_a_server_that_is_killed() {
 }
 
 #[test]
-fn monetdbs_statements_run_to_their_end() {
+fn monetdbs_statements_run_to_their_end_and_nothing_begins_beside_one_that_was_given_up() {
     let Some(setup) = monetdb() else { return };
     let folder = Folder::new();
     let server = Server::start(&setup, &folder, &[]);
-    let mut raw = server.raw();
-    make_big(&mut raw, 100);
-    raw.ask(Setup::LONG_QUERY);
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    make_big(&mut raw, 1000);
+    other.run("begin; insert into big values (-2)");
+    raw.ask("select count(*) from big a, big b, (select x from big limit 20) c where a.x + b.x + c.x = -1");
     let key = raw.key;
+    assert_eq!(other.run("select count(*) from big where x = -2").values(), ["1"]);
     server.cancel(key);
+    let refused = until("the refusal", || {
+        let answer = other.query("select 1");
+        (!answer.errors.is_empty()).then_some(answer.errors)
+    });
+    assert_eq!(refused, ["55000"]);
+    // A transaction can be ended, and a new client is told the same.
+    assert!(other.query("rollback").errors.is_empty());
+    assert_eq!(server.raw().query("select 1").errors, ["55000"]);
     let answer = raw.answer();
     assert_eq!((answer.values(), answer.errors.len()), (vec!["0".to_owned()], 0));
+    assert_eq!(other.run("select count(*) from big where x = -2").values(), ["0"]);
+    // So it is where the client is gone.
+    raw.ask("select count(*) from big a, big b, (select x from big limit 20) c where a.x + b.x + c.x = -1");
+    std::thread::sleep(Duration::from_millis(300));
+    drop(raw);
+    until("the refusal", || (other.query("select 1").errors == ["55000"]).then_some(()));
+    until("its end", || other.query("select 1").errors.is_empty().then_some(()));
     assert!(server.stop().success());
 }

@@ -110,7 +110,7 @@ def test_a_round_is_measured_and_its_data_are_right(
 
 
 @needs_root
-@pytest.mark.parametrize("engine", ["postgres", "mariadb"])
+@pytest.mark.parametrize("engine", ["postgres", "mariadb", "monetdb"])
 def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """As a factor; without them InnoDB has no more indexes than before."""
     whole, seen = Tpcc.constrain, []

@@ -2,7 +2,7 @@
 //!
 //! What it cannot do, it cannot do here either:
 //!
-//! - No function stops a statement: cancelled and abandoned statements run to their end.
+//! - No function stops a statement: cancelled and abandoned statements run to their end, and until then no other one begins.
 //! - A result is there as a whole before the first row is sent, and each of its columns is copied by `monetdbe_result_fetch`.
 //! - `sys.sessions()` and `sys.queue()` crash the library, and the server with it.
 //! - 64 sessions are all, one of them the server's own.
@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::io::{Read, Seek};
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -269,9 +270,12 @@ impl Engine for Farm {
     fn close(&self) -> Result<(), EngineError> {
         // SAFETY: closed once, as `close` is called once, and no other session is left.
         match unsafe { (self.functions.monetdbe_close)(*lock(&self.first)) } {
-            0 => Ok(()),
-            state => Err(EngineError::new("58030", format!("MonetDB's shutdown failed with {state}"))),
+            0 => {}
+            state => return Err(EngineError::new("58030", format!("MonetDB's shutdown failed with {state}"))),
         }
+        // MonetDB lets go of its lock and leaves the file (gdk_storage.c, GDKunlockHome); nobody else opens this database.
+        let lock = Path::new(&self.path.to_string_lossy().into_owned()).join(".gdk_lock");
+        std::fs::remove_file(&lock).map_err(|error| EngineError::new("58030", format!("{}: {error}", lock.display())))
     }
 }
 

@@ -36,6 +36,9 @@ from dbtoll.model.software import Software
 
 RESOURCES = Resources(memory_bytes=1 << 30)
 
+LOCK_FILES = ("-name", ".*lock*", "-o", "-name", "*.lock", "-o", "-name", "*.pid")
+"""For find(1): that somebody uses a data directory, in the manner of all servers here."""
+
 SEES = {"read_committed": True, "repeatable_read": False, "serializable": False}
 """Level of isolation -> whether a transaction sees what others commit meanwhile."""
 SKEWS = {"read_committed": True, "repeatable_read": True, "serializable": False}
@@ -95,6 +98,11 @@ class EngineContract:
             assert all(isinstance(key, str) and isinstance(value, str) for key, value in settings.items())
         assert engine.settings(resources) == type(engine)({}).settings(Resources(cpus=2, memory_bytes=8 << 30))
 
+    def test_it_tells_of_foreign_keys_or_has_none(self, engine: Engine) -> None:
+        """Else both levels of the factor would be measured without them."""
+        if TRANSACTIONS in engine.offers and engine.returns_rows:
+            assert bool(engine.sql.foreign_keys) != ("yes" in engine.unsupported.get("foreign_keys", {}))
+
     # --- its servers -----------------------------------------------------------------------------------------------------
 
     def test_its_life(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
@@ -124,9 +132,11 @@ class EngineContract:
                 assert isinstance(engine.facts(session), dict)
             finally:
                 session.close()
+            of_server = tree(machine, server.pid)
+            assert (server.pid is None) == (not of_server)
             engine.stop(machine, server)
-            if server.pid is not None:
-                assert machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code == 1
+            assert not of_server & processes(machine).keys()
+            assert machine.run(["find", DATA, *LOCK_FILES]).output == b""
 
     def test_a_query_has_as_many_threads_as_it_is_told(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
         """By the server's own word; all else that it says of its settings stays as it is."""
@@ -241,6 +251,21 @@ class EngineContract:
 def has(engine: object, power: type) -> bool:
     """Whether it has the power that a test is about; else there is nothing to hold it to."""
     return isinstance(engine, power)
+
+
+def processes(machine: Machine) -> dict[int, int]:
+    """Number -> its parent's."""
+    told = machine.run(["ps", "-e", "-o", "pid=,ppid="]).output.decode()
+    return {int(pid): int(parent) for pid, parent in (line.split() for line in told.splitlines())}
+
+
+def tree(machine: Machine, root: int | None) -> set[int]:
+    """That process and all below it; of a server without one, none."""
+    parents = processes(machine)
+    found = set() if root is None else {root} & parents.keys()
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def done(script: list[tuple[str, str]], **sessions: Session) -> list[list[str | None]] | None:

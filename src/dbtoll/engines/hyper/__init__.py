@@ -142,9 +142,11 @@ class Engine(ParallelEngine):
     def stop(self, machine: Machine, server: AnyServer) -> None:
         """Returns when it has ended with 0: with its last session it has written what was changed."""
         assert isinstance(server, Server)
-        if server.held is not None:
-            server.held.close()
-        server_process.end(machine, server, "HyPer", signal.SIGTERM, STOP_DEADLINE_S)
+        try:
+            if server.held is not None:
+                server.held.close()
+        finally:
+            server_process.end(machine, server, "HyPer", signal.SIGTERM, STOP_DEADLINE_S)
 
     def _wait_until_ready(self, machine: Machine, address: Address, file: str, process: Process) -> None:
         def not_ready() -> None:

@@ -53,7 +53,12 @@ class Engine(EmbeddedEngine):
     # Of two transactions that insert into one table (that of what is loaded) it refuses one.
     # A cast to varchar needs a length, which is that of the longest column here.
     sql = Dialect(
-        "monetdb", types={" varchar)": " varchar(199))"}, atomic_scripts=False, connections=1, scripts=__name__
+        "monetdb",
+        types={" varchar)": " varchar(199))"},
+        atomic_scripts=False,
+        foreign_keys="select t.name, k.name, 0 from sys.keys k join sys.tables t on k.table_id = t.id where k.type = 2",
+        connections=1,
+        scripts=__name__,
     )
     software = Software(programs=PROGRAMS, wheels=(WHEEL,), versions=dict.fromkeys(("bookworm", "trixie"), "11.41"))
     library = f"{PLACE}/libmonetdbe-afeb6526.so.2.0.2"

@@ -7,7 +7,7 @@ from functools import partial
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces.engine import DurabilityEngine
-from dbtoll.interfaces.machine import Begun, Terminals
+from dbtoll.interfaces.machine import Begun, Session, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -29,21 +29,24 @@ class TransactionDriver:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
         for. The terminals of the phase connect when they are first needed."""
         engine, levels = running.engine, phase.levels
+        for unit in running.units:
+            self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
         if not isinstance(engine, DurabilityEngine):
             return
         for server in running.servers:
             engine.make_durable(running.units_of(server)[0].session(), levels["durability"])
         for unit in running.units:
-            self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
-            session = unit.new_session()
-            try:
-                for statement in engine.session(levels["isolation"], multi_statement=self.workload.multi_statement):
-                    session.query(statement)
-                told = engine.isolation(session)
-            finally:
-                session.close()
-            if told != levels["isolation"]:
-                raise EngineError(f"{running.arm.name}: its sessions are {told}, not {levels['isolation']}", "")
+            self._require_isolation(running.arm.name, engine, unit.new_session(), levels["isolation"])
+
+    def _require_isolation(self, arm: str, engine: DurabilityEngine, session: Session, isolation: str) -> None:
+        try:
+            for statement in engine.session(isolation, multi_statement=self.workload.multi_statement):
+                session.query(statement)
+            told = engine.isolation(session)
+        finally:
+            session.close()
+        if told != isolation:
+            raise EngineError(f"{arm}: its sessions are {told}, not {isolation}", "")
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """Nothing: a window begins with its checkpoint."""
