@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dbtoll.errors import UsageError
 from dbtoll.interfaces.machine import Session
 from dbtoll.machines.agent.terminals import AgentTerminals
 from dbtoll.model.dialect import Dialect
@@ -147,14 +146,6 @@ def test_data_that_are_wrong_void_the_arm(tmp_path: Path, monkeypatch: pytest.Mo
     for arm in result.arms:
         assert arm.outcome is Outcome.INVALID
         assert "w_ytd is the sum of the districts' d_ytd (1 violations)" in (arm.reason or "")
-
-
-@needs_root
-def test_a_setting_that_a_factor_decides_on_is_refused(tmp_path: Path) -> None:
-    text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
-    text = text.replace('name = "postgres"', 'name = "postgres"\nsettings = {synchronous_commit = "off"}')
-    with pytest.raises(UsageError, match="the factors decide on synchronous_commit"):
-        measure_one_round(text, tmp_path / "run")
 
 
 @needs_root

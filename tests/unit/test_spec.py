@@ -61,6 +61,41 @@ def test_to_ask_for_nothing_but_what_an_engine_lacks_is_an_error() -> None:
     assert caught.value.hint == "choose from server_buffer"
 
 
+@pytest.mark.parametrize(
+    ("engine", "setting", "line"),
+    [
+        ("postgres", 'settings = { synchronous_commit = "off" }', 4),
+        ("mariadb", '[engine.settings]\n"innodb_flush_log_at_trx_commit" = 0', 4),
+    ],
+)
+def test_a_setting_that_a_factor_decides_on_is_refused(engine: str, setting: str, line: int) -> None:
+    """Before anything is made, whichever levels are asked for; of statements it is free."""
+    text = f'[engine]\nname = "{engine}"\n\n{setting}\n[workload]\nname = "WORKLOAD"\n[[arm]]\nstack = "native"\n'
+    with pytest.raises(SpecError, match=f"x.toml:{line}: with transactions the factors decide on ") as caught:
+        spec.parse(text.replace("WORKLOAD", "tpcc"), "x.toml")
+    assert "faults" not in caught.value.message
+    spec.parse(text.replace("WORKLOAD", "tpch"), "x.toml")
+
+
+def test_a_setting_that_a_factor_decides_on_is_refused_in_an_arm_and_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "server.conf").write_text("fsync = off\n")
+    text = """
+[workload]
+name = "tatp"
+[factors]
+durability = ["device", "server_buffer"]
+[[arm]]
+stack = "native"
+[[arm]]
+name = "own"
+stack = "native"
+[arm.engine]
+settings_file = "server.conf"
+"""
+    with pytest.raises(SpecError, match=r"x.toml:11: with transactions the factors decide on fsync"):
+        spec.parse(text, str(tmp_path / "x.toml"))
+
+
 def test_units_become_integers_and_fractions() -> None:
     text = (
         SMALLEST

@@ -19,7 +19,7 @@ from typing import Any
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
-from dbtoll.interfaces.engine import DatabasesEngine, ListeningEngine, ThreadedEngine
+from dbtoll.interfaces.engine import TRANSACTIONS, DatabasesEngine, DurabilityEngine, ListeningEngine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload
 from dbtoll.model import storage
@@ -402,7 +402,7 @@ class _Reader:
         return replace(arm, stack=stack, text=write_stack(stack))
 
     def check_asked_of(self, arm: Arm, index: int, common: Configuration) -> None:
-        """A workload that needs what the engine has not, or another one than all arms have."""
+        """A workload that needs what the engine has not, or another one than all arms have; settings that its factors decide on."""
         workload, engine = arm.configuration.workload, arm.configuration.engine
         where = f"arm.{index}"
         if workload.name != common.workload.name:
@@ -419,6 +419,14 @@ class _Reader:
                 f"{workload.name} cannot be asked of {engine.name}, which does not offer: {', '.join(sorted(lacking))}",
                 f"engines that do: {', '.join(able)}" if able else "no engine here does",
             )
+        made = registry.find("engines", engine.name)(engine.options)
+        decided = made.decided if TRANSACTIONS in requires and isinstance(made, DurabilityEngine) else frozenset[str]()
+        if taken := sorted(decided & made.settings(arm.configuration.resources).keys()):
+            raise self.error(
+                self.place("engine", f"{where}.", "settings"), "settings",
+                f"with transactions the factors decide on {', '.join(taken)}",
+                "leave the setting out; durability and isolation under [factors] say it instead",
+            )  # fmt: skip
 
     def check_listens(self, arm: Arm) -> None:
         """A server that nobody outside can reach."""

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 
 from dbtoll import defaults, facts, registry
-from dbtoll.errors import UsageError
 from dbtoll.images import debian
 from dbtoll.images.cache import Cache, scratch
-from dbtoll.interfaces.engine import DurabilityEngine, Engine, SettingIgnoringEngine, ThreadedEngine
+from dbtoll.interfaces.engine import Engine, SettingIgnoringEngine, ThreadedEngine
 from dbtoll.interfaces.environment import RunScopedEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine, RemoteMachine
@@ -132,8 +131,6 @@ class _Configured:
         if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
             watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
             self.facts["ignored_settings"] = sorted(engine.ignored_settings)
-        if isinstance(workload, TransactionWorkload):
-            _require_free(engine, self.settings)
         masters: dict[tuple[int, str], Artifact] = {}
         if not all(simulated(arm.stack[-1]) for arm in self.arms):
             self._make_image(cache, run_facts)
@@ -221,15 +218,6 @@ def packages(experiment: Experiment) -> Json:
     used.add(("workloads", experiment.configuration.workload.name))
     brought = {f"{family} {name}": registry.package_of(family, name) for family, name in sorted(used)}
     return {what: package for what, package in brought.items() if package}
-
-
-def _require_free(engine: Engine, settings: Mapping[str, str]) -> None:
-    """UsageError if a setting says what the factors of transactions are to say."""
-    if isinstance(engine, DurabilityEngine) and (taken := sorted(engine.decided & settings.keys())):
-        raise UsageError(
-            f"with transactions the factors decide on {', '.join(taken)}",
-            'leave the setting out and say it so: durability = ["device"], ["os_cache"] or ["server_buffer"] under [factors]',
-        )
 
 
 @contextmanager
