@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from dbtoll import errors
 from tests.support.program import ROOT
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -46,14 +48,51 @@ def documents() -> list[Path]:
     return [Path(line) for line in listed.splitlines() if (ROOT / line).is_file()]
 
 
-def command_lines(document: Path) -> Iterator[list[str]]:
-    """Words after ``dbtoll`` of each command that is shown as one: in code within a line, or in a block from a line's beginning."""
+def command_lines(document: Path, names: Collection[str]) -> Iterator[list[str]]:
+    """Words after ``dbtoll`` of each command that is shown as one: in code within a line, or in a block from a line's beginning.
+
+    Also of those that are shown within a line without ``dbtoll`` before them: one of ``names`` and an option.
+    """
+    bare = rf"(?:{'|'.join(names)}) (?:.* )?-.*"
     for token in _flat(MARKDOWN.parse((ROOT / document).read_text(encoding="utf-8"))):
         if token.type in {"code_inline", "fence"}:
             text = token.content.replace("\\\n", " ")
-            for line in re.findall(r"^(?:\$ )?(?:sudo )?(?:\./)?dbtoll (.*)$", text, re.MULTILINE):
+            lines = re.findall(r"^(?:\$ )?(?:sudo )?(?:\./)?dbtoll (.*)$", text, re.MULTILINE)
+            if token.type == "code_inline" and re.fullmatch(bare, text):
+                lines.append(text)
+            for line in lines:
                 with suppress(ValueError):  # half a quotation: it is cut
-                    yield shlex.split(line, comments=True)
+                    yield [word.strip("[]") for word in shlex.split(line, comments=True)]
+
+
+def said_in_code() -> Iterator[tuple[str, str, bool]]:
+    """Of the Python program: where it stands, a text that is no docstring (what is put into it left out), and whether it is what an
+    error says."""
+    for file in sorted((ROOT / "src/dbtoll").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        errors = {
+            id(text)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _names_an_error(node.func)
+            for argument in (*node.args, *(word.value for word in node.keywords))
+            for text in ast.walk(argument)
+        }
+        within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+        documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within | documented:
+                text = node.value
+            else:
+                continue
+            yield f"{file.relative_to(ROOT)}:{node.lineno}", text, id(node) in errors
+
+
+def _names_an_error(called: ast.expr) -> bool:
+    """By name: one of ours, or what makes one (`spec`)."""
+    name = getattr(called, "id", getattr(called, "attr", ""))
+    return isinstance(getattr(errors, name, None), type) or name in ("error", "fault") or name.endswith("Error")
 
 
 # --- as GitHub shows them ------------------------------------------------------------------------------------------------------

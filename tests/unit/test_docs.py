@@ -18,7 +18,17 @@ import typer
 from dbtoll import cli, errors, selfbench, spec
 from dbtoll.analysis.checks.catalog import CATALOG
 from dbtoll.errors import DbtollError
-from tests.support.documents import MARKDOWN, Site, anchors, command_lines, documents, links, program, structure
+from tests.support.documents import (
+    MARKDOWN,
+    Site,
+    anchors,
+    command_lines,
+    documents,
+    links,
+    program,
+    said_in_code,
+    structure,
+)
 from tests.support.program import ROOT
 
 MAKE = "run .dbtoll/venv/bin/python docs/make_reference.py (just reference)"
@@ -94,15 +104,25 @@ def test_every_picture_of_the_repository_is_on_the_site(site: Site) -> None:
 # --- commands ------------------------------------------------------------------------------------------------------------------
 
 
+COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+
+
+def options_of(command: str) -> set[str]:
+    """All spellings of its options."""
+    return {"--help"} | {
+        each for parameter in COMMANDS[command].params for each in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_have_options_that_there_are(document: Path) -> None:
-    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
-    for name, *words in command_lines(document):
-        if name not in commands or name == "test":  # its words are pytest's
+    """But for those that CHANGELOG names without `dbtoll`: it tells of options that there were."""
+    names = () if document == Path("CHANGELOG.md") else COMMANDS
+    for name, *words in command_lines(document, names):
+        if name not in COMMANDS or name == "test":  # its words are pytest's
             continue
-        known = {each for parameter in commands[name].params for each in (*parameter.opts, *parameter.secondary_opts)}
-        given = {word.partition("=")[0] for word in words if word.startswith("-") and word != "--help"}
-        assert given <= known, f"{document}: dbtoll {name} {' '.join(words)}"
+        given = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
+        assert given <= options_of(name), f"{document}: dbtoll {name} {' '.join(words)}"
         if name == "selfbench" and words and words[0] in selfbench.names():
             of_property = {after.partition("=")[0] for word, after in pairwise(words) if word == "-o"}
             assert of_property <= set(selfbench.options(words[0])), f"{document}: selfbench {' '.join(words)}"
@@ -110,7 +130,26 @@ def test_commands_have_options_that_there_are(document: Path) -> None:
 
 def test_commands_are_found_in_documents() -> None:
     """Else the test above would look at nothing."""
-    assert sum(1 for document in DOCUMENTS for _ in command_lines(document)) > 100
+    assert sum(1 for document in DOCUMENTS for _ in command_lines(document, ())) > 100
+    assert ["reproduce", "--reuse", "RUN"] in list(command_lines(Path("docs/adding/paper.md"), COMMANDS))
+
+
+def test_what_the_program_says_names_options_that_there_are() -> None:
+    """Errors and hints name options, and any text may name a command with them."""
+    every = set().union(*map(options_of, COMMANDS))
+    wrong, seen = [], 0
+    for where, text, is_error in said_in_code():
+        for name, words in re.findall(r"\bdbtoll ([a-z]+)((?: [^\s`;,]+)*)", text):
+            if name in COMMANDS and name != "test":
+                given = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", words))
+                seen += len(given)
+                wrong += [f"{where}: dbtoll {name} {option}" for option in given - options_of(name)]
+        if is_error:
+            given = set(re.findall(r"(?<![\w=-])--[a-z][a-z-]+", re.sub(r"\b(?:skopeo|uv) [^;]*", "", text)))
+            seen += len(given)
+            wrong += [f"{where}: {option}" for option in given - every]
+    assert not wrong, "\n".join(wrong)
+    assert seen > 50
 
 
 # --- one reading ---------------------------------------------------------------------------------------------------------------
@@ -171,6 +210,14 @@ def test_every_exit_code_is_described() -> None:
         kinds += kind.__subclasses__()
     used = {kind.exit_code for kind in kinds}
     assert used <= errors.EXIT_CODES.keys()
+
+
+def test_every_selfbench_with_bounds_is_in_the_overview() -> None:
+    text = (ROOT / "docs/CALIBRATION.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", text.partition("\n## Overview\n")[2].partition("\n## ")[0], re.MULTILINE)
+    listed = [name for row in rows for name in re.findall("`(.*?)`", row)]
+    assert len(listed) == len(set(listed))
+    assert {name for name in selfbench.names() if selfbench.bounds(name)} <= set(listed) <= set(selfbench.names())
 
 
 def test_every_check_is_described() -> None:

@@ -163,7 +163,7 @@ def _used(paper: Paper, folders: Sequence[Path]) -> dict[str, Run]:
         run = read_run(folder)
         experiment = run.plan.experiment
         if experiment.paper != paper.name or experiment.role not in [part.role for part in paper.about.parts]:
-            raise UsageError(f"--use {folder}: it is no run of a part of {paper.name}", "leave it out")
+            raise UsageError(f"--reuse {folder}: it is no run of a part of {paper.name}", "leave it out")
         found[experiment.role] = run
     return found
 

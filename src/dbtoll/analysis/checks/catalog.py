@@ -37,7 +37,8 @@ class Description:
 CATALOG: Mapping[str, Description] = {
     "same_server": Description(
         "the same server and settings",
-        "version, encoding, collation and all settings that are not built in, as the server reports them after each start",
+        "version, encoding, collation and all settings that differ from the compiled-in default, as the server reports them after "
+        "each start",
         "one differs from the baseline's in the same round (the baseline's own: from its first start)",
         "start void; label, if the server derives that setting from its machine, or another engine or image was asked for; "
         "passes, if the arm asked for just that",
@@ -47,9 +48,9 @@ CATALOG: Mapping[str, Description] = {
     "same_resources": Description(
         "the same processors, memory and kernel",
         "what the agent inside the arm sees and may use",
-        f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), storage (but `bind` and "
-        "`image`, which are the machine's own file system), processor model or "
-        "flags, page size, huge pages, swap, open files, clock source, kernel, mitigations",
+        f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), storage, where `bind` "
+        "and `image` count as the same, processor model or flags, page size, huge pages, swap, open files, clock source, kernel, "
+        "mitigations",
         "start void, if the processors or the quota differ and the arm did not ask for it; else label, naming each",
         "A difference may come from this, not from the environment alone.",
         "Give all arms the same resources, or say it with the figure.",
@@ -134,7 +135,7 @@ CATALOG: Mapping[str, Description] = {
         "rate of the arm's clock",
         "the slope of host's over arm's time in a round (of windows, which are of one length, the plain ratio; its error is "
         f"{BRACKET_BOUND_NS / 1e6:g} ms of their length); an arm on the host's kernel has the host's clock",
-        f"it is off 1 by more than {CLOCK_RATE_BOUND:.1%} and three errors",
+        f"it deviates from 1 by more than {CLOCK_RATE_BOUND:.1%} plus three standard errors",
         "start void",
         "The arm's clock cannot be believed in these rounds.",
         "Look at the arm's clock source.",

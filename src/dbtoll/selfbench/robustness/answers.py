@@ -58,8 +58,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     took too long; ``unchecked``, for want of a reference; ``without_rows``, of which to be right says little; ``engines``: how many
     were right, by engine and environment.
 
-    Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), with the same
-    tolerance: 1e-9 of a number (`model.reply.AnswerReference`).
+    Each engine is held against what its runs are held against (`Engine.checked_by`, or DuckDB on the same rows), as exactly: 1e-9
+    of a number or, where its quotients are rounded, one unit of their last digit; some texts are trimmed
+    (`model.reply.AnswerReference`, `Dialect.quotient_places`).
     """
     stacks, missing = available.present(options["environments"], say)
     engines = answering() if options["engines"] == "all" else list(options["engines"])
