@@ -183,11 +183,13 @@ def _configuration(machine: AgentMachine) -> str:
 
 
 def _mounts(machine: AgentMachine) -> tuple[Json, ...]:
-    """It has mounts of its own, which end with its last process. Without root there are more, over what only root may write to."""
-    over = [] if is_first_user_namespace(machine) else ["/var/cache"]
+    """It has mounts of its own, which end with its last process. Without root there are more, over what only root may write to: its
+    lock of networks is root's where root's podman made it first (libnetwork/netavark, const.go)."""
+    over = [] if is_first_user_namespace(machine) else ["/var/cache", "/run/lock"]
     # crun refuses groups of both versions side by side, also those that it does not use. Where it may use none it sees none.
     over += [] if find_layout(machine).hierarchies else ["/sys/fs/cgroup"]
-    return tuple({"kind": "tmpfs", "target": path, "writable": True, "mode": 0o755} for path in over)
+    present = (path for path in over if exists(machine, path))
+    return tuple({"kind": "tmpfs", "target": path, "writable": True, "mode": 0o755} for path in present)
 
 
 def _temporary(root: str, name: str) -> str:
