@@ -155,6 +155,14 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """The same with mounts of its own, so that whatever is left in them is seen."""
+    with sshd(tmp_path_factory.mktemp("sshd"), apart=True) as there:
+        yield there
+        assert there.left() == []
+
+
+@pytest.fixture
 def local() -> Iterator[AgentMachine]:
     """This host."""
     with machines.local_machine() as machine:

@@ -21,6 +21,20 @@ HOST = "elsewhere"
 PRIVILEGES = Path("/run/sshd")
 """Compiled into Debian's sshd; its service makes it."""
 
+ITS_OWN = ("opt", "run", "var/lib")
+"""Directories of / that a host apart has to itself, empty: whatever a run leaves in them is seen."""
+
+ITS_DAEMONS = ("docker", "docker.sock", "docker.pid", "containerd")
+"""Names in them of what a daemon of that host's own has."""
+
+SHORT = "/srv"
+"""Where a host apart has the directory for what is brought: podman takes no long path."""
+
+APART = f"""
+mount --bind "$1" {SHORT} && for own in {" ".join(ITS_OWN)}; do mount -t tmpfs tmpfs "/$own" || exit; done
+mkdir {PRIVILEGES} && echo apart && read -r _
+"""
+
 
 @dataclass(slots=True)
 class Sshd:
@@ -30,6 +44,20 @@ class Sshd:
     port: int
     program: str
     process: subprocess.Popen[bytes] | None = None
+    apart: subprocess.Popen[bytes] | None = None
+    """Holds the mount namespace that it runs in, where that is another one than ours."""
+    daemon: subprocess.Popen[bytes] | None = None
+    before: frozenset[str] = frozenset()
+    """What was in `ITS_OWN`."""
+
+    @property
+    def root(self) -> Path:
+        """Its / as it is seen from here."""
+        return Path("/") if self.apart is None else Path(f"/proc/{self.apart.pid}/root")
+
+    def within(self, *words: str) -> list[str]:
+        """A command that is executed there."""
+        return [*([] if self.apart is None else ["nsenter", f"--mount=/proc/{self.apart.pid}/ns/mnt"]), *words]
 
     @property
     def config(self) -> Path:
@@ -44,7 +72,7 @@ class Sshd:
     def start(self) -> None:
         """Returns when it listens."""
         with (self.folder / "log").open("wb") as log:
-            words = [self.program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+            words = self.within(self.program, "-D", "-e", "-f", str(self.folder / "sshd_config"))
             self.process = subprocess.Popen(words, stderr=log, stdin=subprocess.DEVNULL)
         until = time.monotonic() + 20
         while "Server listening" not in self.log:
@@ -79,15 +107,63 @@ class Sshd:
         """With which the environment is opened."""
         place = self.folder / "there"
         place.mkdir(exist_ok=True)
-        return {"host": HOST, "config": str(self.config), "directory": str(place), **more}
+        directory = str(place) if self.apart is None else SHORT
+        return {"host": HOST, "config": str(self.config), "directory": directory, **more}
 
     def stack(self, *words: str) -> str:
         """The same as the short form of a stack."""
         return ",".join([f"ssh:{HOST}", *(f"{k}={v}" for k, v in self.options().items() if k != "host"), *words])
 
     def left(self) -> list[str]:
-        """What was made there and is there still."""
-        return sorted(path.name for path in (self.folder / "there").glob("*"))
+        """What was made there and is there still; of a host apart also what was made elsewhere, and images of its daemon."""
+        brought = [path.name for path in (self.folder / "there").glob("*")]
+        if self.apart is None:
+            return sorted(brought)
+        return sorted([*brought, *(self.held() - self.before), *self.images()])
+
+    def held(self) -> frozenset[str]:
+        """What is in `ITS_OWN` and is not of its daemon."""
+        paths = [path for own in ITS_OWN for path in (self.root / own).glob("*") if path.name not in ITS_DAEMONS]
+        return frozenset(f"/{path.relative_to(self.root)}" for path in paths)
+
+    def images(self) -> list[str]:
+        """Names of those that its own daemon has."""
+        if self.daemon is None:
+            return []
+        words = [
+            "docker",
+            "--host",
+            f"unix://{self.root}/run/docker.sock",
+            "images",
+            "--format",
+            "{{.Repository}}:{{.Tag}}",
+        ]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    @contextmanager
+    def own_daemon(self) -> Iterator[None]:
+        """It has one of Docker while this lasts, which is nobody's but that host's. Only of a host apart."""
+        assert self.apart is not None
+        program = shutil.which("dockerd")
+        if program is None:
+            pytest.skip("no dockerd here: apt-get install -y docker.io")
+        words = [program, "--iptables=false", "--ip6tables=false", "--bridge=none"]
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        if int(told.split()[2].partition(".")[0]) < 23:  # later ones write no key to /etc, and refuse this
+            (self.folder / "daemon.json").write_text('{"deprecated-key-path": "/run/docker/key.json"}')
+            words.append(f"--config-file={self.folder}/daemon.json")
+        with (self.folder / "dockerd").open("wb") as log:
+            self.daemon = subprocess.Popen(self.within(*words), stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + 60
+            while not (self.folder / "dockerd").read_text().count("API listen on /var/run/docker.sock"):
+                assert self.daemon.poll() is None and time.monotonic() < until, (self.folder / "dockerd").read_text()
+                time.sleep(0.05)
+            yield
+        finally:
+            self.daemon.terminate()
+            self.daemon.wait()
+            self.daemon = None
 
     def configure(self, name: str, *lines: str, **changed: str) -> Path:
         """Another configuration of the client; ``changed``: of what the first one says."""
@@ -118,8 +194,8 @@ def make_key(path: Path) -> str:
 
 
 @contextmanager
-def sshd(folder: Path) -> Iterator[Sshd]:
-    """Until the end of the context. Skips where there is none, or no root."""
+def sshd(folder: Path, *, apart: bool = False) -> Iterator[Sshd]:
+    """Until the end of the context. Skips where there is none, or no root. ``apart``: in mounts of its own (`ITS_OWN`)."""
     if os.geteuid() != 0:
         pytest.skip("a server of ssh that lets root in needs root")
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
@@ -141,11 +217,25 @@ def sshd(folder: Path) -> Iterator[Sshd]:
     PRIVILEGES.mkdir(mode=0o755, exist_ok=True)
     there = Sshd(folder, port, program)
     try:
+        if apart:
+            there.apart = _apart(folder / "there")
+            there.before = there.held()
         there.authorize()
         there.configure("config")
         there.start()
         yield there
     finally:
         there.stop()
+        if there.apart is not None:
+            there.apart.communicate()
         if made:
             PRIVILEGES.rmdir()
+
+
+def _apart(place: Path) -> subprocess.Popen[bytes]:
+    """A process in mounts of its own, until its input ends."""
+    place.mkdir()
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", APART, "sh", str(place)]
+    holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None and holder.stdout.readline() == b"apart\n"
+    return holder

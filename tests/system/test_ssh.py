@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import signal
 import struct
@@ -11,13 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dbtoll import registry
 from dbtoll.analysis.result import builder as results
 from dbtoll.contracts.machines import groups_left, machine_spec, small_image
+from dbtoll.environments.docker import SYSTEM_SOCKET
+from dbtoll.environments.docker import Environment as Docker
+from dbtoll.environments.docker.api import Api
+from dbtoll.environments.docker.images import REPOSITORY, import_image, tag_of
 from dbtoll.environments.ssh import Environment as Ssh
 from dbtoll.environments.ssh import line, vendor
 from dbtoll.environments.ssh.host import RemoteHost
@@ -93,18 +100,95 @@ def test_a_run_on_another_host(tmp_path: Path, loopback: Sshd) -> None:
     assert loopback.left() == []
 
 
-@pytest.mark.parametrize("inner", ["native", "docker", "uml"])
-def test_an_environment_that_is_nested_in_another_host(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, loopback: Sshd, inner: str
-) -> None:
-    """A container's daemon, a guest and their disks are that host's."""
-    needs(inner)
-    stack = f"{inner}:data_root={tmp_path_factory.mktemp('d')}" if inner == "docker" else inner
-    of = measured(tmp_path, f"{loopback.stack()}//{stack}", Harm("", nothing))
+@pytest.mark.parametrize("inner", ["native", "docker", "podman", "uml"])
+def test_an_environment_that_is_nested_in_another_host(tmp_path: Path, apart: Sshd, inner: str) -> None:
+    """A container's daemon, a guest and their disks are that host's, and are gone afterwards with all that they hold."""
+    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
+    of = measured(tmp_path, f"{apart.stack()}//{inner}", Harm("", nothing))
     assert of.complete_rounds == (0, 1)
     starts = [start for start in of.records(schema.Start) if start.arm == "victim"]
     assert {(start.facts or {})["environment"]["name"] for start in starts} == {inner}
-    assert loopback.left() == []
+    assert apart.left() == []
+
+
+@pytest.mark.parametrize("inner", ["native", "docker", "podman"])
+def test_what_is_opened_on_another_host_leaves_nothing_there(
+    tmp_path: Path, local: AgentMachine, apart: Sshd, image: Artifact, inner: str
+) -> None:
+    """Also the state of a daemon of dbtoll's own lies in the directory that goes at the end."""
+    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
+    with Journal(tmp_path) as journal, Ssh().reach(local, apart.options(), journal, keeps=True) as there:
+        wanted = machine_spec("far", image if inner != "native" else None)
+        with registry.find("environments", inner)().open(there, wanted, there.journal) as arm:
+            arm.get("/proc/self/status")
+        assert apart.left()[-1:] == [posixpath.basename(there.directory)]
+    assert apart.left() == []
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("inner", ["native", "docker", "podman"])
+def test_what_a_line_that_breaks_leaves_of_a_sleeping_arm_there_is_cleaned(
+    tmp_path: Path, local: AgentMachine, apart: Sshd, image: Artifact, inner: str
+) -> None:
+    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
+    with Journal(tmp_path) as journal:
+        there = Ssh().reach(local, apart.options(), journal, keeps=True)
+        wanted = machine_spec("cut", image if inner != "native" else None)
+        arm = registry.find("environments", inner)().open(there, wanted, there.journal)
+        assert isinstance(arm, FreezableMachine)
+        arm.freeze()
+        for pid in apart.sessions():
+            os.kill(pid, signal.SIGKILL)
+        for each in (arm, there):
+            with pytest.raises(DbtollError):
+                each.close()
+    cleaned = Cleaned()
+    assert clean_one(tmp_path, cleaned), cleaned
+    assert apart.left() == []
+    assert groups_left() == []
+
+
+def test_a_daemon_of_the_other_host_keeps_no_image_that_it_did_not_have(
+    tmp_path: Path, local: AgentMachine, apart: Sshd, image: Artifact
+) -> None:
+    """Not after the end, nor once what a broken line left has been cleaned; one that it had is left to it."""
+    had = replace(image, key="had")
+    with apart.own_daemon():
+        with Api(local, f"{apart.root}/run/docker.sock") as api:
+            import_image(local, api, had)
+        before = apart.images()
+
+        with Journal(tmp_path) as journal:
+            with Ssh().reach(local, apart.options(), journal, keeps=True) as there:
+                for number, each in enumerate((image, had, image)):
+                    wanted = machine_spec(f"far-{number}", each)
+                    with Docker().open(there, wanted, there.journal) as arm:
+                        assert arm.facts()["environment"]["daemon"] == SYSTEM_SOCKET
+                assert [entry.what["kind"] for entry in there.journal.left()] == ["image", "place"]
+                assert apart.images() != before
+            assert apart.images() == before
+            assert leftovers(tmp_path) == []
+
+            there = Ssh().reach(local, apart.options(), journal, keeps=True)
+            cut = Docker().open(there, machine_spec("cut", image), there.journal)
+            for pid in apart.sessions():
+                os.kill(pid, signal.SIGKILL)
+            for each in (cut, there):
+                with pytest.raises(DbtollError):
+                    each.close()
+            assert apart.images() != before
+        cleaned = Cleaned()
+        assert clean_one(tmp_path, cleaned), cleaned
+        assert f"image {tag_of(image)} on {HOST}" in cleaned.removed
+        assert apart.images() == before
+        with Api(local, f"{apart.root}/run/docker.sock") as api:
+            api.client.remove_image(tag_of(had))
+
+
+def test_a_journal_cannot_have_other_images_removed(local: AgentMachine) -> None:
+    for tag in ("postgres:17", "dbtoll/image", f"{REPOSITORY}:a b"):
+        with pytest.raises(DbtollError):
+            Docker().removers()["image"](local, {"socket": SYSTEM_SOCKET, "tag": tag})
 
 
 # --- lines that are cut ------------------------------------------------------------------------------------------------------

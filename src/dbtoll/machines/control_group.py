@@ -59,6 +59,10 @@ class ControlGroupMachine(AgentMachine):
         """See AgentMachine."""
         return self.parent.place(path) if self.shows_parent else path
 
+    def visited(self) -> tuple[AgentMachine, ExitStack] | None:
+        """See AgentMachine."""
+        return self.parent.visited() if self.shows_parent else None
+
     def provide(self, artifact: Artifact) -> str:
         """Where it was asked for when this was opened. Raises Unavailable for what cannot be seen from inside."""
         for provision in self._machine_spec.provisions:

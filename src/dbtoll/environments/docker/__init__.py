@@ -28,7 +28,7 @@ from dbtoll.environments.docker.container import (
     remove_container,
     set_up_container,
 )
-from dbtoll.environments.docker.images import Imported, has_image, import_image, imported, tag_of
+from dbtoll.environments.docker.images import TAGGED, Imported, has_image, import_image, imported, tag_of
 from dbtoll.environments.docker.runtimes import Runtime
 from dbtoll.errors import DbtollError, ProgramFailed, Unavailable, UsageError
 from dbtoll.interfaces import environment as interface
@@ -53,6 +53,9 @@ from dbtoll.model.storage import options as storage_options
 
 NAMED = "[a-zA-Z0-9][a-zA-Z0-9_.-]*"
 """How containers may be called (Docker's own rule)."""
+
+IMAGE = "image"
+"""Kind of journal entry: ``socket`` of a daemon that is not dbtoll's own, ``tag`` of an image that it is not to keep."""
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 SOCKETS = (SYSTEM_SOCKET,)
@@ -181,7 +184,7 @@ class Environment(interface.Environment):
         with plain_errors(machine_spec.name), ExitStack() as on_close:
             engine = on_close.enter_context(self.engine(parent, machine_spec, journal, options))
             runtime = self.runtime(parent, engine, machine_spec, options)
-            import_image(parent, engine.api, machine_spec.image)
+            bring_image(parent, engine, machine_spec.image, journal)
             placement = place(parent, machine_spec, options, journal, on_close)
             chosen = {**options, "runtime": runtime.name}
             wish = ContainerSpec(parent, engine, machine_spec, machine_spec.image, chosen, placement)
@@ -215,14 +218,14 @@ class Environment(interface.Environment):
                 engine = stack.enter_context(self.engine(parent, machine_spec, journal, options))
                 self.runtime(parent, engine, machine_spec, options)
                 if machine_spec.image is not None:
-                    import_image(parent, engine.api, machine_spec.image)
+                    bring_image(parent, engine, machine_spec.image, journal)
                 if engine.own is not None:
                     engine.own.rest()
             yield
 
     def removers(self) -> Mapping[str, interface.Remover]:
-        """Containers, daemons of dbtoll's own, and what containerd makes beside them."""
-        return {"container": remove, "process": dockerd.remove, "litter": dockerd.remove_litter}
+        """Containers, images, daemons of dbtoll's own, and what containerd makes beside them."""
+        return {"container": remove, IMAGE: remove_image, "process": dockerd.remove, "litter": dockerd.remove_litter}
 
     def stores(self) -> Sequence[Callable[[Any, Journal], AbstractContextManager[Sequence[Imported]]]]:
         """The images of the system's daemon and of dbtoll's own (interfaces.KeepingEnvironment)."""
@@ -356,6 +359,21 @@ def _told(wish: ContainerSpec) -> Json:
     }
 
 
+def bring_image(parent: AgentMachine, engine: Engine, image: Artifact, journal: Journal) -> None:
+    """The image into the daemon, unless it has it. Where nothing may stay, another's daemon has it only as long as we are there."""
+    tag, visited = tag_of(image), parent.visited()
+    if visited is not None and engine.own is None and not has_image(engine.api.client, tag):
+        host, undo = visited
+        identity = {"socket": engine.api.path, "tag": tag}
+        undo.callback(_taken_back, host, identity, journal.create(IMAGE, **identity))
+    import_image(parent, engine.api, image)
+
+
+def _taken_back(host: AgentMachine, identity: Mapping[str, Any], entry: JournalEntry) -> None:
+    remove_image(host, identity)
+    entry.done()
+
+
 def _removed(parent: AgentMachine, path: str, entry: JournalEntry) -> None:
     chroot.remove(parent, {"path": path})
     entry.done()
@@ -419,6 +437,23 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
             layout = find_layout(machine)
             freezer_of_process(machine, layout, pid).thaw()
         remove_container(api.client, name)
+
+
+def remove_image(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Remove the image ``identity["tag"]``, an imported one, from the daemon at ``identity["socket"]``. No error if it is gone.
+
+    DbtollError if the daemon is: it may come back, and has the image then.
+    """
+    socket = identities.path(identity, "socket", "/")
+    tag = identities.word(identity, "tag", TAGGED)
+    if not answers(machine, socket):
+        raise DbtollError(
+            f"{machine.name}: no daemon answers at {socket}, which has the image {tag}",
+            "start it there, and clean again",
+        )
+    with plain_errors(tag), Api(machine, socket) as api:
+        if has_image(api.client, tag):
+            api.client.remove_image(tag)
 
 
 def _answering(sockets: Sequence[str]) -> str | None:

@@ -16,6 +16,9 @@ from dbtoll.machines.programs import find_program
 from dbtoll.model.machine import Artifact
 
 REPOSITORY = "dbtoll/image"
+TAGGED = f"{REPOSITORY}:[A-Za-z0-9_.-]{{1,128}}"
+"""How imported images are called (`tag_of`)."""
+
 LABEL = "dbtoll.image"
 """Its value is the tag, which is made from the image's key."""
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from dbtoll.environments import docker
 from dbtoll.environments.docker.api import Api, answers
 from dbtoll.environments.docker.container import Engine, plain_errors
-from dbtoll.environments.docker.images import Imported, import_image, imported
+from dbtoll.environments.docker.images import Imported, imported
 from dbtoll.environments.docker.runtimes import Runtime
 from dbtoll.environments.podman import service
 from dbtoll.environments.podman.service import DATA_ROOT, Service
@@ -132,7 +132,7 @@ class Environment(docker.Environment):
             self.engine(parent, machine_spec, journal, self._complete(machine_spec.options)) as engine,
         ):
             if machine_spec.image is not None:
-                import_image(parent, engine.api, machine_spec.image)
+                docker.bring_image(parent, engine, machine_spec.image, journal)
         yield
 
     def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:

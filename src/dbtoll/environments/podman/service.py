@@ -38,6 +38,11 @@ RUNROOT = "/run"
 DATA_ROOT_MAX_BYTES = 50 - len(RUNROOT)
 """Podman takes no longer path for its run root (libpod, options.go)."""
 
+LIBRARY = "/var/lib/containers"
+BLOBS = ("blob-info-cache-v1.boltdb", "blob-info-cache-v1.sqlite")
+"""In its cache podman notes what it imports (containers/image, blobinfocache; sqlite since version 5), whatever storage it is
+given."""
+
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 REMOVAL_DEADLINE_S = 60.0
@@ -97,7 +102,7 @@ class Service:
         if len(os.fsencode(self._data_root)) > DATA_ROOT_MAX_BYTES:
             raise Unavailable(
                 f"{machine.name}: the path {self._data_root} is too long for podman",
-                f"give a data_root of at most {DATA_ROOT_MAX_BYTES} bytes",
+                f"it may have {DATA_ROOT_MAX_BYTES} bytes: a shorter data_root, or directory of the host that it lies on",
             )
         machine.mkdir(stage, mode=0o700)
         machine.mkdir(self._data_root, mode=0o711)
@@ -148,6 +153,7 @@ class Service:
                 remove(self._machine, self._identity)
             if hasattr(self, "_group"):
                 self._group.close()
+            _forget_blobs(self._machine)
             self._entry.done()
         finally:
             chroot.remove(self._machine, {"path": self._stage})
@@ -174,8 +180,13 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
                 within=LaunchLimits(mounts=_mounts(machine)),
             )
 
-        podman("rm", "--force", "--ignore", "--volumes", "--time=0", container)
-        podman("volume", "rm", "--force", container, check=False)  # there is one where its data lie on a device
+        try:
+            podman("rm", "--force", "--ignore", "--volumes", "--time=0", container)
+            podman("volume", "rm", "--force", container, check=False)  # there is one where its data lie on a device
+        except ProgramFailed:
+            if exists(machine, f"{root}/containers.conf"):  # else another host's agent has just removed it all
+                raise
+    _forget_blobs(machine)
 
 
 def _configuration(machine: AgentMachine) -> str:
@@ -200,6 +211,14 @@ def _temporary(root: str, name: str) -> str:
 def _forget_temporary(machine: AgentMachine, path: str) -> None:
     if exists(machine, path):
         machine.remove(path, recursive=True)
+
+
+def _forget_blobs(machine: AgentMachine) -> None:
+    """Unless another podman than dbtoll's has its storage there, whose notes they may be."""
+    if is_first_user_namespace(machine) and not exists(machine, f"{LIBRARY}/storage"):
+        cache = f"{LIBRARY}/cache"
+        machine.run(["rm", "--force", "--", *(f"{cache}/{name}" for name in BLOBS)], check=False)
+        machine.run(["rmdir", "--ignore-fail-on-non-empty", cache, LIBRARY], check=False)
 
 
 def _globals(root: str) -> list[str]:

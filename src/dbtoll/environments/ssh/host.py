@@ -33,6 +33,9 @@ AGENT_MAX_BYTES: Final = 64 << 20
 COPY_DEADLINE_S: Final = 6 * 3600.0
 """A hundred gigabytes over a line of five megabytes a second."""
 
+STATE: Final = "/var/lib/dbtoll/"
+"""What is kept below it from run to run where nobody is a guest."""
+
 SPARE_BYTES: Final = 64 << 20
 
 END_DEADLINE_S: Final = 10.0
@@ -68,6 +71,7 @@ class RemoteHost(AgentMachine):
         self._target = target
         self._control = control
         self._sent: dict[tuple[str, str], str] = {}
+        self._undo = ExitStack()
         self._closed = threading.Event()
         threading.Thread(target=self._speak, name=f"{target.host}: speaks", daemon=True).start()
 
@@ -75,6 +79,17 @@ class RemoteHost(AgentMachine):
         """See interfaces.CacheDroppingMachine."""
         self.run(["sync"], timeout_s=600)
         self.put("/proc/sys/vm/drop_caches", b"3\n", in_place=True)
+
+    def place(self, path: str) -> str:
+        """Nothing is kept there for the next run: state lies in its own directory, and goes with that.
+
+        /run stays: the sockets in there need its short path, and each stage is in the journal.
+        """
+        return f"{self.directory}/{path.removeprefix(STATE)}" if path.startswith(STATE) else path
+
+    def visited(self) -> tuple[AgentMachine, ExitStack]:
+        """See AgentMachine."""
+        return self, self._undo
 
     def provide(self, artifact: Artifact) -> str:
         """Where it lies there: sent if it has not been. What was made in its own directory lies there already."""
@@ -138,12 +153,15 @@ class RemoteHost(AgentMachine):
         """End everything there, and remove what was brought; also twice. What a broken line leaves stays in the journal."""
         is_first = not self._closed.is_set()
         self._closed.set()
-        try:
+        with ExitStack() as last:
+            last.callback(super().close)
             if is_first:
-                removed(self, self.directory)
-                self._place.done()
-        finally:
-            super().close()
+                last.callback(self._remove_own)
+                last.enter_context(self._undo)
+
+    def _remove_own(self) -> None:
+        removed(self, self.directory)
+        self._place.done()
 
 
 def reach(
@@ -217,9 +235,10 @@ exit $found
 
 
 def removed(machine: AgentMachine, path: str) -> None:
-    """A tree; no error if it is gone."""
+    """A tree; no error if it is gone. And what stages lay in, once the last of them is gone."""
     try:
         machine.remove(path, recursive=True)
     except AgentFailure as failure:
         if failure.code != "not_found":
             raise
+    machine.run(["rmdir", "--ignore-fail-on-non-empty", STAGES], check=False)

@@ -226,6 +226,14 @@ class AgentMachine:
         """Where what root has at ``path``, below /run or /var/lib, lies on this machine."""
         return path
 
+    def visited(self) -> tuple[AgentMachine, ExitStack] | None:
+        """Where nothing may outlast our stay: the host, and what undoes it there while its agent still answers. None where it may
+        stay for the next run.
+
+        Whoever pushes on it notes the thing in the journal: where the line breaks it is not undone.
+        """
+        return None
+
     def provide(self, artifact: Artifact) -> str:
         """The artifact's path here. Nothing is sent: it must be on this machine by the path it has where it was made.
 

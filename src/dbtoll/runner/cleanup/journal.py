@@ -180,7 +180,7 @@ class Journal:
         self.close()
 
 
-NAMED_BY = ("name", "interface", "instance", "data_root", "path", "paths", "pid")
+NAMED_BY = ("name", "interface", "instance", "data_root", "tag", "path", "paths", "pid")
 """Keys of an entry, of which the first that it has tells people what it is."""
 
 
