@@ -215,6 +215,38 @@ def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> Non
     assert float(rows["MonetDB, simulated:slowdown=1.5"][7]) == pytest.approx(0.5, abs=0.1)
 
 
+def test_transactions_on_another_host(tmp_path: Path) -> None:
+    """The parts as they are, in a simulated world: that host takes half as long again for both benchmarks."""
+    paper: Paper = registry.find("papers", "muehlbauer2015")()
+    found = {}
+    for part in paper.about.parts:
+        if part.role not in ("remote tpcc", "remote tatp"):
+            continue
+        assert str(reproduce._left_out(part, "qemu", exclusive=False, values={}, only=(part.role,))).startswith(
+            "it needs a host"
+        )
+        host = "simulated:slowdown=1.5"
+        asked, text = spec.read(paper.folder / part.file, variables={"host": host})
+        native = parse_stack("simulated")
+        noop = [
+            replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop")))
+            for each in asked.arms
+        ]
+        experiment = replace(
+            asked,
+            arms=tuple(
+                arm if arm.name == host else replace(arm, stack=native, text=write_stack(native)) for arm in noop
+            ),
+            precision=replace(asked.precision, budget_s=20, rounds_max=5),
+        )
+        found[part.role] = read_run(runs.begin(experiment, text, tmp_path / part.role, Quiet(lambda _: None)))
+    made = paper.reproduce(found)
+    (judged,) = (each.judged.size for each in made.claims if each.checked.claim.id == "H11")
+    assert judged and judged.outcome == "not measured" and "HyPer on TPC-H, MonetDB on TPC-H" in judged.why
+    (table,) = made.tables
+    assert (table.name, [row[4] for row in table.rows[:3]]) == ("Table 2", [host, host, "not measured in this run"])
+
+
 # --- a paper that somebody adds -----------------------------------------------------------------------------------------
 
 

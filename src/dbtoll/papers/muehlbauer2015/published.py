@@ -89,6 +89,17 @@ def transactions_overhead(benchmark: str, environment: str) -> float:
     return rates[benchmark, BARE] / rates[benchmark, environment] - 1
 
 
+def transactions_elsewhere() -> float:
+    """So many times as dear TPC-C's transactions are on the other host as on bare metal, over the same of TATP's."""
+    there = {row["benchmark"]: float(row["value"]) for row in table("table2_gce") if row["unit"] == "transactions/s"}
+    bare = {
+        row["benchmark"]: float(row["transactions_per_s"])
+        for row in table("oltp_throughput")
+        if row["environment"] == BARE
+    }
+    return bare["tpcc"] / there["tpcc"] / (bare["tatp"] / there["tatp"])
+
+
 def spread(
     folder: Path, system: str, threads: int, environment: str, queries: Collection[str] | None = None
 ) -> tuple[float, float]:

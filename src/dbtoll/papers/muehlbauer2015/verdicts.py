@@ -211,6 +211,14 @@ def _difference(name: str, first: Figure | None, second: Figure | None) -> Figur
     return Figure(name, "overhead", first.estimate - second.estimate, low, high, why=why)
 
 
+def _log(figure: Figure | None) -> Figure | None:
+    """To the log scale."""
+    if figure is None:
+        return None
+    low, high = (None if bound is None else math.log1p(bound) for bound in (figure.low, figure.high))
+    return replace(figure, estimate=math.log1p(figure.estimate), low=low, high=high)
+
+
 def _ratio(figure: Figure) -> Figure:
     """From the log scale."""
     low, high = (None if bound is None else math.expm1(bound) for bound in (figure.low, figure.high))
@@ -317,23 +325,44 @@ def _transactions_drop(parts: Parts) -> Judged:
 @RULES.of("H11")
 def _another_host(parts: Parts) -> Judged:
     size = (
-        f"{SIZE}, of both systems' speed-up from one thread to the most that both have (geometric mean of the queries): "
-        "times are the processors'"
+        f"{SIZE}, of both systems' speed-up from one thread to the most that both have (geometric mean of the queries), and of "
+        "what the host costs TPC-C over what it costs TATP, (1 + TPC-C's overhead) / (1 + TATP's): times are the processors'"
     )
-    remote = {role: part for role in SYSTEMS if (part := parts.get(REMOTE + role)) is not None}
+    wanted = {role: f"{system} on TPC-H" for role, system in SYSTEMS.items()}
+    wanted |= {role: f"{HYPER} on {title}" for role, title in TRANSACTIONS.items()}
+    remote = {role: part for role in wanted if (part := parts.get(REMOTE + role)) is not None}
     if not remote:
         return not_measured(None, size, "another host, which --set host=ssh:HOST names,")
-    if missing := [SYSTEMS[role] for role in SYSTEMS if role not in remote]:
-        return not_measured(None, size, f"{', '.join(missing)} on that host")
     figures = []
-    for role, part in remote.items():
+    for role in SYSTEMS:
+        if (part := remote.get(role)) is None:
+            continue
         common = sorted(set(part.threads) & set(published.threads_of(SYSTEMS[role], "gce")))
         if common[:1] != [1] or len(common) < 2:
             return unknown(None, size, "the host was not measured with one thread and with 2, 4 or 8")
         most = common[-1]
         figure, printed = part.speed_up(most), published.speed_ups(SYSTEMS[role], "gce")[most]
         figures.append(figure and replace(figure, name=f"{SYSTEMS[role]}, {_threads(most)}", published=printed))
+    if missing := [what for role, what in wanted.items() if role not in remote]:
+        shown = tuple(figure for figure in figures if figure is not None)
+        why = f"not measured on that host: {', '.join(missing)}"
+        return Judged(None, Judgement("not measured", size, shown, why=why))
+    figures.append(_unlike(*(remote[role] for role in TRANSACTIONS)))
     known = every(figures)
     if known is None:
-        return unknown(None, size, "one of the systems has no figure on that host")
+        return unknown(None, size, "one of the workloads has no figure on that host")
     return Judged(None, decide(size, as_large, known))
+
+
+def _unlike(*parts: Part) -> Figure | None:
+    """So many times as dear that host makes TPC-C as it makes TATP. The speed of its processors, which is in both, is not in it."""
+    first, second = (
+        _log(effect_figure(part, title, part.transactions(), len(TRANSACTIONS)))
+        for part, title in zip(parts, TRANSACTIONS.values(), strict=True)
+    )
+    found = _difference(f"{HYPER}, {' over '.join(TRANSACTIONS.values())}", first, second)
+    if found is None:
+        return None
+    low, high = (None if bound is None else math.exp(bound) for bound in (found.low, found.high))
+    printed = published.transactions_elsewhere()
+    return replace(found, unit="times", estimate=math.exp(found.estimate), low=low, high=high, published=printed)
