@@ -32,14 +32,15 @@ DATA_ROOT = "/var/lib/dbtoll/podman"
 """Its storage by default. FHS: state of a program that root runs."""
 
 KIND = "podman"
-"""Kind of journal entry: ``data_root``, ``service`` and ``container`` by their names, and the service's groups ``paths``."""
+"""Kind of journal entry: ``data_root``, ``service`` and ``container`` by their names, the service's groups ``paths``, and whether
+its ``notes`` of images are removed: there were none before it."""
 
 RUNROOT = "/run"
 DATA_ROOT_MAX_BYTES = 50 - len(RUNROOT)
 """Podman takes no longer path for its run root (libpod, options.go)."""
 
 LIBRARY = "/var/lib/containers"
-BLOBS = ("blob-info-cache-v1.boltdb", "blob-info-cache-v1.sqlite")
+NOTES = ("blob-info-cache-v1.boltdb", "blob-info-cache-v1.sqlite")
 """In its cache podman notes what it imports (containers/image, blobinfocache; sqlite since version 5), whatever storage it is
 given."""
 
@@ -84,7 +85,13 @@ class Service:
         parts = (machine_spec.run_id, name)
         layout = find_layout(machine)
         paths = [tree.mount + layout.path(*parts) for tree in layout.hierarchies]
-        self._identity = {"data_root": data_root, "service": name, "container": machine_spec.name, "paths": paths}
+        self._identity = {
+            "data_root": data_root,
+            "service": name,
+            "container": machine_spec.name,
+            "paths": paths,
+            "notes": not exists(machine, LIBRARY),
+        }
         self._temporary = _temporary(data_root, name)
         self._entry = journal.create(KIND, **self._identity)
         try:
@@ -153,7 +160,7 @@ class Service:
                 remove(self._machine, self._identity)
             if hasattr(self, "_group"):
                 self._group.close()
-            _forget_blobs(self._machine)
+            _forget_notes(self._machine, self._identity)
             self._entry.done()
         finally:
             chroot.remove(self._machine, {"path": self._stage})
@@ -186,7 +193,7 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         except ProgramFailed:
             if exists(machine, f"{root}/containers.conf"):  # else another host's agent has just removed it all
                 raise
-    _forget_blobs(machine)
+    _forget_notes(machine, identity)
 
 
 def _configuration(machine: AgentMachine) -> str:
@@ -213,11 +220,11 @@ def _forget_temporary(machine: AgentMachine, path: str) -> None:
         machine.remove(path, recursive=True)
 
 
-def _forget_blobs(machine: AgentMachine) -> None:
-    """Unless another podman than dbtoll's has its storage there, whose notes they may be."""
-    if is_first_user_namespace(machine) and not exists(machine, f"{LIBRARY}/storage"):
+def _forget_notes(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
+    """Those of others are left."""
+    if identity.get("notes") is True and is_first_user_namespace(machine):
         cache = f"{LIBRARY}/cache"
-        machine.run(["rm", "--force", "--", *(f"{cache}/{name}" for name in BLOBS)], check=False)
+        machine.run(["rm", "--force", "--", *(f"{cache}/{name}" for name in NOTES)], check=False)
         machine.run(["rmdir", "--ignore-fail-on-non-empty", cache, LIBRARY], check=False)
 
 
