@@ -25,7 +25,7 @@ from tests.support.program import ROOT
 
 RUN = {"run", "spawn", "Popen", "check_output", "run_build", "_run", "which", "execvp"}
 """Functions whose first argument is a program, or a list that begins with one."""
-RUN_ON = {"find_program", "monitor_program", "agent_stream", "looking_on", "fetch_line"}
+RUN_ON = {"look", "find_program", "monitor_program", "agent_stream", "looking_on", "fetch_line"}
 """Those where it is the second, after the machine."""
 
 BINARIES = [Path(place) for place in ("/bin", "/sbin", "/usr/bin", "/usr/sbin")]
@@ -43,8 +43,9 @@ EVERYWHERE = {
         "findutils": "find",
         "grep": "grep",
         "libc-bin": "ldd locale",
+        "sed": "sed",
         "tar": "tar",
-        "util-linux": "blkid blockdev flock mountpoint setpriv setsid taskset unshare wipefs",
+        "util-linux": "blkid blockdev flock mkswap mountpoint partx setpriv setsid taskset unshare wipefs",
     }.items()
     for program in programs.split()
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines import storage
+from dbtoll.machines import block_device, storage
 from dbtoll.model.experiment import Arm, Configuration, Resources
 from dbtoll.model.machine import Artifact
 from dbtoll.model.reply import Completed
@@ -109,3 +111,33 @@ def test_a_journal_names_no_device_but_with_its_file_system(identity: dict[str, 
 
     with pytest.raises(DbtollError, match="nothing was done"):
         storage.remove(cast(Machine, Fake()), identity)
+
+
+def test_what_is_made_of_a_device_is_found_at_it_its_disk_and_its_partitions(tmp_path: Path) -> None:
+    """A kernel's sysfs with a disk of two partitions: one is in a volume, the other in an array."""
+    disk = tmp_path / "sys/devices/pci/block/sdb"
+    for number, directory in (("8:16", disk), ("8:17", disk / "sdb1"), ("8:18", disk / "sdb2")):
+        (directory / "holders").mkdir(parents=True)
+        (directory / "dev").write_text(f"{number}\n")
+        if directory != disk:
+            (directory / "partition").write_text("1\n")
+        (tmp_path / "sys/dev/block").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/dev/block" / number).symlink_to(directory)
+    (disk / "sdb1/holders/dm-0/dm").mkdir(parents=True)
+    (disk / "sdb1/holders/dm-0/dm/name").write_text("vg-data\n")
+    (disk / "sdb2/holders/md0").mkdir()
+    (disk / "device").mkdir()
+    (disk / "device/dev").write_text("10:3\n")  # of its controller
+
+    def shape(number: str) -> list[str]:
+        script = block_device.SHAPE.replace("/sys/", f"{tmp_path}/sys/")
+        return subprocess.check_output(["sh", "-c", script, "sh", number], text=True).splitlines()
+
+    assert shape("8:16") == [
+        "block 8:16 sdb",
+        "block 8:17 sdb1",
+        "holder dm-0 vg-data",
+        "block 8:18 sdb2",
+        "holder md0 ",
+    ]
+    assert shape("8:17") == ["block 8:17 sdb1", "holder dm-0 vg-data", "block 8:16 sdb"]

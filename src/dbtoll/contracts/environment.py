@@ -40,6 +40,7 @@ from dbtoll.interfaces.environment import (
     RunScopedEnvironment,
 )
 from dbtoll.interfaces.machine import FreezableMachine, Machine
+from dbtoll.machines import block_device
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import storage
 from dbtoll.model.description import EnvironmentDescription
@@ -373,8 +374,14 @@ class EnvironmentContract:
             assert f"/run/dbtoll/t{os.getpid()}" not in mounted
 
     def test_a_device_that_holds_something_is_refused(
-        self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
+        self,
+        open_one: Open,
+        environment: Environment,
+        local: AgentMachine,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        """And one that is in use, by an arm of its own too, in any case."""
         if storage.OPTION not in type(environment).options:
             return  # it has one kind of storage
         (tmp_path / "data").mkdir()
@@ -395,6 +402,11 @@ class EnvironmentContract:
             assert FOREIGN in local.run(["blkid", "--probe", device]).output.decode()
             with open_one("overwriting", provisions=asked, options={"storage": device, "overwrite": True}) as machine:
                 machine.run(["test", "-d", "/dbtoll/data"])
+                with monkeypatch.context() as impatient:
+                    impatient.setattr(block_device, "RELEASE_S", 0.0)
+                    assert "in use" in refused(storage=device, overwrite=True)
+                machine.put("/dbtoll/data/kept", b"whole")
+                assert machine.get("/dbtoll/data/kept") == b"whole"
             assert local.run(["wipefs", "--all", "--no-act", device]).output == b""
 
     def test_two_arms_do_not_see_each_other(self, open_one: Open, environment: Environment) -> None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll import identities
-from dbtoll.errors import AgentFailure, ProgramFailed, Unavailable
+from dbtoll.errors import ProgramFailed, Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
+from dbtoll.machines.block_device import DEVICES, RELEASE_S, BlockDevice, block_device, demand_unused, look
 from dbtoll.machines.page_cache import COPY_DEADLINE_S, write_back_and_drop
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.machine import MachineSpec, Provision
@@ -28,16 +29,11 @@ while it is filled; ``boot``."""
 MOUNTS = "/run/dbtoll"
 """Where a device is mounted while it is filled."""
 
-DEVICES = "/dev"
-
 EMPTY_BYTES = 1 << 20
 """So many zeros begin a device that is taken for empty."""
 
 SPARE_BYTES = 256 << 20
 """For a write-ahead log and temporary files, at least."""
-
-RELEASE_S = 10.0
-"""A device is let go of some milliseconds after the last process that used it."""
 
 SOURCE = "/dbtoll/run/source"
 """What is copied is seen below this path inside the arm."""
@@ -94,21 +90,28 @@ def place(
     written = [provision for provision in machine_spec.provisions if provision.writable]
     if not is_device(kind) or not written:
         return Placement(kind, memory_bytes)
-    device = demand_device(parent, kind, overwrite=options["overwrite"])
-    source = parent.provide(written[0].artifact)
-    on_close.enter_context(_filled(parent, machine_spec, device, source, written[0].artifact.kind, journal))
+    source, is_directory = parent.provide(written[0].artifact), written[0].artifact.kind == "directory"
+    taken_bytes = int(parent.run(["du", "--summarize", "--block-size=1", source]).output.split()[0])
+    needed_bytes = taken_bytes + (EXT4_JOURNAL_BYTES + SPARE_BYTES if is_directory else 0)
+    # Last, so that nobody has time to take it before something is on it.
+    device = demand_device(parent, kind, overwrite=options["overwrite"]).path
+    has_bytes = int(parent.run(["blockdev", "--getsize64", device]).output)
+    if has_bytes < needed_bytes:
+        raise Unavailable(
+            f"the device {device} has {has_bytes >> 20} MiB, and the data need {needed_bytes >> 20} MiB",
+            "name a larger one, or take a smaller scale",
+        )
+    on_close.enter_context(_filled(parent, machine_spec, device, source, journal, is_directory=is_directory))
     return Placement(kind, memory_bytes, device)
 
 
-def demand_device(parent: Machine, path: str, *, overwrite: bool) -> str:
-    """Its path without links. Raises Unavailable where it may not be written to."""
-    device = parent.run(["readlink", "-f", "--", path], check=False).output.decode().strip()
-    if parent.run(["test", "-b", device], check=False).exit_code != 0 or not device.startswith(f"{DEVICES}/"):
-        raise Unavailable(
-            f"{parent.name} has no block device {path}", f"storage=/dev/…; {parent.name}'s are in /sys/block"
-        )
-    # Opens it exclusively, as whoever mounts it, swaps to it or makes a volume of it does (open(2), O_EXCL).
-    looked = _run(parent, "wipefs", "--all", "--no-act", device)
+def demand_device(parent: Machine, path: str, *, overwrite: bool) -> BlockDevice:
+    """Raises Unavailable where it may not be written to."""
+    found = block_device(parent, path)
+    demand_unused(parent, found)
+    device = found.path
+    # Opens it exclusively: the kernel's own word for what is made of it or mounted anywhere.
+    looked = look(parent, ["wipefs", "--all", "--no-act", device])
     if looked.exit_code != 0:
         said = looked.error_output.decode(errors="replace").strip().rpartition(": ")[2]
         raise Unavailable(
@@ -116,42 +119,36 @@ def demand_device(parent: Machine, path: str, *, overwrite: bool) -> str:
             "name one that is not mounted and that nothing else uses",
         )
     if overwrite:
-        return device
-    found = [line.partition("(")[2].partition(")")[0] for line in looked.output.decode(errors="replace").splitlines()]
-    zeros = _run(parent, "cmp", "--bytes", str(EMPTY_BYTES), device, "/dev/zero").exit_code == 0
-    if found or not zeros:
-        holds = ", ".join(dict.fromkeys(found)) or "something in its first MiB"
+        return found
+    signatures = [
+        line.partition("(")[2].partition(")")[0] for line in looked.output.decode(errors="replace").splitlines()
+    ]
+    zeros = look(parent, ["cmp", "--bytes", str(EMPTY_BYTES), device, "/dev/zero"]).exit_code == 0
+    if signatures or not zeros:
+        holds = ", ".join(dict.fromkeys(signatures)) or "something in its first MiB"
         raise Unavailable(
             f"the device {device} is not empty: it holds {holds}",
             f"look at it (wipefs {device}); if all of it may be lost, add overwrite=yes to the arm",
         )
-    return device
+    return found
 
 
 @contextmanager
 def _filled(
-    parent: Machine, machine_spec: MachineSpec, device: str, source: str, kind: str, journal: Journal
+    parent: Machine, machine_spec: MachineSpec, device: str, source: str, journal: Journal, *, is_directory: bool
 ) -> Iterator[None]:
     """While this lasts the device holds an ext4 file system with what is at ``source``, a directory or such a file system in a
     file; mounted nowhere."""
-    mark = str(uuid.uuid4()) if kind == "directory" else _uuid(parent, source)
+    mark = str(uuid.uuid4()) if is_directory else _uuid(parent, source)
     identity = {
         "device": device,
         "uuid": mark,
         "mount": f"{MOUNTS}/{machine_spec.name}-device",
         "boot": boot_id(parent),
     }
-    taken_bytes = int(parent.run(["du", "--summarize", "--block-size=1", source]).output.split()[0])
-    spare_bytes = EXT4_JOURNAL_BYTES + SPARE_BYTES if kind == "directory" else 0
-    has_bytes = int(parent.run(["blockdev", "--getsize64", device]).output)
-    if has_bytes < taken_bytes + spare_bytes:
-        raise Unavailable(
-            f"the device {device} has {has_bytes >> 20} MiB, and the data need {(taken_bytes + spare_bytes) >> 20} MiB",
-            "name a larger one, or take a smaller scale",
-        )
     entry = journal.create(KIND, **identity)
     try:
-        if kind == "directory":
+        if is_directory:
             _make(parent, device, mark)
             _copy(parent, device, source, identity["mount"])
         else:
@@ -196,10 +193,8 @@ def _uuid(machine: Machine, path: str) -> str:
 
 
 def _empty(machine: Machine, identity: Mapping[str, Any]) -> None:
-    device, mount = identity["device"], identity["mount"]
-    if machine.run(["mountpoint", "--quiet", mount], check=False).exit_code == 0:
-        machine.run(["umount", mount], timeout_s=COPY_DEADLINE_S)
-    machine.run(["rmdir", "--ignore-fail-on-non-empty", mount], check=False)
+    _unmount(machine, identity["mount"])
+    device = identity["device"]
     deadline = time.monotonic() + RELEASE_S
     while True:
         try:
@@ -212,25 +207,23 @@ def _empty(machine: Machine, identity: Mapping[str, Any]) -> None:
     machine.run(["dd", "if=/dev/zero", f"of={device}", "bs=1M", "count=1", "oflag=direct", "conv=fsync", "status=none"])
 
 
+def _unmount(machine: Machine, mount: str) -> None:
+    if machine.run(["mountpoint", "--quiet", mount], check=False).exit_code == 0:
+        machine.run(["umount", mount], timeout_s=COPY_DEADLINE_S)
+    machine.run(["rmdir", "--ignore-fail-on-non-empty", mount], check=False)
+
+
 def remove(machine: Machine, identity: Mapping[str, Any]) -> None:
     """Empty a device on which a killed run had made a file system. Nothing is done where it holds another one, or where it may be
-    another device: its name is another's after the next boot. DbtollError for what no entry of `KIND` can have."""
+    another device: its name is another's after the next boot. Unavailable where it is used: a later run may have the same data on
+    it. DbtollError for what no entry of `KIND` can have."""
     device = identities.path(identity, "device", DEVICES)
-    identities.path(identity, "mount", MOUNTS)
+    mount = identities.path(identity, "mount", MOUNTS)
     mark = identities.word(identity, "uuid", "[0-9a-f-]{36}")
     if machine.run(["test", "-b", device], check=False).exit_code != 0:
         return
     signatures = machine.run(["wipefs", "--all", "--no-act", device], check=False).output.strip()
     if _uuid(machine, device) == mark or (not signatures and identity.get("boot") == boot_id(machine)):
+        _unmount(machine, mount)
+        demand_unused(machine, block_device(machine, device))
         _empty(machine, identity)
-
-
-def _run(machine: Machine, *argv: str) -> Any:
-    """A program of the machine that may fail. Unavailable where there is none of that name."""
-    try:
-        return machine.run(list(argv), check=False)
-    except AgentFailure as failure:
-        raise Unavailable(
-            f"{machine.name} has no program {argv[0]}, which looks at block devices: {failure.message}",
-            "apt-get install -y util-linux diffutils e2fsprogs",
-        ) from failure

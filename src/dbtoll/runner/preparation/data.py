@@ -12,16 +12,18 @@ from dbtoll.errors import Unavailable
 from dbtoll.images import dataset, disk, system
 from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
-from dbtoll.interfaces.environment import BootingEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
+from dbtoll.machines.block_device import BlockDevice, overlapping
 from dbtoll.machines.storage import demand_device
+from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
-from dbtoll.model.storage import is_device
+from dbtoll.model.storage import PARTITIONS, chosen, is_device
 from dbtoll.runner.arms import (
     HostContext,
     boots,
@@ -30,7 +32,6 @@ from dbtoll.runner.arms import (
     in_memory,
     machine_name,
     packages_inside,
-    storage_of,
 )
 from dbtoll.runner.preparation.requirements import kernel_for
 from dbtoll.runner.preparation.software import image_software
@@ -74,7 +75,6 @@ def masters_of(
     Facts: of the one that has fewest."""
     image = context.image
     assert image is not None
-    _demand_devices(arms, context)
     resources = arms[0].configuration.resources
     native = registry.find("environments", BASELINE)()
     cpus = tuple(sorted({*context.cpuset, *os.sched_getaffinity(0)}))
@@ -129,13 +129,28 @@ def demand_memory(arms: Sequence[Arm], data_bytes: int) -> None:
             )
 
 
-def _demand_devices(arms: Sequence[Arm], context: HostContext) -> None:
-    """Unavailable if a device may not be written to, before anything is measured; those of a guest are only there once it runs."""
+def demand_devices(arms: Sequence[Arm], context: HostContext) -> None:
+    """Unavailable if a device may not be written to, or two arms have one, by whatever names, or share a part of one. Before
+    anything is made; those inside an arm are only there once it runs."""
+    by_kernel: dict[str, list[tuple[str, BlockDevice]]] = {}
     for arm in arms:
-        step = arm.stack[0]
-        kind = storage_of(arm)
-        if len(arm.stack) == 1 and kind is not None and is_device(kind):
-            demand_device(context.at(arm).host, kind, overwrite=bool(step.options.get("overwrite")))
+        first = environment_of(arm.stack[0])
+        steps = arm.stack[: 2 if isinstance(first, RemoteEnvironment) else 1]
+        if not registry.find("engines", arm.configuration.engine.name).keeps_data:
+            continue
+        for step in steps:
+            kind = chosen(step.options, environment_of(step).options)
+            if kind is None or not is_device(kind):
+                continue
+            host = context.at(arm).host
+            device = demand_device(host, kind, overwrite=bool(step.options.get("overwrite")))
+            by_kernel.setdefault(boot_id(host), []).append((arm.name, device))
+    for found in by_kernel.values():  # one host may have been reached by several names
+        if (shared := overlapping([device for _, device in found])) is not None:
+            (one, its), (other, others) = (found[place] for place in shared)
+            raise Unavailable(
+                f"{one!r} and {other!r} have one device, or a part of it: {its.path} and {others.path}", PARTITIONS
+            )
 
 
 class Copies:

@@ -27,7 +27,7 @@ from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name
 from dbtoll.runner.hosts import RemoteHosts
 from dbtoll.runner.preparation.answering import of_another_engine
-from dbtoll.runner.preparation.data import Copies, for_guests, masters_of
+from dbtoll.runner.preparation.data import Copies, demand_devices, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import program_for, simulated
 from dbtoll.runner.preparation.software import system_image
@@ -67,6 +67,7 @@ def prepare(
     context = HostContext(
         host, None, cpuset, journal, folder.name, copies=str(scratch() / folder.name), remotes=remotes
     )
+    demand_devices(experiment.arms, context)
     steps = {repr(arm.stack[0]): arm.stack[0] for arm in experiment.arms if not simulated(arm.stack[-1])}
     made = {key: program_for(Cache(), host, step, watch.say) for key, step in steps.items()}
     context = replace(context, programs={key: found[0] for key, found in made.items() if found})
