@@ -305,6 +305,36 @@ def test_each_arm_has_a_block_device_of_its_own_and_the_baseline_two() -> None:
         spec.parse(text.replace("+/dev/sdc", ""), "x.toml")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("qemu:storage=/dev/vdb", "docker:storage=/dev/vdb", True),
+        ("qemu:storage=/dev/vdb", "ssh:h,storage=/dev/vdb", False),
+        ("ssh:g,storage=/dev/vdb", "ssh:h,storage=/dev/vdb", False),
+        ("ssh:h//qemu:storage=/dev/vdb", "ssh:h,storage=/dev/vdb,overwrite=yes", True),
+        ("ssh:h//qemu:storage=/dev/vdb", "qemu:storage=/dev/vdb", False),
+        ("qemu//docker:storage=/dev/vdb", "docker:storage=/dev/vdb", False),
+        ("qemu//docker:storage=/dev/vdb", "qemu//native:storage=/dev/vdb", False),
+        ("qemu:storage=/dev/vdb//docker", "qemu:storage=/dev/vdb//native", True),
+        ("docker//native:storage=/dev/vdb", "native:storage=/dev/vdb", True),
+    ],
+)
+def test_devices_are_one_where_one_kernel_has_both(first: str, second: str, is_one: bool) -> None:
+    """A guest of an arm is that arm's own."""
+    text = SEVERAL + f'[[arm]]\nstack = "{first}"\n[[arm]]\nstack = "{second}"\n'
+    if is_one:
+        with pytest.raises(SpecError, match="have one device"):
+            spec.parse(text, "x.toml")
+    else:
+        assert [arm.name for arm in spec.parse(text, "x.toml").arms][-2:] == [first, second]
+
+
+def test_the_copy_of_an_arm_with_a_guest_of_its_own_has_a_device_of_its_own() -> None:
+    text = SEVERAL.replace('"native"', '"uml//native:storage=/dev/ubdc"')
+    arms = spec.parse(text, "x.toml").arms
+    assert [arm.stack[1].options["storage"] for arm in arms] == ["/dev/ubdc", "/dev/ubdc"]
+
+
 def test_nothing_in_memory_is_cold() -> None:
     text = "exclusive = true\n" + SEVERAL + '[[arm]]\nstack = "docker:storage=memory"\n'
     spec.parse(text, "x.toml")
@@ -455,6 +485,10 @@ def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
     baseline, copy = laid_out("machines = 3").arms
     assert (baseline.name, baseline.layout, copy.layout) == ("native, machines=3", Layout(3), Layout(3))
     assert laid_out("").arms[0].layout == ONE_UNIT
+    device = laid_out("servers = 2\ndatabases = 2", "docker:storage=/dev/sdb+/dev/sdc").arms[
+        0
+    ]  # they share what holds them
+    assert device.stack[0].options["storage"] == "/dev/sdb"
     assert laid_out("servers = 2\ndatabases = 2", "docker").arms[0].name == "docker, servers=2, databases=2"
 
 
@@ -468,6 +502,14 @@ def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
         ("servers = 3", "uml", "postgres", "tpcc", ["spec.toml:8", "data of one server", "machines = 3"]),
         ("machines = 3", "uml//native", "postgres", "tpcc", ["spec.toml:8", "data of one machine"]),
         ("machines = 3", "native", "no_server", "probes", ["asks no server"]),
+        (
+            "machines = 3",
+            "native:storage=/dev/sdb+/dev/sdc",
+            "postgres",
+            "tpcc",
+            ["spec.toml:8", "3 machines", "on one device", "storage=bind", "servers = 3"],
+        ),
+        ("machines = 3", "qemu:storage=/dev/sdb+/dev/sdc", "postgres", "tpcc", ["on one device", "storage=image"]),
     ],
 )
 def test_a_layout_that_cannot_be_is_an_error(

@@ -20,7 +20,7 @@ from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
 from dbtoll.interfaces.engine import TRANSACTIONS, DatabasesEngine, DurabilityEngine, ListeningEngine, ThreadedEngine
-from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment
+from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment, RemoteEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload
 from dbtoll.model import storage
 from dbtoll.model.experiment import (
@@ -387,6 +387,13 @@ class _Reader:
             raise self.error(
                 where, "machines", f"{arm.text}: a guest hands on the data of one machine", "put the copies on the host"
             )
+        for kind in _devices(arm.stack) if layout.machines > 1 else ():
+            known = registry.find("environments", arm.stack[-1].environment).options
+            share = "" if any(map(_boots, arm.stack)) else f", or servers = {layout.machines}, which share the device"
+            raise self.error(
+                where, "machines", f"{layout.machines} machines of {arm.text} would have their data on one device, {kind}",
+                f"{storage.OPTION}={known[storage.OPTION].default}, where each has its own data{share}",
+            )  # fmt: skip
 
     def reachable(self, arm: Arm) -> Arm:
         """The arm with a network by which the machine around its last environment reaches it."""
@@ -664,36 +671,34 @@ class _Reader:
         return {"suite": suite if suite in having else having[0]}
 
     def give_devices(self, arms: list[Arm]) -> None:
-        """Each arm the device that its data lie on; a second copy (A/A) takes the second one that is named there."""
-        taken: dict[str, str] = {}
+        """Each arm the device that its data lie on; a second copy (A/A) takes the second one that is named there.
+
+        By the text alone, and so early: the specification may be read elsewhere. What these names lead to is seen on the machine
+        (runner/preparation/data.py)."""
+        taken: dict[tuple[str, ...], str] = {}
         copied = {arm.copy_of for arm in arms}
         for index, arm in enumerate(arms):
-            kind = str(arm.stack[-1].options.get(storage.OPTION, ""))
-            if not storage.is_device(kind):
-                continue
-            own = kind.split(storage.AND)
-            wanted = 2 if (arm.copy_of or arm.name) in copied else 1
-            if len(own) != wanted:
-                one = "needs a device of its own, and so does its second copy (A/A): storage=/dev/A+/dev/B"
-                self.fault(
-                    self.tables[arm.copy_of or arm.name],
-                    "stack",
-                    f"{arm.name!r} {one if wanted == 2 else 'has one device'}",
-                    storage.PARTITIONS,
-                )
-                continue
-            device = own[arm.copy_of is not None]
-            if device in taken:
-                self.fault(
-                    self.tables[arm.copy_of or arm.name],
-                    "stack",
-                    f"{arm.name!r} and {taken[device]!r} have one device",
-                    storage.PARTITIONS,
-                )
-            taken[device] = arm.name
-            step = arm.stack[-1]
-            stack = (*arm.stack[:-1], Step(step.environment, {**step.options, storage.OPTION: device}))
-            arms[index] = replace(arm, stack=stack)
+            where = self.tables[arm.copy_of or arm.name]
+            stack = list(arm.stack)
+            for depth, step in enumerate(arm.stack):
+                kind = str(step.options.get(storage.OPTION, ""))
+                if not storage.is_device(kind):
+                    continue
+                around = _kernels_around(arm, depth)
+                own = kind.split(storage.AND)
+                # In a guest of its own the copy's device is another one by the same name.
+                is_copied = (arm.copy_of or arm.name) in copied and arm.name not in around
+                wanted = 2 if is_copied else 1
+                if len(own) != wanted:
+                    one = "needs a device of its own, and so does its second copy (A/A): storage=/dev/A+/dev/B"
+                    said = one if is_copied else "has one device"
+                    self.fault(where, "stack", f"{arm.name!r} {said}", storage.PARTITIONS)
+                    continue
+                device = own[is_copied and arm.copy_of is not None]
+                if (other := taken.setdefault((*around, device), arm.name)) != arm.name:
+                    self.fault(where, "stack", f"{arm.name!r} and {other!r} have one device", storage.PARTITIONS)
+                stack[depth] = Step(step.environment, {**step.options, storage.OPTION: device})
+            arms[index] = replace(arm, stack=tuple(stack))
 
     def check_cells(self, experiment: Experiment) -> None:
         """Combinations that cannot exist."""
@@ -837,6 +842,22 @@ class _Reader:
 
 def _boots(step: Step) -> bool:
     return issubclass(registry.find("environments", step.environment), BootingEnvironment)
+
+
+def _devices(stack: Sequence[Step]) -> list[str]:
+    """The block devices that are named in it."""
+    return list(filter(storage.is_device, (str(step.options.get(storage.OPTION, "")) for step in stack)))
+
+
+def _kernels_around(arm: Arm, depth: int) -> tuple[str, ...]:
+    """What tells whose devices those of a step are: the other hosts on the way to it, and the arm's own name inside its guest; of
+    this host nothing."""
+    found = []
+    for step in arm.stack[: depth + 1]:
+        if issubclass(registry.find("environments", step.environment), RemoteEnvironment):
+            options = {name: step.options[name] for name in step.options if name not in (storage.OPTION, "overwrite")}
+            found.append(write_stack([Step(step.environment, options)]))
+    return (*found, *([arm.name] if any(map(_boots, arm.stack[:depth])) else []))
 
 
 def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:
