@@ -19,6 +19,7 @@ from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine, dockerd, images
 from dbtoll.environments.docker import Environment as Docker
 from dbtoll.environments.docker.api import Api
+from dbtoll.environments.docker.container import LABEL
 from dbtoll.environments.docker.images import Imported, import_image, imported, tag_of
 from dbtoll.environments.native import Environment as Native
 from dbtoll.errors import DbtollError, Unavailable
@@ -191,6 +192,49 @@ def test_what_a_killed_run_left_with_a_daemon_that_lives_on(
     for line in sorted(left, key=lambda line: line["kind"], reverse=True):  # the container first, still frozen
         {"container": docker.remove, "cgroup": removal.remove}[line["kind"]](local, line)
     assert client.containers(all=True) == []
+
+
+def test_the_volume_of_a_run_that_was_killed_before_its_container_was_made_is_removed(
+    client: sdk.APIClient, daemon: dockerd.Lease, local: AgentMachine
+) -> None:
+    """The volume is made first; nobody else's of that name is touched."""
+    identity = {"socket": daemon.socket, "name": "killed"}
+    client.create_volume("killed", labels={LABEL: "run"})
+    docker.remove(local, identity)
+    assert not client.volumes()["Volumes"]
+    docker.remove(local, identity)
+    client.create_volume("killed")
+    with pytest.raises(DbtollError, match="none of dbtoll's"):
+        docker.remove(local, identity)
+    assert [found["Name"] for found in client.volumes()["Volumes"]] == ["killed"]
+    client.remove_volume("killed")
+
+
+@pytest.mark.usefixtures("able")
+def test_a_volume_that_a_killed_daemon_of_our_own_holds_is_removed(local: AgentMachine, root: str) -> None:
+    own, lines = f"{root}-volume", Noted()
+    held = dockerd.lease(local, lines, f"v{os.getpid()}", own, (CPU,))
+    api = sdk.APIClient(base_url=f"unix://{held.socket}", version="auto")
+    api.create_volume("killed", labels={LABEL: "run"})
+    api.close()
+    (identity,) = [line for line in lines if line["kind"] == "process"]
+    removal.remove(local, identity)  # all of it is killed
+    assert Path(own, "data/volumes/killed").is_dir()
+    dockerd.remove(local, identity)
+    assert not Path(own, "data/volumes/killed").exists()
+    held.release()
+    assert processes_of(own) == []
+
+
+class Noted(list[dict[str, Any]]):
+    """A journal that only keeps its lines."""
+
+    def create(self, kind: str, **identity: Any) -> Noted:
+        self.append({"kind": kind, **identity})
+        return self
+
+    def done(self) -> None:
+        return
 
 
 def test_an_image_is_imported_once(client: sdk.APIClient, open_one: Open, image: Artifact) -> None:

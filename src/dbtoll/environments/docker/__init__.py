@@ -415,24 +415,22 @@ def images_of_own(machine: AgentMachine, journal: Journal) -> Iterator[list[Impo
 
 
 def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
-    """Remove the container ``identity["name"]`` from the daemon at ``identity["socket"]``.
+    """Remove the container ``identity["name"]`` from the daemon at ``identity["socket"]``, and the volume of that name.
 
-    No error if either is gone: the groups of a container whose daemon was killed are in the journal by themselves.
+    No error if any is gone, also one of both: the volume is made first. The groups of a container whose daemon was killed are in
+    the journal by themselves.
     """
-    import docker
-
     socket = identities.path(identity, "socket", "/")
     name = identities.word(identity, "name", NAMED)
     if not answers(machine, socket):
         return
     with plain_errors(name), Api(machine, socket) as api:
-        try:
-            container = api.client.inspect_container(name)
-        except docker.errors.NotFound:
-            return
-        if LABEL not in (container["Config"].get("Labels") or {}):
+        container, volume = _found(api.client.inspect_container, name), _found(api.client.inspect_volume, name)
+        if container is not None and LABEL not in (container["Config"].get("Labels") or {}):
             raise DbtollError(f"the container {name} is none of dbtoll's; nothing was done")
-        pid = container["State"]["Pid"]
+        if volume is not None and LABEL not in (volume.get("Labels") or {}):
+            raise DbtollError(f"the volume {name} is none of dbtoll's; nothing was done")
+        pid = container["State"]["Pid"] if container else 0
         if pid:  # what is frozen does not die
             layout = find_layout(machine)
             freezer_of_process(machine, layout, pid).thaw()
@@ -454,6 +452,16 @@ def remove_image(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     with plain_errors(tag), Api(machine, socket) as api:
         if has_image(api.client, tag):
             api.client.remove_image(tag)
+
+
+def _found(inspect: Callable[[str], Json], name: str) -> Json | None:
+    """None where there is none of that name."""
+    import docker
+
+    try:
+        return inspect(name)
+    except docker.errors.NotFound:
+        return None
 
 
 def _answering(sockets: Sequence[str]) -> str | None:

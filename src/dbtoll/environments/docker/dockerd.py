@@ -224,7 +224,7 @@ class Daemon:
 
     def _end(self, entry: JournalEntry) -> None:
         """In order if it runs, then by force what it leaves; noted when nothing of it is left."""
-        if self._on_stop and not self.process.running() and _holds_containers(self._machine, self._data_root):
+        if self._on_stop and not self.process.running() and _holds_anything(self._machine, self._data_root):
             with contextlib.suppress(DbtollError):
                 self.restart()  # it ended by itself, and only a daemon can remove them
         if hasattr(self, "process") and self.process.running():
@@ -301,7 +301,7 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     root = identities.path(identity, "data_root", "/")
     paths = identity.get("paths", [])
     removal.remove(machine, {"paths": paths})
-    if paths and _living(machine, root) is None and _holds_containers(machine, root):
+    if paths and _living(machine, root) is None and _holds_anything(machine, root):
         run_id = posixpath.basename(
             posixpath.dirname(paths[0])
         )  # in the same groups: whatever ends this, the entry is open
@@ -322,11 +322,16 @@ class _SameEntry:
         return
 
 
-def _holds_containers(machine: AgentMachine, root: str) -> bool:
-    try:
-        return bool(machine.entries(f"{root}/data/containers"))
-    except AgentFailure:
-        return False
+def _holds_anything(machine: AgentMachine, root: str) -> bool:
+    """A container or a volume: each is a directory."""
+    for place in ("containers", "volumes"):
+        try:
+            found = machine.entries(f"{root}/data/{place}")
+        except AgentFailure:
+            continue
+        if any(entry["kind"] == "directory" for entry in found):
+            return True
+    return False
 
 
 def _living(machine: AgentMachine, root: str) -> int | None:
