@@ -464,12 +464,13 @@ class RunningArm:
         self.drop_caches(host)
 
     def drop_caches(self, host: Machine) -> None:
-        """Of every machine from the arm's to the host on which it stands: what is read next comes from the device.
+        """Of every machine from the arm's to the host on which it stands, innermost first, as each writes back into what lies
+        around it: what is read next comes from the device.
 
         BIAS: what a process has mapped stays. So of the programs of arms that share the image's files (native, containers) some is
         in memory as long as another of their servers sleeps, and a guest reads its own again.
         """
-        for machine in self._around():
+        for machine in reversed(self._around()):
             if isinstance(machine, CacheDroppingMachine):
                 machine.drop_caches()
         if not any(isinstance(machine, RemoteMachine) for machine in self._around()):
