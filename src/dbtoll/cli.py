@@ -145,7 +145,7 @@ Factors = Annotated[
 ]
 Cpus = Annotated[int, typer.Option(help="Processors of each arm.")]
 Oversubscribe = Annotated[
-    bool, typer.Option("--oversubscribe", help="Let levels of the factor threads be more than the processors.")
+    bool, typer.Option("--oversubscribe", help="Let a query have more threads than the arm has processors.")
 ]
 Memory = Annotated[str, typer.Option(help="Memory limit of each arm, page cache included.")]
 Seed = Annotated[int, typer.Option(help="Of the order and the parameters.")]

@@ -42,6 +42,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     told = {"thread_settings": ("workers",), "following_settings": (), "unsupported": {}, "start": noted}
     told |= {"settings_of_threads": lambda self, threads: {"workers": str(threads)}}
+    told |= {"threads_asked_for": lambda self: None}
     told |= {"threads": lambda self, session: int(started[-1])}
     for name, value in told.items():
         monkeypatch.setattr(noop.Engine, name, value, raising=False)

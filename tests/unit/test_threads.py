@@ -102,6 +102,51 @@ def test_more_threads_than_processors_are_meant_only_where_it_is_said() -> None:
     assert read.factors["threads"] == ("1", "2", "4", "6")
 
 
+@pytest.mark.parametrize(
+    ("engine", "options", "asked_for", "line"),
+    [
+        ("duckdb", "threads = 16", "option threads: 16 threads on 2 processors", 4),
+        ("monetdb", "threads = 3", "option threads: 3 threads on 2 processors", 4),
+        (
+            "hyper",
+            "threads = 2\n[engine.settings]\nhard-concurrent-query-thread-limit = 64",
+            "setting hard_concurrent_query_thread_limit: 64 threads on 2 processors",
+            5,
+        ),
+        ("duckdb", "settings = { threads = 16 }", "setting threads: 16 threads on 2 processors", 4),
+        (
+            "postgres",
+            "settings = { max_parallel_workers_per_gather = 2 }",
+            "setting max_parallel_workers_per_gather: 3 threads on 2 processors",
+            4,
+        ),
+    ],
+)
+def test_an_engine_is_told_of_more_threads_than_processors_only_where_it_is_said(
+    engine: str, options: str, asked_for: str, line: int
+) -> None:
+    text = f'[engine]\nname = "{engine}"\n\n{options}\n[resources]\ncpus = 2\n[[arm]]\nstack = "native"\n'
+    with pytest.raises(SpecError) as caught:
+        spec.parse(text, "x.toml")
+    assert caught.value.message == f"x.toml:{line}: engine {engine}: {asked_for}"
+    assert "oversubscribe = true under [resources]" in caught.value.hint
+    spec.parse(text.replace("cpus = 2", "cpus = 2\noversubscribe = true"), "x.toml")
+    spec.parse(text.replace("cpus = 2", "cpus = 64"), "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        ("duckdb", "settings = { worker_threads = 64 }"),  # no number of threads of a query, as far as the engine says
+        ("postgres", "settings = { max_parallel_workers = 64 }"),  # of the whole server, whose queries it gives none
+        ("postgres", "settings = { max_parallel_workers_per_gather = 8, max_parallel_workers = 1 }"),
+        ("mariadb", "settings = { thread-pool-size = 64 }"),
+    ],
+)
+def test_other_settings_are_left_alone(engine: str, options: str) -> None:
+    spec.parse(f'[engine]\nname = "{engine}"\n{options}\n[resources]\ncpus = 2\n[[arm]]\nstack = "native"\n', "x.toml")
+
+
 def test_a_command_line_is_told_its_options() -> None:
     with pytest.raises(UsageError) as caught:
         spec.parse(asked('["1", "4"]', resources="cpus = 1"), COMMAND_LINE)
@@ -225,6 +270,9 @@ class Threaded:
 
     def settings_of_threads(self, threads: int) -> dict[str, str]:
         return {"workers": str(threads)}
+
+    def threads_asked_for(self) -> None:
+        return None
 
     def threads(self, session: Any) -> int:
         return self.gives or int(self.starts[-1])

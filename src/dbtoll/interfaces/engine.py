@@ -197,6 +197,11 @@ class ThreadedEngine(Protocol):
         """For at most so many threads of a query, its first one among them. SpecError where the engine's options say it already."""
         ...
 
+    def threads_asked_for(self) -> tuple[str, int] | None:
+        """The option or setting of its user's by which a query has the most threads, as messages call it, and how many. None: there
+        is none; a value that is no number asks for nothing."""
+        ...
+
     def threads(self, session: Session) -> int:
         """At most how many a query has, as the server says."""
         ...

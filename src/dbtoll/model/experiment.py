@@ -103,8 +103,8 @@ class Resources:
     """What an arm gets, of several units as a whole; equal in all, unless an arm asks for others.
 
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
-    included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: levels of `THREADS` may be
-    more than the processors.
+    included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: a query may have more
+    threads than there are processors.
     """
 
     cpus: int = 1

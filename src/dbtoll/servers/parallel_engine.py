@@ -34,6 +34,12 @@ def said_twice(engine: str, place: str) -> tuple[str, str]:
     )
 
 
+def most_threads(given: Mapping[str, str]) -> tuple[str, int] | None:
+    """Place -> number of threads, as its user wrote it: the one that asks for the most, of those that are numbers."""
+    known = [(place, int(text)) for place, text in given.items() if text.isdecimal()]
+    return max(known, key=lambda each: each[1], default=None)
+
+
 class ParallelEngine(interface.Engine):
     """Base of such an engine."""
 
@@ -44,8 +50,12 @@ class ParallelEngine(interface.Engine):
     """How it writes what is off and what is on."""
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     options: ClassVar[Mapping[str, Option]] = {
-        "threads": Option("integer", 0, "threads of a query; 0: one for each processor of the arm"),
-        "memory": Option("size", 0, "memory limit of the engine; 0: 80 % of the arm's"),
+        "threads": Option(
+            "integer",
+            0,
+            "threads of a query, more than processors only with `oversubscribe`; 0: one for each processor of the arm",
+        ),
+        "memory": Option("size", 0, "memory limit of each server; 0: 80 % of its part of the arm's"),
         "settings": Option("table", {}, "setting = value, as the engine calls them"),
     }
 
@@ -85,6 +95,13 @@ class ParallelEngine(interface.Engine):
         if self._threads:
             raise SpecError(*said_twice(self.name, "option threads"))
         return dict.fromkeys(self.thread_settings, str(threads))
+
+    def threads_asked_for(self) -> tuple[str, int] | None:
+        """See interfaces.ThreadedEngine. The table wins."""
+        given = {f"setting {name}": self._given[name] for name in self.thread_settings if name in self._given}
+        if self._threads and len(given) < len(self.thread_settings):
+            given["option threads"] = str(self._threads)
+        return most_threads(given)
 
     def threads(self, session: Session) -> int:
         """See interfaces.ThreadedEngine."""

@@ -49,7 +49,7 @@ from dbtoll.spec.question import default_question
 from dbtoll.spec.stack import LEVEL, NESTED, demand_few, parse_stack, write_stack
 from dbtoll.spec.stack import levels as stack_levels
 from dbtoll.spec.suites import servers_of_suites
-from dbtoll.spec.threads import thread_levels
+from dbtoll.spec.threads import demand_processors, thread_levels
 
 INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
@@ -189,6 +189,8 @@ class _Reader:
                 self.check_asked_of(arm, index, common)
             with self.collected():
                 self.check_layout(arm)
+            with self.collected():
+                self.check_threads(arm, index)
             if "outside" in factors.get("placement", ()):
                 with self.collected():
                     self.check_listens(arm)
@@ -565,6 +567,23 @@ class _Reader:
         if why is None:
             return levels, {}
         return levels[:1], {THREADS: dict.fromkeys(levels[1:], why)} if levels[1:] else {}
+
+    def check_threads(self, arm: Arm, index: int) -> None:
+        """Those that its engine is told by itself."""
+        configuration = arm.configuration
+        engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
+        told = engine.threads_asked_for() if isinstance(engine, ThreadedEngine) else None
+        if told is None:
+            return
+        place, threads = told
+        try:
+            demand_processors(
+                threads, configuration.resources, written=self.resource, place=f"engine {engine.name}: {place}"
+            )
+        except UsageError as error:
+            key = "threads" if place == "option threads" else "settings"
+            table = self.place("engine", f"arm.{index}.", key)
+            raise self.error(table, key, error.message, error.hint) from None
 
     def resource(self, key: str, value: Any) -> str:
         """How its user says a key of [resources]."""

@@ -1,4 +1,4 @@
-"""The levels of the factor ``threads``."""
+"""How many threads a query may have: the levels of the factor ``threads``, and what an engine is told without it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,21 @@ def thread_levels(value: Any, resources: Resources, *, written: Callable[[str, A
         raise UsageError(
             f"an arm has one processor, so {DOUBLING} is one thread", f"give it more: {written('cpus', 2)}"
         )
-    if levels[-1] > cpus and not resources.oversubscribe:
-        raise UsageError(
-            f"{levels[-1]} threads on {cpus} processor{'s' if cpus > 1 else ''}",
-            f"give each arm more: {written('cpus', levels[-1])}; or let threads share them: {written('oversubscribe', True)}",
-        )
+    demand_processors(levels[-1], resources, written=written)
     return tuple(map(str, levels))
+
+
+def demand_processors(
+    threads: int, resources: Resources, *, written: Callable[[str, Any], str], place: str = ""
+) -> None:
+    """UsageError where those of a query are more than an arm's processors and nobody says that they may be. ``place``: what asks
+    for them."""
+    cpus = resources.cpus
+    if threads > cpus and not resources.oversubscribe:
+        raise UsageError(
+            f"{f'{place}: ' if place else ''}{threads} threads on {cpus} processor{'s' if cpus > 1 else ''}",
+            f"give each arm more: {written('cpus', threads)}; or let threads share them: {written('oversubscribe', True)}",
+        )
 
 
 def _doubling(cpus: int) -> list[int]:

@@ -188,6 +188,15 @@ class Engine(interface.Engine):
         workers = threads - 1
         return dict(zip(self.thread_settings, map(str, (workers, workers, max(8, workers))), strict=True))
 
+    def threads_asked_for(self) -> tuple[str, int] | None:
+        """The leader, and the workers of one gathering: the other two settings are of the whole server, and only bound it. See
+        interfaces.ThreadedEngine."""
+        per_query = self.thread_settings[0]
+        given = [self._given[name] for name in self.thread_settings if name in self._given]
+        if per_query not in self._given or not all(text.isdecimal() for text in given):
+            return None
+        return f"setting {per_query}", 1 + min(map(int, given))
+
     def threads(self, session: Session) -> int:
         """See interfaces.ThreadedEngine."""
         return 1 + min(_integers(session, f"SHOW {name}")[0] for name in self.thread_settings)
