@@ -1,6 +1,10 @@
 """MonetDB 11.41: the library of its embedded form, out of a wheel, in dbtoll's server of embedded engines.
 
 A commit is durable: MonetDB syncs its write-ahead log. Columns are memory-mapped files, one for each.
+
+BIAS: the memory limit bounds the addresses that it maps (``gdk_vm_maxsize``). How much it holds to be its own
+(``gdk_mem_maxsize``) is 0.815 of what its machine has, and its library has no option for that. So each of several servers in one
+machine plans with the memory of all.
 """
 
 from __future__ import annotations
