@@ -83,6 +83,19 @@ def test_a_visit_is_bracketed(arm: AgentMachine, address: Address, query_protoco
     session.close()
 
 
+def test_a_visit_that_is_held_is_stamped_when_it_is_ready_and_when_it_goes(arm: AgentMachine, address: Address) -> None:
+    session = arm.serial(address, connection="persistent")
+    begun = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, hold=True)
+    begun.ready()
+    time.sleep(0.05)
+    begun.go()
+    reply = begun.result()
+    session.close()
+    assert reply.held_ns is not None and reply.host_held_ns is not None and reply.host_start_ns is not None
+    # One kernel, one clock.
+    assert reply.held_ns < reply.host_held_ns < reply.host_start_ns < reply.start_ns < reply.executions[0].start_ns
+
+
 def test_prepared_needs_a_connection_that_stays(arm: AgentMachine, address: Address) -> None:
     session = arm.serial(address, connection="per_statement")
     with pytest.raises(AgentFailure) as caught:

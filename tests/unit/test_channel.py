@@ -26,7 +26,7 @@ from dbtoll.machines.agent.session import SerialSession
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address, Artifact
-from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.model.reply import AnswerReference, Statement, VisitReply
 from tests.support.scripted_agent import ENDED, HELLO, USAGE, Later, ScriptedAgent
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
@@ -667,6 +667,26 @@ def test_a_visit(agent: ScriptedAgent) -> None:
     assert driver.asked() == command
     driver.answer(VISIT)
     second.get()
+
+
+def test_a_visit_that_is_held_says_when_it_was_ready(agent: ScriptedAgent) -> None:
+    driver = Driver(agent)
+
+    def visit() -> VisitReply:
+        begun = driver.session.visit(
+            [STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={}, lead_in=False, hold=True
+        )
+        begun.ready()
+        begun.go()
+        return begun.result()
+
+    visiting = Later(visit)
+    assert driver.asked()["hold"] is True
+    driver.answer({"held": True, "at_ns": 1})
+    assert driver.asked() == {"command": "go"}
+    driver.answer(VISIT)
+    reply = visiting.get()
+    assert (reply.held_ns, reply.host_held_ns, reply.start_ns) == (1, None, 1)  # nobody relays this line
 
 
 def test_a_visit_without_repetition_and_lead_in(agent: ScriptedAgent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from dbtoll.channel.client import Channel
@@ -80,8 +81,8 @@ class JsonLines:
         except ChannelError:
             return  # the line broke and took the driver with it
 
-    def begin(self, command: Json, timeout_s: float, shape: Any, made: Callable[[Json], R]) -> BegunLines[R]:
-        """The command is sent; ``made`` of its reply is what it results in."""
+    def begin(self, command: Json, timeout_s: float, shape: Any, made: Callable[[Json, HeldAt], R]) -> BegunLines[R]:
+        """The command is sent; what is ``made`` of its reply is what it results in."""
         until = time.monotonic() + timeout_s
         self.send(command, until)
         return BegunLines(self, until, shape, made)
@@ -108,15 +109,26 @@ class JsonLines:
         return line
 
 
+@dataclass(frozen=True, slots=True)
+class HeldAt:
+    """When a driver said that it is held, by its agent's clock, and when that was read, by the clock of `JsonLines.bracket`."""
+
+    held_ns: int | None = None
+    host_held_ns: int | None = None
+
+
 class BegunLines(Generic[R]):
     """Implements interfaces.Begun."""
 
-    def __init__(self, lines: JsonLines, until: float, shape: Any, made: Callable[[Json], R]) -> None:
+    def __init__(self, lines: JsonLines, until: float, shape: Any, made: Callable[[Json, HeldAt], R]) -> None:
         self._lines, self._until, self._shape, self._made = lines, until, shape, made
+        self._held = HeldAt()
 
     def ready(self) -> None:
         """Errors as `JsonLines.ask`."""
-        self._lines.reply(self._until, Held)
+        told = self._lines.reply(self._until, Held)
+        _, read_ns = self._lines.bracket()
+        self._held = HeldAt(told["at_ns"], read_ns)
 
     def go(self) -> None:
         """One line to the driver."""
@@ -124,4 +136,4 @@ class BegunLines(Generic[R]):
 
     def result(self) -> R:
         """Errors as `JsonLines.ask`."""
-        return self._made(self._lines.reply(self._until, self._shape))
+        return self._made(self._lines.reply(self._until, self._shape), self._held)

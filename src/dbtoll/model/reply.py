@@ -66,7 +66,10 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class VisitReply:
-    """What came back from one visit, with the bracket that the outermost agent put around it (its own clock)."""
+    """What came back from one visit, with the bracket that the outermost agent put around it (its own clock).
+
+    ``held_ns``, ``host_held_ns``: of one that was held, when it said so and when that was read, by the same two clocks.
+    """
 
     start_ns: int
     end_ns: int
@@ -75,6 +78,8 @@ class VisitReply:
     counters: Json | None
     host_start_ns: int | None
     host_end_ns: int | None
+    held_ns: int | None = None
+    host_held_ns: int | None = None
 
 
 def ended_well(window: Json) -> int:
@@ -97,6 +102,8 @@ class WindowReply:
     counts: Json
     host_start_ns: int | None
     host_end_ns: int | None
+    held_ns: int | None = None
+    host_held_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

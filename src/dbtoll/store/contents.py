@@ -456,6 +456,8 @@ def _demand_times(unit: UnitVisit) -> None:
     backwards = unit.end_ns < unit.start_ns
     if unit.host_start_ns is not None and unit.host_end_ns is not None:
         backwards = backwards or unit.host_end_ns < unit.host_start_ns
+    if unit.held_ns is not None:
+        backwards = backwards or unit.start_ns < unit.held_ns
     at_once = False
     for timing in unit.executions:  # millions of them: plain comparisons
         start_ns, connected_ns, first_byte_ns = timing.start_ns, timing.connected_ns, timing.first_byte_ns

@@ -148,7 +148,10 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
     """What one unit of the arm brought: its ``executions``, the ``window`` of a transaction workload, or what a probe found:
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
-    for. As its readers have it, ``executions`` are packed (`executions.Executions`)."""
+    for. As its readers have it, ``executions`` are packed (`executions.Executions`).
+
+    ``held_ns``, ``host_held_ns``: of one that waited for others, when it said that it was ready, by the clock of ``start_ns``, and
+    when that was read, by that of ``host_start_ns``."""
 
     start_ns: Count
     end_ns: Count
@@ -162,6 +165,18 @@ class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
     cpu: Json | None = None
     minor_faults: Whole | None = None
     samples: Json | None = None
+    held_ns: Count | None = None
+    host_held_ns: Count | None = None
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted of several units together, and cannot be told apart: of those of one server what its processes did, of those
+    on one kernel what that read. ``units``: their places in the arm's layout. Else as of a unit that is alone there."""
+
+    units: Annotated[tuple[Index, ...], Meta(min_length=2)]
+    disk_read_bytes: Whole | None = None
+    cpu: Json | None = None
+    minor_faults: Whole | None = None
 
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):

@@ -125,10 +125,12 @@ CATALOG: Mapping[str, Description] = {
     ),
     "started_together": Description(
         "the units began together",
-        "of an arm of several units, when each began a visit, by the host's clock",
-        f"the first and the last began more than {START_BOUND_NS / 1e6:g} ms and {START_BOUND_FRACTION:.0%} of the visit apart",
+        "of an arm of several units, when each began a visit: by their own clock where all have one, else between which moments of "
+        "the host's clock",
+        f"the first and the last may have begun more than {START_BOUND_NS / 1e6:g} ms and {START_BOUND_FRACTION:.0%} of the visit "
+        "apart",
         "visit void",
-        "These visits are not in the figures: some units worked without the others.",
+        "These visits are not in the figures: some units may have worked without the others.",
         "No action is needed if they are few; else take longer windows, or fewer units.",
     ),
     "clock_rate": Description(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from dbtoll.analysis.checks.evidence import Evidence, Finding, void_visits
-from dbtoll.analysis.visits.units import VisitTotals, start_spread_ns
+from dbtoll.analysis.visits.units import VisitTotals, share_a_clock, start_spread_ns
 from dbtoll.model.machine import Check
 
 BRACKET_BOUND_NS = 10_000_000
@@ -58,18 +58,26 @@ def brackets(evidence: Evidence) -> Finding:
 
 
 def started_together(evidence: Evidence) -> Finding | None:
-    """Void: the units of the arm did not begin at one moment, so that some worked while others did not."""
+    """Void: the units of the arm may not have begun at one moment, so that some worked while others did not.
+
+    Where nobody knows it better than to some ms (`start_spread_ns`), that counts as if they had begun so far apart.
+    """
     several = [visit for visit in evidence.visits if len(visit.units) > 1]
     if not several:
         return None
-    spreads = [(visit, spread) for visit in several if (spread := start_spread_ns(visit)) is not None]
+    one_clock = {number: share_a_clock(servers) for number, servers in evidence.starts.items()}
+    spreads = [
+        (visit, spread)
+        for visit in several
+        if (spread := start_spread_ns(visit, one_clock=one_clock.get(visit.round, False))) is not None
+    ]
     if not spreads:
-        return Finding(evidence.arm, Check("started_together", None, "when its units began was not seen by the host"))
+        return Finding(evidence.arm, Check("started_together", None, "when its units began is not known"))
     apart = [
         visit for visit, spread in spreads if spread > max(START_BOUND_NS, START_BOUND_FRACTION * _length_ns(visit))
     ]
     finding = (
-        f"the units began apart in {len(apart) or 'none'} of {len(spreads)} visits; the first and the last began within "
+        f"the units may have begun apart in {len(apart) or 'none'} of {len(spreads)} visits; the first and the last began within "
         f"{median(spread for _, spread in spreads) / 1e6:.2f} ms as a rule, within "
         f"{max(spread for _, spread in spreads) / 1e6:.2f} ms at most"
     )

@@ -387,7 +387,7 @@ class UnitsResult:
 
     ``throughput``: of each unit, in the order of the arm's layout. ``least``, ``most``: of the unit that did least, and most, in a
     window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything.
-    ``start_spread_ns``: the most that lay between the starts of two units' windows, by the host's clock; null: not known.
+    ``start_spread_ns``: the most that may lie between the starts of two units' windows; null: not known.
     """
 
     throughput: tuple[float, ...]

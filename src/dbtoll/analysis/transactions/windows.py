@@ -27,6 +27,7 @@ from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
 from dbtoll.model.reply import ended_well
+from dbtoll.store.schema import Start
 
 SECOND_NS = 1_000_000_000
 
@@ -107,17 +108,26 @@ def _summary(
         series=_series(windows),
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
-        units=_units([visit for visit in visits if not visit.first_execution], unit.seconds),
+        units=_units(measured, [visit for visit in visits if not visit.first_execution], unit.seconds),
     )
 
 
-def _units(visits: Sequence[VisitTotals], seconds: float) -> UnitsResult | None:
+def _units(measured: ValidVisits, visits: Sequence[VisitTotals], seconds: float) -> UnitsResult | None:
     """``seconds``: of the unit of throughput. None of an arm of one unit."""
     if len(visits[0].units) == 1:
         return None
     rates = [[_per_s(each) * seconds for each in units.of_each_unit(visit)] for visit in visits]
     spreads = [units.spread_of(each) for each in rates]
-    starts = [start for visit in visits if (start := units.start_spread_ns(visit)) is not None]
+    one_clock = {
+        start.round: units.share_a_clock(start.servers)
+        for start in measured.run.records(Start)
+        if start.arm == visits[0].arm and start.outcome == "ok"
+    }
+    starts = [
+        spread
+        for visit in visits
+        if (spread := units.start_spread_ns(visit, one_clock=one_clock.get(visit.round, False))) is not None
+    ]
     return UnitsResult(
         throughput=tuple(fmean(each) for each in zip(*rates, strict=True)),
         least=fmean(each.least for each in spreads),

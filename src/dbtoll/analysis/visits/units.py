@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from heapq import nsmallest
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -214,12 +215,41 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(min(values), max(values), min(fairness, 1.0))
 
 
-def start_spread_ns(visit: VisitTotals) -> int | None:
-    """Between the first and the last unit that was told to begin, by the clock of the host that told them; None if unknown.
+def share_a_clock(servers: Sequence[Json]) -> bool:
+    """Whether what these facts of an arm's servers tell of runs on one kernel, whose clock all of its processes read."""
+    boots = {facts.get("kernel_boot") for facts in servers}
+    return len(boots) == 1 and None not in boots
 
-    Terminals outside of the machines are driven by the agent around them, whose own clock tells of all.
+
+def start_spread_ns(visit: VisitTotals, *, one_clock: bool) -> int | None:
+    """What at most lies between the moments in which the first and the last unit began; None if unknown.
+
+    A unit begins with its first execution or its window. ``one_clock``: all units read one (`share_a_clock`), which then tells; as
+    does that of the agent around the machines, which drives all terminals outside of them. Else the host tells of each unit
+    between which moments of its own clock it began, and one may have begun at the end of that time, another at the beginning.
     """
-    outside = visit.levels.get("placement") == "outside"
-    starts = [unit.start_ns if outside else unit.host_start_ns for unit in visit.units]
-    known = [start for start in starts if start is not None]
-    return max(known) - min(known) if len(known) == len(starts) else None
+    if one_clock or visit.levels.get("placement") == "outside":
+        begun = [_begun_ns(unit) for unit in visit.units]
+        return max(begun) - min(begun)
+    known = [between for between in map(_begun_between_ns, visit.units) if between is not None]
+    if len(known) < len(visit.units):
+        return None
+    first, second = nsmallest(2, (earliest for earliest, _ in known))
+    return max(latest - (second if earliest == first else first) for earliest, latest in known)
+
+
+def _begun_ns(unit: UnitVisit) -> int:
+    """By its agent's clock."""
+    return unit.executions[0].start_ns if unit.executions else unit.start_ns
+
+
+def _begun_between_ns(unit: UnitVisit) -> tuple[int, int] | None:
+    """By the host's clock: after `go` was written, as long as the unit then took, and before the line in which it had said that it
+    was ready and that was read by then, as long as it waited. Of a visit from before that was kept the end stands for the line."""
+    held_ns, host_held_ns = unit.held_ns, unit.host_held_ns
+    if held_ns is None or host_held_ns is None:
+        held_ns, host_held_ns = unit.end_ns, unit.host_end_ns
+    if unit.host_start_ns is None or host_held_ns is None:
+        return None
+    earliest = unit.host_start_ns + _begun_ns(unit) - unit.start_ns
+    return earliest, max(earliest, host_held_ns + _begun_ns(unit) - held_ns)

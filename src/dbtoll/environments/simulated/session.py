@@ -6,11 +6,12 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dbtoll import registry
 from dbtoll.environments.simulated.events import counts_of
-from dbtoll.environments.simulated.world import GAP_NS, Timeline, uniform
+from dbtoll.environments.simulated.world import GAP_NS, uniform
 from dbtoll.model.experiment import VisitTiming
 from dbtoll.model.json import Json
 from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply, WindowReply
@@ -19,30 +20,35 @@ if TYPE_CHECKING:
     from dbtoll.environments.simulated.machine import SimulatedMachine
 
 
-R = TypeVar("R")
+Reply = TypeVar("Reply", bound=VisitReply | WindowReply)
 
 
-class SimulatedBegun(Generic[R]):
-    """Implements interfaces.Begun: what is told to go at one moment begins at that moment, also where it is simulated later."""
+class SimulatedBegun(Generic[Reply]):
+    """Implements interfaces.Begun: what is told to go at one moment begins at that moment, or as late as the world has it, also
+    where it is simulated later."""
 
-    def __init__(self, timeline: Timeline, work: Callable[[], R]) -> None:
-        self._timeline, self._work = timeline, work
-        self._from_ns: int | None = None
+    def __init__(self, machine: SimulatedMachine, work: Callable[[], Reply]) -> None:
+        self._machine, self._work = machine, work
+        self._held_ns: int | None = None
+        self._told_ns: int | None = None
 
     def ready(self) -> None:
         """At once."""
+        self._held_ns = self._machine.timeline.now_ns
 
     def go(self) -> None:
         """Now."""
-        self._from_ns = self._timeline.now_ns
+        self._told_ns = self._machine.timeline.now_ns
 
-    def result(self) -> R:
+    def result(self) -> Reply:
         """The timeline is at the end of what lasted longest."""
-        reached_ns = self._timeline.now_ns
-        if self._from_ns is not None:
-            self._timeline.now_ns = self._from_ns
-        result = self._work()
-        self._timeline.now_ns = max(self._timeline.now_ns, reached_ns)
+        machine, timeline = self._machine, self._machine.timeline
+        if self._told_ns is None:
+            return self._work()
+        reached_ns, late_ms = timeline.now_ns, machine.world.late_ms
+        timeline.now_ns = self._told_ns + (round(late_ms * 1e6 * machine.draws.random()) if late_ms else 0)
+        result = replace(self._work(), host_start_ns=self._told_ns, held_ns=self._held_ns, host_held_ns=self._held_ns)
+        timeline.now_ns = max(timeline.now_ns, reached_ns)
         return result
 
 
@@ -54,7 +60,7 @@ class SimulatedSession:
 
     def visit(self, statements: Sequence[Statement], *, hold: bool = False, **asked: Any) -> SimulatedBegun[VisitReply]:
         """Advances the run's timeline when its result is asked for."""
-        return SimulatedBegun(self._machine.timeline, lambda: self._visit(statements, **asked))
+        return SimulatedBegun(self._machine, lambda: self._visit(statements, **asked))
 
     def _visit(
         self,
@@ -155,7 +161,7 @@ class SimulatedTerminals:
         self, *, ramp_up_ns: int, window_ns: int, rate: float | None, hold: bool = False
     ) -> SimulatedBegun[WindowReply]:
         """Advances the run's timeline when its result is asked for."""
-        return SimulatedBegun(self._machine.timeline, lambda: self._window(ramp_up_ns, window_ns, rate))
+        return SimulatedBegun(self._machine, lambda: self._window(ramp_up_ns, window_ns, rate))
 
     def _window(self, ramp_up_ns: int, window_ns: int, rate: float | None) -> WindowReply:
         machine = self._machine

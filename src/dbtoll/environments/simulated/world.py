@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, Option] = {
     "call_ns": Option("number", 0.0, "what a system call costs; a statement has some ten or hundred"),
     "round_trip_ns": Option("number", 0.0, "what a round trip costs; a statement has one"),
     "slowdown": Option("number", 1.0, "of user mode, a factor"),
+    "late_ms": Option("number", 0.0, "of several units: each begins up to so long after it was told"),
     "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
 }
 
@@ -48,6 +49,7 @@ class World:
     ``start_spread``: of one start. ``drift``: fraction by which the world slows down per hour. ``steps``: standard
     deviation of the levels between which its speed jumps. ``outliers``: probability that an execution takes five times
     as long. What else it takes is what its events cost (`fake_events`); of these, ``effect`` is the part that no event explains.
+    ``late_ms``: how long at most `go` takes to be heard.
     """
 
     effect: float = 0.0
@@ -60,6 +62,7 @@ class World:
     call_ns: float = 0.0
     round_trip_ns: float = 0.0
     slowdown: float = 1.0
+    late_ms: float = 0.0
     seed: int = 1
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.json_lines import SLACK_S, BegunLines, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, BegunLines, HeldAt, JsonLines
 from dbtoll.channel.output_buffer import said
 from dbtoll.channel.replies import Counters, Queried, Visit
 from dbtoll.model.experiment import VisitTiming
@@ -79,7 +79,7 @@ class SerialSession:
         )
         timeout_s = SLACK_S + (timing.lead_in_ns + longest_ns) / 1e9
         asked = frozenset(each.query for each in statements)
-        return self._lines.begin(command, timeout_s, Visit, lambda reply: self._visit(reply, asked))
+        return self._lines.begin(command, timeout_s, Visit, lambda reply, held: self._visit(reply, asked, held))
 
     def _tell(self, answer: AnswerReference) -> str:
         """What the driver calls the answer, which is told once and before any visit: in a visit's own command its rows would be
@@ -96,7 +96,7 @@ class SerialSession:
             self._told[id(answer)] = (name, answer)
         return self._told[id(answer)][0]
 
-    def _visit(self, reply: Json, asked: frozenset[str]) -> VisitReply:
+    def _visit(self, reply: Json, asked: frozenset[str], held: HeldAt) -> VisitReply:
         host_start_ns, host_end_ns = self._lines.bracket()
         executions = tuple(Execution(**{key: told.get(key) for key in _EXECUTION}) for told in reply["executions"])
         if any(each.end_ns < each.start_ns for each in executions):
@@ -111,6 +111,8 @@ class SerialSession:
             counters=reply["counters"],
             host_start_ns=host_start_ns,
             host_end_ns=host_end_ns,
+            held_ns=held.held_ns,
+            host_held_ns=held.host_held_ns,
         )
 
     def query(self, sql: str, *, timeout_s: float = QUERY_TIMEOUT_S) -> list[list[str | None]]:

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from dbtoll.channel.client import Channel
-from dbtoll.channel.json_lines import SLACK_S, BegunLines, JsonLines
+from dbtoll.channel.json_lines import SLACK_S, BegunLines, HeldAt, JsonLines
 from dbtoll.channel.replies import Window
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Address
@@ -42,10 +42,17 @@ class AgentTerminals:
         timeout_s = SLACK_S + 2 * self._patience_s + (ramp_up_ns + window_ns) / 1e9
         return self._lines.begin(command, timeout_s, Window, self._window)
 
-    def _window(self, reply: Json) -> WindowReply:
+    def _window(self, reply: Json, held: HeldAt) -> WindowReply:
         host_start_ns, host_end_ns = self._lines.bracket()
         times = {name: reply.pop(name) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
-        return WindowReply(**times, counts=reply, host_start_ns=host_start_ns, host_end_ns=host_end_ns)
+        return WindowReply(
+            **times,
+            counts=reply,
+            host_start_ns=host_start_ns,
+            host_end_ns=host_end_ns,
+            held_ns=held.held_ns,
+            host_held_ns=held.host_held_ns,
+        )
 
     def close(self) -> None:
         """Disconnect and end the driver. Also after a failure, also twice."""

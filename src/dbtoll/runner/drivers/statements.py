@@ -83,6 +83,8 @@ class StatementDriver:
                     end_ns=reply.end_ns,
                     host_start_ns=reply.host_start_ns,
                     host_end_ns=reply.host_end_ns,
+                    held_ns=reply.held_ns,
+                    host_held_ns=reply.host_held_ns,
                     executions=tuple(map(_timing, reply.executions)),
                     problem=problems[0][:PROBLEM_MAX] if problems else None,
                     disk_read_bytes=read[counter] if read else None,

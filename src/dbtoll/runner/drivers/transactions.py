@@ -86,6 +86,8 @@ class TransactionDriver:
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
             host_end_ns=reply.host_end_ns,
+            held_ns=reply.held_ns,
+            host_held_ns=reply.host_held_ns,
             window={
                 "length_ns": reply.until_ns - reply.from_ns,
                 "throughput_transaction": self.workload.throughput_transaction,
