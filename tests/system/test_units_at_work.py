@@ -74,6 +74,7 @@ def test_units_have_data_of_their_own_and_begin_together(tmp_path: Path) -> None
                 assert sum(kind["committed"] for kind in kinds) > 0
                 assert all(kind["failed"] == {} and kind["lost"] == 0 for kind in kinds)
             assert (visit.units[0].cpu is None) is (arm.name == "databases")
+            assert [each.units for each in visit.shared] == ([(0, 1)] if arm.name == "databases" else [])
             first, second = (unit.window["series"] for unit in visit.units if unit.window)
             assert first != second  # they draw other transactions
     for windows in result.windows:

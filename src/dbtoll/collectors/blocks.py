@@ -24,6 +24,7 @@ class Collector(Program):
     name = "blocks"
     what = "requests to block devices"
     disturbs = False
+    of_kernel = True
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:

@@ -20,6 +20,7 @@ class Collector(Counters):
     """See interfaces.Collector."""
 
     name = "machine"
+    of_kernel = True
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:

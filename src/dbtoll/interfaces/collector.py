@@ -22,6 +22,8 @@ class Collector(Protocol):
     """Whether what it looks at takes longer for it (`dbtoll selfbench collectors`): then it has a pass of its own."""
     everywhere: bool
     """Or in the baseline alone: what is a property of the program and not of where it runs."""
+    of_kernel: bool
+    """Whether it counts what everybody on the server's kernel does, or the server alone."""
     least_s: float
     """Of executions that it must see in order to know; what is shorter is executed again. 0 where it counts each event."""
 

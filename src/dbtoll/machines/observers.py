@@ -26,6 +26,7 @@ class Program:
     what: str
     disturbs = True
     everywhere = True
+    of_kernel = False
     least_s = 0.0
 
     def missing_requirements(self, machine: Machine, pid: int) -> str | None:
@@ -77,6 +78,7 @@ class Counters:
 
     disturbs = False
     everywhere = True
+    of_kernel = False
     least_s = 0.0
 
     def missing_requirements(self, machine: Machine, pid: int) -> str | None:

@@ -114,9 +114,14 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
     return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
+def kernels(arm: Arm) -> int:
+    """How many its machines have: each guest its own, all others share one."""
+    return arm.layout.machines if boots(arm.stack[-1]) else 1
+
+
 def memory_parts(arm: Arm) -> int:
     """Into how many its memory is cut: guests have each a part of their own, all others share the whole."""
-    return arm.layout.machines if boots(arm.stack[-1]) else 1
+    return kernels(arm)
 
 
 def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
@@ -395,6 +400,11 @@ class RunningArm:
     def units_of(self, server: RunningServer) -> tuple[RunningUnit, ...]:
         """Those that work on its databases."""
         return tuple(unit for unit in self.units if unit.server is server)
+
+    def servers_by_kernel(self) -> list[tuple[RunningServer, ...]]:
+        """Those that stand on one kernel, which counts what all of them did."""
+        many = len(self.servers) // kernels(self.arm)
+        return [self.servers[begin : begin + many] for begin in range(0, len(self.servers), many)]
 
     def start_servers(self) -> None:
         self.warmed_up = False

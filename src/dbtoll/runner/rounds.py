@@ -426,6 +426,7 @@ class RoundRun:
                         first_execution=first_execution,
                         asleep_ok=others_asleep,
                         units=result.units,
+                        shared=result.shared,
                         counts=result.counts,
                     )
                 )

@@ -415,6 +415,10 @@ class Expected:
             raise ValueError(f"{visit.arm!r} has {units} units, and {found} of them brought something")
         if len({unit.window is None for unit in visit.units}) > 1:
             raise ValueError("some of its units had a window and some had none")
+        for each in visit.shared:
+            if len({*each.units}) < len(each.units) or max(each.units) >= found:
+                raise ValueError(f"what units {each.units} did together is told of a visit of {found}")
+            _demand_tree(each.cpu or {})
         _demand_tree(visit.counts or {})
         for name, told in (visit.counts or {}).items():
             self._demand_told(name, told)

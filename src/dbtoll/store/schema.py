@@ -181,8 +181,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: what each of its ``units`` brought, in the order of the arm's layout; they worked at the
-    same time. In a counting pass only ``counts``, of all units together: collector -> ``counted`` in so many ``executions``, which
-    took ``elapsed_ns``, or why it is ``missing``."""
+    same time. ``shared``: what several of them did together. In a counting pass only ``counts``: collector -> ``counted`` in so
+    many ``executions``, which took ``elapsed_ns``, or why it is ``missing``."""
 
     round: Place
     arm: str
@@ -193,6 +193,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     first_execution: bool
     asleep_ok: bool | None
     units: Annotated[tuple[UnitVisit, ...], Meta(min_length=1)]
+    shared: tuple[Shared, ...] = ()
     counts: Json | None = None
     parameter_set: Index | None = None
 

@@ -18,7 +18,7 @@ import msgspec
 from dbtoll.model.json import Json
 from dbtoll.store.executions import packed
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Batch, Timing, UnitVisit, Visit
+from dbtoll.store.schema import Batch, Shared, Timing, UnitVisit, Visit
 
 SUMS_OF_WINDOW = (
     *("driver_cpu_ns", "round_trips", "backlog_at_end", "connections_lost", "reconnects"),
@@ -65,7 +65,7 @@ class VisitTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 def totals(visit: Visit) -> VisitTotals:
     """The visit as that of its whole arm."""
-    return _totals(visit, visit.units)
+    return _totals(visit, visit.units, visit.shared)
 
 
 def totals_of_run(run: Run) -> list[VisitTotals]:
@@ -74,7 +74,7 @@ def totals_of_run(run: Run) -> list[VisitTotals]:
 
 
 def of_each_unit(visit: VisitTotals) -> list[VisitTotals]:
-    """The visit as each of its units had it, as if that had been alone."""
+    """The visit as each of its units had it, as if that had been alone; without what it shared with others."""
     if len(visit.units) == 1:
         return [visit]
     return [_totals(visit, (unit,)) for unit in visit.units]
@@ -105,7 +105,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.exp(math.fsum(map(math.log, known)) / len(known))
 
 
-def _totals(visit: Visit | VisitTotals, units: tuple[UnitVisit, ...]) -> VisitTotals:
+def _totals(visit: Visit | VisitTotals, units: tuple[UnitVisit, ...], shared: Sequence[Shared] = ()) -> VisitTotals:
     first, several = units[0], len(units) > 1
     return VisitTotals(
         round=visit.round,
@@ -127,9 +127,9 @@ def _totals(visit: Visit | VisitTotals, units: tuple[UnitVisit, ...]) -> VisitTo
         window=_together([unit.window for unit in units]) if several else first.window,
         batches=_of_all(_joined, [unit.batches for unit in units]) if several else first.batches,
         problem=_first_problem(units) if several else first.problem,
-        disk_read_bytes=_of_all(sum, [unit.disk_read_bytes for unit in units]),
-        cpu=_of_all(_added, [unit.cpu for unit in units]) if several else first.cpu,
-        minor_faults=_of_all(sum, [unit.minor_faults for unit in units]),
+        disk_read_bytes=_counted(sum, "disk_read_bytes", units, shared) if several else first.disk_read_bytes,
+        cpu=_counted(_added, "cpu", units, shared) if several else first.cpu,
+        minor_faults=_counted(sum, "minor_faults", units, shared) if several else first.minor_faults,
         samples=first.samples,
     )
 
@@ -143,6 +143,17 @@ def _of_all(reduce: Callable[[list[T]], T], values: Iterable[T | None]) -> T | N
     found = list(values)
     known = [value for value in found if value is not None]
     return reduce(known) if len(known) == len(found) else None
+
+
+def _counted(
+    reduce: Callable[[list[Any]], Any], name: str, units: Sequence[UnitVisit], shared: Sequence[Shared]
+) -> Any:
+    """Of each unit's own figure, and of what several have together, once; None where it is not known of one."""
+    parts = [*(((number,), unit) for number, unit in enumerate(units)), *((each.units, each) for each in shared)]
+    known = [(numbers, value) for numbers, part in parts if (value := getattr(part, name)) is not None]
+    if sorted(number for numbers, _ in known for number in numbers) != [*range(len(units))]:
+        return None
+    return reduce([value for _, value in known])
 
 
 def _joined(values: Sequence[tuple[T, ...]]) -> tuple[T, ...]:

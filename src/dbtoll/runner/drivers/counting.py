@@ -22,7 +22,8 @@ from dbtoll.runner.drivers.wait_samples import engine_account
 class CountingDriver:
     """The same again while collectors look on: first all that do not disturb it, then each of the others by itself.
 
-    Of an arm with several servers they look on at the first one, while all work.
+    Of an arm with several servers they look on at the first one, or at the kernel that it stands on, while all work. BIAS: what
+    they count in the machine around that holds what the arm's other guests asked for.
     """
 
     driver: VisitDriver
@@ -62,14 +63,17 @@ class CountingDriver:
                     counts |= {name: {"missing": error.message} for name in told}
                     continue
                 if result is not None:
-                    done = work_done(result.units[: running.arm.layout.databases])
-                    counts |= {name: {**done, "counted": tell()} for name, tell in told.items()}
+                    counts |= {
+                        each.name: {**work_seen(running, each, result), "counted": told[each.name]()}
+                        for each in able
+                        if each.name in told
+                    }
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
             counts["engine"] = engine_account(self.driver, running, phase, block, query)
         result = result or self.driver.drive(running, phase, block, query, first_execution=first_execution)
         units = (structs.replace(unit, executions=(), window=None) for unit in result.units)
-        return VisitResult(tuple(units), counts)
+        return VisitResult(tuple(units), counts, result.shared)
 
     def _drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool, least_s: float
@@ -105,6 +109,12 @@ class CountingDriver:
 
 def _can_go_on(result: VisitResult) -> bool:
     return all(unit.window is None and unit.problem is None for unit in result.units)
+
+
+def work_seen(running: RunningArm, collector: Collector, result: VisitResult) -> Json:
+    """What was done in the units that it looks at: of the first server, or all that stand on the kernel of that."""
+    seen = running.servers_by_kernel()[0] if collector.of_kernel else running.servers[:1]
+    return work_done(result.units[: sum(len(running.units_of(server)) for server in seen)])
 
 
 def _look_on(running: RunningArm, collectors: Sequence[Collector], looking: ExitStack) -> dict[str, Callable[[], Json]]:

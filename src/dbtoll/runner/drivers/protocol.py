@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from dbtoll.interfaces.machine import Begun
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.arms import RunningArm
 from dbtoll.store import schema
 
 R = TypeVar("R")
@@ -22,6 +22,7 @@ class VisitResult:
 
     units: tuple[schema.UnitVisit, ...]
     counts: Json | None = None
+    shared: tuple[schema.Shared, ...] = ()
 
 
 class VisitDriver(Protocol):
@@ -77,14 +78,25 @@ def settle(running: RunningArm) -> None:
         server.prepared_work.update(Counter(engine.background_work(session)) - before)
 
 
+Wanted = Mapping[str, tuple[str, tuple[str, ...]]]
+"""Figure of a visit -> the part of the counters that it is made of, ``processes`` or ``machine``, and their names there."""
+
+CPU: Wanted = {"cpu": ("processes", ("user_ns", "system_ns"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Figures of a visit: each unit's ``own``, in the order of the layout, and those that several ``shared``."""
+
+    own: Sequence[Json]
+    shared: tuple[schema.Shared, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """Of each server, before and after a visit.
+    """Of each server, before and after a visit."""
 
-    What a server did for one of its databases cannot be told from what it did for the others: the units of a server with several
-    have no counts of their own.
-    """
-
+    running: RunningArm
     before: Mapping[int, Json]
     after: Mapping[int, Json]
 
@@ -93,17 +105,27 @@ class ServerCounters:
         """What ``work`` brought, and the counters around it."""
         before = _counters(running, brief=brief)
         result = work()
-        return cls(before, _counters(running, brief=brief)), result
+        return cls(running, before, _counters(running, brief=brief)), result
 
-    def difference(self, unit: RunningUnit, part: str, names: Sequence[str]) -> dict[str, int] | None:
-        """``after - before`` of some counters of a unit's server; None where one of them is not known."""
-        server = id(unit.server)
-        return difference(self.before[server], self.after[server], part, names) if server in self.before else None
+    def of(self, wanted: Wanted) -> Counted:
+        """Processes are of one server, a machine's counters of one kernel. What that did is a unit's own if it works there alone,
+        and cannot be told apart if several do."""
+        own: list[Json] = [{} for _ in self.running.units]
+        shared: dict[tuple[int, ...], Json] = {}
+        by_server = [(server,) for server in self.running.servers]
+        for figure, (part, names) in wanted.items():
+            for servers in by_server if part == "processes" else self.running.servers_by_kernel():
+                first = id(servers[0])
+                if (risen := difference(self.before[first], self.after[first], part, names)) is None:
+                    continue
+                units = tuple(unit.unit.number for server in servers for unit in self.running.units_of(server))
+                its = own[units[0]] if len(units) == 1 else shared.setdefault(units, {})
+                its[figure] = risen if len(names) > 1 else risen[names[0]]
+        return Counted(own, tuple(schema.Shared(units=units, **figures) for units, figures in shared.items()))
 
 
 def _counters(running: RunningArm, *, brief: bool) -> dict[int, Json]:
-    alone = running.servers if running.arm.layout.databases == 1 else ()
-    return {id(server): server.counters(brief=brief) for server in alone}
+    return {id(server): server.counters(brief=brief) for server in running.servers}
 
 
 def work_done(units: Sequence[schema.UnitVisit]) -> Json:

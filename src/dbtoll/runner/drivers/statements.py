@@ -11,7 +11,7 @@ from dbtoll.model.experiment import THREADS, Experiment
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import AnswerReference, Execution, Statement, VisitReply
 from dbtoll.runner.arms import RunningArm
-from dbtoll.runner.drivers.protocol import PROBLEM_MAX, ServerCounters, VisitResult, is_cold, together
+from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, is_cold, together
 from dbtoll.store import schema
 
 REUSES = 5
@@ -69,11 +69,10 @@ class StatementDriver:
         counters, replies = ServerCounters.around(
             running, lambda: together([partial(begin, session) for session in sessions]), brief=by_server
         )
-        source, counter = ("processes", "read_bytes") if by_server else ("machine", "pages_in_bytes")
+        reads = ("processes", ("read_bytes",)) if by_server else ("machine", ("pages_in_bytes",))
+        counted = counters.of({**CPU, "minor_faults": ("processes", ("minor_faults",)), "disk_read_bytes": reads})
         found = []
-        for unit, reply in zip(running.units, replies, strict=True):
-            read = counters.difference(unit, source, (counter,))
-            faults = counters.difference(unit, "processes", ("minor_faults",))
+        for own, reply in zip(counted.own, replies, strict=True):
             problems = [
                 e.difference or str((e.error or {}).get("message", "")) for e in reply.executions if e.outcome != "ok"
             ]
@@ -87,12 +86,10 @@ class StatementDriver:
                     host_held_ns=reply.host_held_ns,
                     executions=tuple(map(_timing, reply.executions)),
                     problem=problems[0][:PROBLEM_MAX] if problems else None,
-                    disk_read_bytes=read[counter] if read else None,
-                    cpu=counters.difference(unit, "processes", ("user_ns", "system_ns")),
-                    minor_faults=faults["minor_faults"] if faults else None,
+                    **own,
                 )
             )
-        return VisitResult(tuple(found))
+        return VisitResult(tuple(found), shared=counted.shared)
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Each answer was compared."""

@@ -14,7 +14,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import RunningArm, RunningUnit
-from dbtoll.runner.drivers.protocol import PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
+from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
 
@@ -74,11 +74,11 @@ class TransactionDriver:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
         counters, replies = ServerCounters.around(running, lambda: together([partial(begin, its) for its in terminals]))
-        return VisitResult(
-            tuple(self._found(unit, reply, counters) for unit, reply in zip(running.units, replies, strict=True))
-        )
+        counted = counters.of(CPU)
+        told = zip(running.units, replies, counted.own, strict=True)
+        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared)
 
-    def _found(self, unit: RunningUnit, reply: WindowReply, counters: ServerCounters) -> schema.UnitVisit:
+    def _found(self, unit: RunningUnit, reply: WindowReply, own: Json) -> schema.UnitVisit:
         unit.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})
         refusal = reply.counts.get("refusal")
         return schema.UnitVisit(
@@ -94,7 +94,7 @@ class TransactionDriver:
                 **reply.counts,
             },
             problem=f"connections were refused: {refusal}"[:PROBLEM_MAX] if refusal else None,
-            cpu=counters.difference(unit, "processes", ("user_ns", "system_ns")),
+            **own,
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
