@@ -10,15 +10,18 @@ import pytest
 
 from dbtoll.analysis.result.builder import analyze
 from dbtoll.commands import inspect
+from dbtoll.engines import noop
 from dbtoll.environments.simulated.session import SimulatedTerminals
 from dbtoll.environments.simulated.world import GAP_NS
 from dbtoll.errors import DbtollError
 from dbtoll.model.experiment import Outcome
+from dbtoll.model.plan import Phase
 from dbtoll.model.reply import TIME_PER_TRANSACTION_LEAST
 from dbtoll.runner import run as runs
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Start, Visit
+from dbtoll.store.schema import Fingerprint, Start, Visit
 from tests.support.few_rounds import Counting
 
 WORKLOADS = {
@@ -97,6 +100,53 @@ def test_every_unit_is_recorded_and_all_begin_at_one_moment(workload: str, tmp_p
     )
     made = [visit for visit, *_ in run.all_visits() if visit.arm == "two by two"]
     assert sorted(rows.fetchall()) == [(number, len(made)) for number in range(4)]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_units_that_hear_late_that_they_may_go_are_caught(workload: str, tmp_path: Path) -> None:
+    """The host told all of them at one moment."""
+    text = specification(workload).replace("effect=0.3", "late_ms=60")
+    folder = runs.begin(experiment(text), text, tmp_path, Counting(2))
+    for visit in read_run(folder).records(Visit):
+        assert len({unit.host_start_ns for unit in visit.units}) == 1
+    checks = {arm.name: {check.name: check for check in arm.checks} for arm in analyze(folder).arms}
+    assert checks["three"]["started_together"].passed is True
+    late = checks["slow"]["started_together"]
+    assert late.passed is False and late.void_visits
+
+
+def test_a_plan_of_another_unit_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In unit 2 of one arm, and in unit 1 of another one's baseline."""
+
+    def fingerprint(engine: Any, session: Any, statement: Any) -> tuple[str, str]:
+        name, query = session._machine.name, statement.query
+        other = (query == "Q6" and "-slow-" in name and name.endswith("-m2")) or (
+            query == "Q1" and "-three-" in name and "three-a-a" not in name and name.endswith("-m1")
+        )
+        return ("other" if other else "usual", "a plan")
+
+    monkeypatch.setattr(noop.Engine, "fingerprint", fingerprint)
+    taken_by = RoundRun.take_plans
+
+    def take_plans(run: RoundRun, phase: Phase) -> None:
+        """As of an engine that plans, which nothing else of this round knows."""
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(noop.Engine, "returns_rows", True)
+            taken_by(run, phase)
+
+    monkeypatch.setattr(RoundRun, "take_plans", take_plans)
+    text = specification("tpch")
+    folder = runs.begin(experiment(text), text, tmp_path, Counting(2))
+    taken = [each for each in read_run(folder).records(Fingerprint) if each.arm == "two by two" and each.round == 0]
+    assert {each.unit for each in taken} == {0, 1, 2, 3}
+    result = analyze(folder)
+    findings = {arm.name: next(c for c in arm.checks if c.name == "same_plans").finding for arm in result.arms}
+    assert findings["slow"] == "other plans than the baseline: Q6 (unit 2)"
+    assert findings["three"] == "other plans than the baseline: Q1 (unit 1)"
+    same = {c.arm: c for c in result.comparisons if c.estimand == "geomean_same_plans"}
+    assert same["slow"].left_out == ("Q1: another plan", "Q6: another plan")
+    assert same["two by two"].left_out == ("Q1: another plan",)
+    assert {(each.arm, each.query) for each in result.plans_changed} == {("slow", "Q6"), ("three", "Q1")}
 
 
 def test_a_unit_that_fails_fails_its_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Protocol
 
@@ -352,24 +353,26 @@ class RoundRun:
             self.awake(self.arms[name], lambda running: self.fingerprints(running, levels))
 
     def fingerprints(self, running: RunningArm, levels: dict[str, str]) -> None:
-        """Plans of every statement of this round, of the first unit, outside timed passes; then a checkpoint on command."""
-        session = running.unit.session()
-        for parameter_set in sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks}):
-            for query, statement in self.inputs.by_arm[running.arm.name].statements[parameter_set].items():
-                mark, text = running.engine.fingerprint(session, statement)
-                new = mark not in self.seen_plans
-                self.seen_plans.add(mark)
-                self.write(
-                    schema.Fingerprint(
-                        round=self.plan.index,
-                        arm=running.arm.name,
-                        query=query,
-                        parameter_set=parameter_set,
-                        fingerprint=mark,
-                        plan=text if new else None,
-                        levels=levels,
-                    )
+        """Plans of every statement of this round in each unit, outside timed passes; then a checkpoint on command."""
+        sets = sorted({block.parameter_set for phase in self.plan.phases for block in phase.blocks})
+        statements = self.inputs.by_arm[running.arm.name].statements
+        asked = [(number, query, text) for number in sets for query, text in statements[number].items()]
+        for unit, (parameter_set, query, statement) in product(running.units, asked):
+            mark, text = running.engine.fingerprint(unit.session(), statement)
+            new = mark not in self.seen_plans
+            self.seen_plans.add(mark)
+            self.write(
+                schema.Fingerprint(
+                    round=self.plan.index,
+                    arm=running.arm.name,
+                    query=query,
+                    parameter_set=parameter_set,
+                    fingerprint=mark,
+                    plan=text if new else None,
+                    levels=levels,
+                    unit=unit.unit.number,
                 )
+            )
         for server in running.servers:
             running.engine.settle(running.units_of(server)[0].session())
 

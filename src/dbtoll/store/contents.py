@@ -379,8 +379,8 @@ class Expected:
             raise ValueError("it stands outside of all rounds")
         if number is not None and record.round != number:
             raise ValueError(f"it says round {record.round} and stands in round {number}")
-        if isinstance(record, (Visit, Fingerprint)) and record.query not in self._queries:
-            raise ValueError(f"the plan has no query {record.query!r}")
+        if isinstance(record, (Visit, Fingerprint)):
+            self._demand_asked(record)
         if isinstance(record, (Visit, Counters, Fingerprint)):
             self._demand_levels(record.levels, all_factors=not isinstance(record, Fingerprint))
         _demand_short(record)
@@ -393,6 +393,12 @@ class Expected:
                 _demand(record.machine or {}, _Machine, "machine")
             case Visit():
                 self._demand_visit(record)
+
+    def _demand_asked(self, record: Visit | Fingerprint) -> None:
+        if record.query not in self._queries:
+            raise ValueError(f"the plan has no query {record.query!r}")
+        if isinstance(record, Fingerprint) and record.unit >= self._units[record.arm]:
+            raise ValueError(f"{record.arm!r} has no unit {record.unit}")
 
     def _demand_levels(self, levels: dict[str, str], *, all_factors: bool) -> None:
         if not all_factors:  # plans depend on some of them

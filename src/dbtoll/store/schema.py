@@ -113,7 +113,7 @@ class Start(Record, frozen=True, kw_only=True, tag="start"):
 
 class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     """The plan that the server uses; ``plan`` only where this fingerprint is new in the run. ``levels``: of those factors on which
-    plans can depend, where they are varied."""
+    plans can depend, where they are varied. ``unit``: its place in the arm's layout; each has data of its own."""
 
     round: Place
     arm: str
@@ -122,6 +122,7 @@ class Fingerprint(Record, frozen=True, kw_only=True, tag="fingerprint"):
     fingerprint: str
     plan: str | None = None
     levels: dict[str, str] = {}
+    unit: Index = 0
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True, gc=False):

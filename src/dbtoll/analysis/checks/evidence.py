@@ -35,8 +35,13 @@ PlanKey = tuple[int, int, str, tuple[tuple[str, str], ...]]
 
 
 def plan_key(fingerprint: Fingerprint) -> PlanKey:
-    """Of which the arms are compared."""
+    """Of which the arms are compared, and the units of each: all begin as copies of the same data."""
     return fingerprint.round, fingerprint.parameter_set, fingerprint.query, tuple(fingerprint.levels.items())
+
+
+def expected_plans(fingerprints: Iterable[Fingerprint]) -> dict[PlanKey, str]:
+    """Of an arm's plans those of its first unit, which all others are held against."""
+    return {plan_key(each): each.fingerprint for each in fingerprints if each.unit == 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dbtoll.analysis.checks import differences
 from dbtoll.analysis.checks.caches import cold_reads_disk, warm_stays_warm
 from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate, started_together
-from dbtoll.analysis.checks.evidence import Evidence, Finding, grouped_by_arm, plan_key
+from dbtoll.analysis.checks.evidence import Evidence, Finding, expected_plans, grouped_by_arm
 from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, other_host_load, pressure, steal
 from dbtoll.analysis.checks.probe_costs import plausible_costs
 from dbtoll.analysis.checks.servers import equal_answers, same_plans, same_resources, same_server
@@ -48,9 +48,7 @@ def find_all(run: Run, visits: Sequence[VisitTotals]) -> list[Finding]:
             tuple(fingerprints.get(arm.name, ())),
             tuple(counters.get(arm.name, ())),
             tuple(recorded_checks.get(arm.name, ())),
-            {plan_key(f): f.fingerprint for f in fingerprints.get(baseline, ())}
-            if experiment.same_engine(arm.name, baseline)
-            else None,
+            expected_plans(fingerprints.get(baseline, ())) if experiment.same_engine(arm.name, baseline) else None,
             own,
             _expected(facts.get(baseline, {}), own, alone=arm.name == baseline),
             _asked(arm, run.descriptions.environments) | differences.asked_of_resources(experiment, arm.name, baseline),

@@ -99,7 +99,8 @@ def equal_answers(evidence: Evidence) -> Finding | None:
 
 
 def same_plans(evidence: Evidence) -> Finding | None:
-    """A label: an overhead that comes with a changed plan is not the environment's own."""
+    """A label: an overhead that comes with a changed plan is not the environment's own. Each unit's are the baseline's first one's,
+    which the baseline's other units are held against too."""
     if not evidence.asks_statements:
         return None
     if evidence.baseline_plans is None:
@@ -108,9 +109,17 @@ def same_plans(evidence: Evidence) -> Finding | None:
     if not compared:
         return Finding(evidence.arm, Check("same_plans", None, "no plan fingerprints were taken", voids=False))
     changed = [f for f in compared if f.fingerprint != evidence.baseline_plans[plan_key(f)]]
-    queries = sorted({f.query for f in changed}, key=_natural)
-    finding = f"other plans than the baseline: {', '.join(queries)}" if queries else f"{len(compared)} plans are equal"
+    units: dict[str, set[int]] = defaultdict(set)
+    for each in changed:
+        units[each.query].add(each.unit)
+    several = any(each.unit for each in compared)
+    named = [_in_units(query, units[query]) if several else query for query in sorted(units, key=_natural)]
+    finding = f"other plans than the baseline: {', '.join(named)}" if named else f"{len(compared)} plans are equal"
     return label(evidence.arm, "same_plans", {f.round for f in changed}, finding)
+
+
+def _in_units(query: str, units: set[int]) -> str:
+    return f"{query} (unit{'s' if len(units) > 1 else ''} {', '.join(map(str, sorted(units)))})"
 
 
 def _natural(query: str) -> tuple[str, int]:

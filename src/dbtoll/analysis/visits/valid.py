@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtoll.analysis.checks import findings
-from dbtoll.analysis.checks.evidence import plan_key
+from dbtoll.analysis.checks.evidence import expected_plans, grouped_by_arm, plan_key
 from dbtoll.analysis.effects.comparisons import guarded
 from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.visits.arrays import TimeArray, arrange, collect
@@ -114,27 +114,36 @@ class ValidVisits:
         )
 
     def other_plans(self, levels: Levels) -> dict[str, frozenset[str]]:
-        """Arm -> queries for which its server used another plan than the baseline's at these levels, in any round that counts."""
-        changed: dict[str, set[str]] = defaultdict(set)
-        for f, _ in self.changed_plans:
-            if f.levels.items() <= levels.items():
-                changed[f.arm].add(f.query)
-        return {arm: frozenset(queries) for arm, queries in changed.items()}
+        """Arm -> queries for which its server used another plan than the baseline's at these levels, in any round that counts; or
+        for which the units of the baseline itself had several."""
+        found = {}
+        for arm, baseline in self._comparable:
+            changed = [*self._plans_unlike(arm, baseline), *self._plans_unlike(baseline, baseline)]
+            if queries := frozenset(f.query for f, _ in changed if f.levels.items() <= levels.items()):
+                found[arm] = queries
+        return found
 
     @cached_property
     def changed_plans(self) -> list[tuple[Fingerprint, str]]:
-        """Each plan that is not that of the arm's baseline for the same statement at the same levels, with the fingerprint of that.
-        Plans of unlike engines are not compared."""
-        experiment, records = self.run.plan.experiment, list(self.run.records(Fingerprint))
-        known = {(f.arm, plan_key(f)): f.fingerprint for f in records}
-        found = []
-        for f in records:
-            baseline = experiment.held_against.get(f.arm)
-            if baseline is None or not experiment.same_engine(f.arm, baseline):
-                continue
-            if (expected := known.get((baseline, plan_key(f)), f.fingerprint)) != f.fingerprint:
-                found.append((f, expected))
-        return found
+        """Each plan that is not that of the first unit of the arm's baseline for the same statement at the same levels, with the
+        fingerprint of that. Plans of unlike engines are not compared."""
+        return [found for pair in self._comparable for found in self._plans_unlike(*pair)]
+
+    @cached_property
+    def _fingerprints(self) -> Mapping[str, list[Fingerprint]]:
+        return grouped_by_arm(self.run.records(Fingerprint))
+
+    @property
+    def _comparable(self) -> list[tuple[str, str]]:
+        """Arms with the one whose plans they are to have, which of a baseline is itself."""
+        experiment = self.run.plan.experiment
+        pairs = ((arm, experiment.held_against.get(arm, arm)) for arm in self._fingerprints)
+        return [pair for pair in pairs if experiment.same_engine(*pair)]
+
+    def _plans_unlike(self, arm: str, baseline: str) -> list[tuple[Fingerprint, str]]:
+        expected = expected_plans(self._fingerprints.get(baseline, ()))
+        pairs = ((f, expected.get(plan_key(f), f.fingerprint)) for f in self._fingerprints.get(arm, ()))
+        return [(f, known) for f, known in pairs if known != f.fingerprint]
 
     @cached_property
     def levels(self) -> list[Levels]:

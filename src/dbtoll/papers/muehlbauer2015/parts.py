@@ -71,17 +71,19 @@ class Part(parts.Part):
         """Query -> in what its plan differs, for queries whose plan is not one and the same in the arm, in the baseline and its
         copies, in all rounds."""
         measured = self.book.measured
-        plans: dict[tuple[object, ...], dict[tuple[str, int], str]] = {}
+        plans: dict[tuple[object, ...], dict[tuple[str, int, int], str]] = {}
         for each in self.run.records(Fingerprint):
             at = self.at(threads)
             here = all(at.get(factor, level) == level for factor, level in each.levels.items())
             if here and each.arm in (self.arm, *measured.with_copies(self.baseline)):
-                plans.setdefault((each.query, each.parameter_set), {})[each.arm, each.round] = each.fingerprint
+                plans.setdefault((each.query, each.parameter_set), {})[each.arm, each.unit, each.round] = (
+                    each.fingerprint
+                )
         found: dict[str, str] = {}
         for (query, _), marks in plans.items():
-            rounds: dict[str, set[str]] = {}
-            for (arm, _), mark in marks.items():
-                rounds.setdefault(arm, set()).add(mark)
+            rounds: dict[tuple[str, int], set[str]] = {}
+            for (arm, unit, _), mark in marks.items():
+                rounds.setdefault((arm, unit), set()).add(mark)
             if any(len(each) > 1 for each in rounds.values()):
                 found[str(query)] = "other plans in other rounds"
             elif len(set(marks.values())) > 1:
