@@ -308,7 +308,7 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
         try:
             lease(machine, _SameEntry(), run_id, root, own_cpus(machine)).release()
         except DbtollError:
-            if _holds_containers(machine, root):  # else another host's agent has just removed it all
+            if _holds_anything(machine, root):  # else another host's agent has just removed it all
                 raise
 
 
