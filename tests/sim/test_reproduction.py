@@ -171,6 +171,21 @@ def test_rounds_that_are_asked_for_are_the_rounds_that_are_measured() -> None:
 # --- another paper, by two of its parts ----------------------------------------------------------------------------------
 
 
+def simulated(paper: Paper, part: PartFile, place: str, folder: Path, **variables: str) -> Run:
+    """The part as it is, on a server that does nothing; ``place`` is the arm whose cost is simulated, all others are alike."""
+    asked, text = spec.read(paper.folder / part.file, variables=variables)
+    native = parse_stack("simulated")
+    noop = [
+        replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop"))) for each in asked.arms
+    ]
+    experiment = replace(
+        asked,
+        arms=tuple(arm if arm.name == place else replace(arm, stack=native, text=write_stack(native)) for arm in noop),
+        precision=replace(asked.precision, budget_s=20, rounds_max=5),
+    )
+    return read_run(runs.begin(experiment, text, folder, Quiet(lambda _: None)))
+
+
 def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> None:
     """The parts as they are, in a simulated world: one system takes a tenth longer in the guest, the other half as long again."""
     paper: Paper = registry.find("papers", "muehlbauer2015")()
@@ -178,20 +193,8 @@ def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> Non
     for role, slowdown in (("hyper", 1.1), ("monetdb", 1.5)):
         (part,) = (part for part in paper.about.parts if part.role == role)
         environment = f"simulated:slowdown={slowdown}"
-        asked, text = spec.read(paper.folder / part.file, variables={"environment": environment, "scale": "0.01"})
-        native = parse_stack("simulated")
-        noop = [
-            replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop")))
-            for each in asked.arms
-        ]
-        experiment = replace(
-            asked,
-            arms=tuple(
-                arm if arm.name == environment else replace(arm, stack=native, text=write_stack(native)) for arm in noop
-            ),
-            precision=replace(asked.precision, budget_s=20, rounds_max=5),
-        )
-        found[role] = read_run(runs.begin(experiment, text, tmp_path / role, Quiet(lambda _: None)))
+        variables = {"environment": environment, "scale": "0.01"}
+        found[role] = simulated(paper, part, environment, tmp_path / role, **variables)
     made = paper.reproduce(found)
     told = {each.checked.claim.id: each.judged for each in made.claims}
     assert list(told) == [claim.id for claim in paper.claims]
@@ -226,20 +229,7 @@ def test_transactions_on_another_host(tmp_path: Path) -> None:
             "it needs a host"
         )
         host = "simulated:slowdown=1.5"
-        asked, text = spec.read(paper.folder / part.file, variables={"host": host})
-        native = parse_stack("simulated")
-        noop = [
-            replace(each, configuration=replace(each.configuration, engine=ComponentSpec("noop")))
-            for each in asked.arms
-        ]
-        experiment = replace(
-            asked,
-            arms=tuple(
-                arm if arm.name == host else replace(arm, stack=native, text=write_stack(native)) for arm in noop
-            ),
-            precision=replace(asked.precision, budget_s=20, rounds_max=5),
-        )
-        found[part.role] = read_run(runs.begin(experiment, text, tmp_path / part.role, Quiet(lambda _: None)))
+        found[part.role] = simulated(paper, part, host, tmp_path / part.role, host=host)
     made = paper.reproduce(found)
     (judged,) = (each.judged.size for each in made.claims if each.checked.claim.id == "H11")
     assert judged and judged.outcome == "not measured" and "HyPer on TPC-H, MonetDB on TPC-H" in judged.why

@@ -11,9 +11,10 @@
 //! - `EXPLAIN` is executed without any output; `PLAN` writes to the standard output, where it is collected.
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
@@ -274,7 +275,7 @@ impl Engine for Farm {
             state => return Err(EngineError::new("58030", format!("MonetDB's shutdown failed with {state}"))),
         }
         // MonetDB lets go of its lock and leaves the file (gdk_storage.c, GDKunlockHome); nobody else opens this database.
-        let lock = Path::new(&self.path.to_string_lossy().into_owned()).join(".gdk_lock");
+        let lock = Path::new(OsStr::from_bytes(self.path.as_bytes())).join(".gdk_lock");
         std::fs::remove_file(&lock).map_err(|error| EngineError::new("58030", format!("{}: {error}", lock.display())))
     }
 }

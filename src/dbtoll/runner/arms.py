@@ -115,13 +115,8 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
 
 
 def kernels(arm: Arm) -> int:
-    """How many its machines have: each guest its own, all others share one."""
+    """How many its machines have: each guest its own, with a part of the arm's memory; all others share one, and the whole."""
     return arm.layout.machines if boots(arm.stack[-1]) else 1
-
-
-def memory_parts(arm: Arm) -> int:
-    """Into how many its memory is cut: guests have each a part of their own, all others share the whole."""
-    return kernels(arm)
 
 
 def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: ExitStack) -> Machine:
@@ -208,7 +203,7 @@ class _Opening:
             arm=arm.name,
             image=image,
             provisions=provisions,
-            resources=arm.configuration.resources.shared_by(memory_parts(arm) if last else 1),
+            resources=arm.configuration.resources.shared_by(kernels(arm) if last else 1),
             cpuset=self.cpuset,
             options=dict(step.options),
             kernel=kernel,

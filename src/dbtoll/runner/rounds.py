@@ -29,7 +29,7 @@ from dbtoll.runner.arms import (
     RunningArm,
     RunningUnit,
     busy_ns,
-    memory_parts,
+    kernels,
     open_machines,
     storage_of,
 )
@@ -238,7 +238,7 @@ class RoundRun:
         running.start_servers()
         placements = experiment.factors.get("placement", ())
         kind = storage_of(arm) if data else None
-        parts = memory_parts(arm)
+        parts = kernels(arm)
         found = [self.facts(running.units_of(server)[0], placements, parts, kind) for server in running.servers]
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
