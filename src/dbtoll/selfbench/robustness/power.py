@@ -32,7 +32,9 @@ from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import HISTORY_FILE
 
-SUMMARY = "a run whose disk loses its power at random moments: cuts, cut_files, resumed, lost_rounds, left_behind"
+SUMMARY = (
+    "a run whose disk loses its power at random moments: cuts, promised, cut_files, resumed, lost_rounds, left_behind"
+)
 
 OPTIONS = {
     "cuts": Option("integer", 20, "how often", least=1),
@@ -50,10 +52,12 @@ NOT_BEGUN = RunFolderError.exit_code
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen; ``lost`` and ``left`` as sentences. ``resumed``: cuts after which the run got through, or was cut again;
-    ``begun_anew``: those before anything was measured, after which a new run had to be begun."""
+    """What was seen; ``lost`` and ``left`` as sentences. ``promised``: cuts at which rounds counted. ``resumed``: cuts after which
+    the run got through, or was cut again; ``begun_anew``: those before anything was measured, after which a new run had to be
+    begun."""
 
     cuts: int = 0
+    promised: int = 0
     cut_files: int = 0
     resumed: int = 0
     begun_anew: int = 0
@@ -80,6 +84,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
             bench.one_run()
     figures = {
         "cuts": tally.cuts,
+        "promised": tally.promised,
         "cut_files": tally.cut_files,
         "resumed": tally.resumed,
         "begun_anew": tally.begun_anew,
@@ -88,7 +93,9 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     }
     bounds = BOUNDS | {
         "cuts": Bound(min=options["cuts"]),
-        "cut_files": Bound(min=options["cuts"] // 10),  # else next to nothing was tried
+        # Else next to nothing was tried.
+        "promised": Bound(min=options["cuts"] // 10),
+        "cut_files": Bound(min=options["cuts"] // 10),
         "resumed": Bound(min=tally.cuts - tally.begun_anew),
     }
     told = {"host": host_facts, "stacks": options["environments"], "lost": tally.lost, "left": tally.left}
@@ -207,6 +214,7 @@ class KillTest:
         run = self._run_folder()
         marks = Marks(run or self._runs_dir, frozenset(family))
         promised = self._promised(run)
+        tally.promised += bool(promised)
         truncated = self._disk.cut(self._chance)
         tally.cut_files += truncated
         self._say(f"{when}: rounds {promised} are promised, {truncated} files are truncated")
