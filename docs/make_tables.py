@@ -58,6 +58,8 @@ REPRODUCTIONS = {
             "probes": "muehlbauer2015-qemu-probes",
             "remote hyper": "muehlbauer2015-qemu-remote-hyper",
             "remote monetdb": "muehlbauer2015-qemu-remote-monetdb",
+            "remote tpcc": "muehlbauer2015-qemu-remote-tpcc",
+            "remote tatp": "muehlbauer2015-qemu-remote-tatp",
         },
     ),
 }

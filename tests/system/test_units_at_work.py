@@ -62,6 +62,7 @@ def test_units_have_data_of_their_own_and_begin_together(tmp_path: Path) -> None
         checks = {check.name: check for check in arm.checks}
         for name in ("consistent", "started_together", "commit_reaches_device", "same_resources", "same_server"):
             assert checks[name].passed is True, checks[name]
+        assert checks["consistent"].finding.endswith("in each of 2 units")
         (start,) = (start for start in run.records(Start) if start.arm == arm.name)
         assert len(start.servers) == servers[arm.name]
         settings = [facts["settings"] for facts in start.servers]

@@ -443,7 +443,8 @@ class RoundRun:
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"
-        finding = f"does not hold {when}: {'; '.join(found)}" if found else "all conditions of the workload hold"
+        where = f" in each of {len(running.units)} units" if len(running.units) > 1 else ""
+        finding = f"does not hold {when}: {'; '.join(found)}" if found else f"all conditions of the workload hold{where}"
         self.write(
             schema.CheckRecord(
                 round=self.plan.index, arm=running.arm.name, check="consistent", passed=not found, finding=finding
