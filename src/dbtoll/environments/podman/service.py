@@ -47,6 +47,8 @@ given."""
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 REMOVAL_DEADLINE_S = 60.0
+REASON_MAX = 300
+"""Characters of a line."""
 
 CONFIGURATION = """\
 # Of dbtoll's own service; the system's files are not read.
@@ -113,6 +115,7 @@ class Service:
             )
         machine.mkdir(stage, mode=0o700)
         machine.mkdir(self._data_root, mode=0o711)
+        machine.mkdir(_state(self._data_root), mode=0o700)
         machine.mkdir(self._temporary, mode=0o700)
         machine.put(f"{self._data_root}/containers.conf", _configuration(machine).encode())
         chosen = [f"--runtime={runtime}"] if runtime else []
@@ -128,9 +131,9 @@ class Service:
         deadline = time.monotonic() + START_DEADLINE_S
         while not exists(machine, self.socket) or not answers(machine, self.socket):
             if not process.running() or time.monotonic() > deadline:
-                words = process.output().decode(errors="replace").strip().splitlines()[-3:]
                 raise ProgramFailed(
-                    f"{machine.name}: podman's service did not start: {' | '.join(words)}", "try what podman info says"
+                    f"{machine.name}: podman's service did not start: {_reason(process.output())}",
+                    "try what podman info says",
                 )
             time.sleep(0.05)
 
@@ -196,6 +199,13 @@ def remove(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     _forget_notes(machine, identity)
 
 
+def _reason(output: bytes) -> str:
+    """Of what a service has said its last errors, without the stacks of goroutines that may follow them."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    errors = [line for line in lines if "level=error" in line or line.startswith("Error")] or lines
+    return " | ".join(line[:REASON_MAX] for line in errors[-3:])
+
+
 def _configuration(machine: AgentMachine) -> str:
     return CONFIGURATION if find_layout(machine).hierarchies else CONFIGURATION + WITHOUT_GROUPS
 
@@ -233,11 +243,16 @@ def _globals(root: str) -> list[str]:
     return [
         f"--root={root}/root",
         f"--runroot={root}{RUNROOT}",
-        f"--tmpdir={root}/state",
+        f"--tmpdir={_state(root)}",
         f"--runtime-flag=root={root}/runtime",
         "--cgroup-manager=cgroupfs",  # systemd needs one that is running, and our groups are not systemd's
     ]
 
 
 def _environment(root: str) -> dict[str, str]:
-    return {"CONTAINERS_CONF": f"{root}/containers.conf", "HOME": root}
+    """Asked for its version crun makes its directory there, or in /run, which is root's; podman's API panics where it fails."""
+    return {"CONTAINERS_CONF": f"{root}/containers.conf", "HOME": root, "XDG_RUNTIME_DIR": _state(root)}
+
+
+def _state(root: str) -> str:
+    return f"{root}/state"
