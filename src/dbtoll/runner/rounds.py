@@ -444,7 +444,9 @@ class RoundRun:
             return
         when = "before the first transaction" if initially else "after the round"
         where = f" in each of {len(running.units)} units" if len(running.units) > 1 else ""
-        finding = f"does not hold {when}: {'; '.join(found)}" if found else f"all conditions of the workload hold{where}"
+        finding = (
+            f"does not hold {when}: {'; '.join(found)}" if found else f"all conditions of the workload hold{where}"
+        )
         self.write(
             schema.CheckRecord(
                 round=self.plan.index, arm=running.arm.name, check="consistent", passed=not found, finding=finding

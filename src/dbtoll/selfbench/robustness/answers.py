@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dbtoll import registry
+from dbtoll.errors import UsageError
 from dbtoll.interfaces.engine import BULK_ROWS
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -38,6 +39,7 @@ OPTIONS = {
         "how many sets of drawn parameters; 0: the set with which the specification prints its answers",
         least=0,
     ),
+    "profile": Option("text", "default", "server settings to begin with, of engines that have profiles of that name"),
     "memory": Option("size", 3 << 30, "of each arm"),
     "timeout": Option("duration", 3600 * 10**9, "of one query"),
 }
@@ -62,8 +64,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     of a number or, where its quotients are rounded, one unit of their last digit; some texts are trimmed
     (`model.reply.AnswerReference`, `Dialect.quotient_places`).
     """
-    stacks, missing = available.present(options["environments"], say)
     engines = answering() if options["engines"] == "all" else list(options["engines"])
+    if options["profile"] not in (known := {"default"}.union(*map(profiles, engines))):
+        raise UsageError(
+            f"no engine here has a profile {options['profile']!r}", f"choose from {', '.join(sorted(known))}"
+        )
+    stacks, missing = available.present(options["environments"], say)
     totals = Counter[str]()
     right: dict[str, dict[str, int]] = {}
     told: Json = {"scale": options["scale"], "missing": missing, "wrong": {}, "servers": {}}
@@ -93,6 +99,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     return Certificate("answers", figures, BOUNDS, told)
 
 
+def profiles(engine: str) -> tuple[str, ...]:
+    """Names of the settings that the server can begin with; of some engines there are none."""
+    option = registry.find("engines", engine).options.get("profile")
+    return tuple(option.choices or ()) if option else ()
+
+
 def answering() -> list[str]:
     """Names of the engines that can hold TPC-H's rows."""
     return [each.name for each in registry.members("engines") if each.returns_rows and BULK_ROWS in each.offers]
@@ -105,7 +117,7 @@ def _experiment(engine: str, stacks: list[str], options: Mapping[str, Any]) -> E
         workload["queries"] = list(options["queries"])
     asked = available.over(
         stacks,
-        {"name": engine},
+        {"name": engine} | ({"profile": options["profile"]} if options["profile"] in profiles(engine) else {}),
         workload,
         resources={"cpus": 1, "memory": f"{options['memory']} B"},
         visit={"lead_in": "0s", "measurement_time": "0s", "statement_timeout": f"{options['timeout']}ns"},
