@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbtoll import defaults, registry
+from dbtoll import defaults
 from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import LedgerResult, Result
 from dbtoll.errors import Invalid
@@ -102,14 +102,13 @@ def explained(options: Mapping[str, Any], say: Say) -> Result:
     asked = [f'[[arm]]\nname = "{name}"\nstack = "{name}"\n' for name in stacks]
     queries = options["queries"]
     profile = PROFILES[options["workload"]]
-    profiles = registry.find("engines", options["engine"]).options.get("profile")
     workload = WORKLOADS[options["workload"]].format(
         scale=options["scale"],
         queries="" if queries == "all" else f"queries = {[str(query) for query in queries]}",
         connection=[str(level) for level in options["connection"]],
     )
     engine = f'name = "{options["engine"]}"\n' + (
-        f'profile = "{profile}"' if profiles and profile in (profiles.choices or ()) else ""
+        f'profile = "{profile}"' if profile in available.profiles(options["engine"]) else ""
     )
     text = SPEC.format(engine=engine, workload=workload, budget=options["budget"] // 10**9, arms="\n".join(asked))
     return results.analyze(_measured(text, options, say))

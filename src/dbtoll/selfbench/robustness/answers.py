@@ -65,7 +65,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     (`model.reply.AnswerReference`, `Dialect.quotient_places`).
     """
     engines = answering() if options["engines"] == "all" else list(options["engines"])
-    if options["profile"] not in (known := {"default"}.union(*map(profiles, engines))):
+    if options["profile"] not in (known := {"default"}.union(*map(available.profiles, engines))):
         raise UsageError(
             f"no engine here has a profile {options['profile']!r}", f"choose from {', '.join(sorted(known))}"
         )
@@ -99,12 +99,6 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     return Certificate("answers", figures, BOUNDS, told)
 
 
-def profiles(engine: str) -> tuple[str, ...]:
-    """Names of the settings that the server can begin with; of some engines there are none."""
-    option = registry.find("engines", engine).options.get("profile")
-    return tuple(option.choices or ()) if option else ()
-
-
 def answering() -> list[str]:
     """Names of the engines that can hold TPC-H's rows."""
     return [each.name for each in registry.members("engines") if each.returns_rows and BULK_ROWS in each.offers]
@@ -117,7 +111,8 @@ def _experiment(engine: str, stacks: list[str], options: Mapping[str, Any]) -> E
         workload["queries"] = list(options["queries"])
     asked = available.over(
         stacks,
-        {"name": engine} | ({"profile": options["profile"]} if options["profile"] in profiles(engine) else {}),
+        {"name": engine}
+        | ({"profile": options["profile"]} if options["profile"] in available.profiles(engine) else {}),
         workload,
         resources={"cpus": 1, "memory": f"{options['memory']} B"},
         visit={"lead_in": "0s", "measurement_time": "0s", "statement_timeout": f"{options['timeout']}ns"},

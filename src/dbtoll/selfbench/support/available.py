@@ -36,6 +36,12 @@ def engines_with(power: type) -> list[str]:
     return [kind.name for kind in registry.members("engines") if isinstance(kind({}), power)]
 
 
+def profiles(engine: str) -> tuple[str, ...]:
+    """Names of the settings that the server can begin with; of some engines there are none."""
+    option = registry.find("engines", engine).options.get("profile")
+    return tuple(option.choices or ()) if option else ()
+
+
 def quickest_guest(stacks: Sequence[str]) -> str | None:
     """Of these the one whose machines boot a kernel of their own and start soonest; None where there is none."""
     kinds = {stack: registry.find("environments", parse_stack(stack)[-1].environment) for stack in stacks}
