@@ -90,7 +90,7 @@ def test_statements_are_answered_rightly_in_every_unit(tmp_path: Path) -> None:
     for arm in (arm for arm in result.arms if arm.copy_of is None):
         checks = {check.name: check.passed for check in arm.checks}
         assert (arm.outcome, checks["equal_answers"]) == (Outcome.OK, True), arm
-        # A visit takes some 10 ms; one of two that begin at once may wait for a processor as long, and then the visit is void.
+        # Known to fail: two databases of one server began more than 10 ms apart in some visits, also with two processors and alone.
         assert checks["started_together"] is not None
     for visit in read_run(tmp_path / "run").records(Visit):
         assert [bool(unit.executions) for unit in visit.units] == [True, True]
