@@ -101,8 +101,7 @@ fn serve_elsewhere(folder: &str, silence_s: &str) -> Result<(), String> {
 }
 
 fn null_server(path: &str) -> Result<(), String> {
-    let served = listen(path).and_then(|listener| null::run(&listener, Path::new(path)));
-    served.map_err(|error| format!("{path}: {error}"))
+    null::run(Path::new(path), || listen(path)).map_err(|error| format!("{path}: {error}"))
 }
 
 fn address(kind: &str, place: &str) -> Result<Address, String> {

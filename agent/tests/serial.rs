@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use common::{Agent, NullServer, Scratch, lines, replies, wait_for};
+use common::{Agent, NullServer, Scratch, lines, replies, wait_for, wait_until};
 use serde_json::{Value, json};
 use support::Server;
 
@@ -110,6 +110,46 @@ fn a_held_visit_begins_when_it_is_told_to() {
         assert!(executions[0]["start_ns"].as_u64() > visit["start_ns"].as_u64(), "{visit}");
     }
     assert!(visits[0]["end_ns"].as_u64().unwrap() < visits[1]["start_ns"].as_u64().unwrap(), "{visits:?}");
+}
+
+/// A connection has a place of its own in /proc/net/unix, with the name of the socket that accepted it.
+fn connections_to(path: &str) -> usize {
+    let listener = 1;
+    std::fs::read_to_string("/proc/net/unix").unwrap().lines().filter(|line| line.ends_with(path)).count() - listener
+}
+
+#[test]
+fn a_held_visit_has_connected_and_prepared_before_it_is_told_to_begin() {
+    let server = NullServer::start("ready");
+    let socket = server.scratch.path("socket");
+    let mut agent = Agent::start();
+    for (connection, query_protocol, expected) in [("persistent", "prepared", 1), ("per_statement", "extended", 0)] {
+        let controller = agent.controller();
+        let stream = controller.sender.open("serial", &params(&server.address(), connection));
+        let statements = [statement("select 1", &json!({"query_protocol": query_protocol}))];
+        controller.sender.data(stream, &lines(&[json!({"command": "visit", "hold": true, "statements": statements})]));
+        assert_eq!(replies(&controller.next_of(stream).payload)[0]["held"], true);
+        assert_eq!(connections_to(&socket), expected, "{connection}");
+        controller.sender.data(stream, &lines(&[go()]));
+        controller.sender.end(stream);
+        let visit = &replies(&controller.answer(stream).output)[0];
+        assert_eq!(visit["executions"][0]["outcome"], "ok", "{visit}");
+        wait_until("the goodbye", || (connections_to(&socket) == 0).then_some(()));
+    }
+}
+
+#[test]
+fn what_keeps_a_held_visit_from_being_ready_is_told_by_its_execution() {
+    let scratch = Scratch::new("held-nowhere");
+    let mut agent = Agent::start();
+    let nowhere = json!({"unix": scratch.path("socket")});
+    let statements = [statement("select 1", &json!({"query_protocol": "prepared"}))];
+    let held = json!({"command": "visit", "hold": true, "statements": statements});
+    let answer = agent.call("serial", &params(&nowhere, "persistent"), &lines(&[held, go()]));
+    assert_eq!(answer.error, None, "{:?}", answer.result);
+    let said = replies(&answer.output);
+    assert_eq!((said.len(), &said[0]["held"]), (2, &json!(true)));
+    assert_eq!(said[1]["executions"][0]["outcome"], "error", "{}", said[1]);
 }
 
 #[test]
@@ -269,9 +309,12 @@ fn answers_errors_and_rows_come_back_in_a_visit() {
 
 #[test]
 fn the_null_server_ends_on_sigterm_and_takes_its_socket_with_it() {
-    let mut server = NullServer::start("sigterm");
-    let pid = rustix::process::Pid::from_child(&server.process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(wait_for(&mut server.process).success());
-    assert!(!std::path::Path::new(&server.scratch.path("socket")).exists());
+    // As soon as there is a socket, too: several times, for that is a race.
+    for _ in 0..20 {
+        let mut server = NullServer::start("sigterm");
+        let pid = rustix::process::Pid::from_child(&server.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(wait_for(&mut server.process).success());
+        assert!(!std::path::Path::new(&server.scratch.path("socket")).exists());
+    }
 }

@@ -64,12 +64,17 @@ pub trait ServerSession {
         }
     }
 
-    /// Executes a statement once on the session's connection, which it opens where needed, untimed.
+    /// Opens the connection where needed, and does what can be done for a statement before it is timed.
+    fn be_ready(&mut self, statement: &Statement) -> Result<(), Stop> {
+        self.connected(None)?;
+        self.make_ready(statement, statement.timeout_ns.map(Duration::from_nanos))
+    }
+
+    /// Executes a statement once on the session's connection.
     fn execute(&mut self, statement: &Statement) -> Result<Execution, Failure> {
         let timeout = statement.timeout_ns.map(Duration::from_nanos);
         let mut execution = Execution::begun(statement);
-        let ready = self.connected(None).and_then(|()| self.make_ready(statement, timeout));
-        let outcome = match ready {
+        let outcome = match self.be_ready(statement) {
             Ok(()) => {
                 let (exchange, outcome) = self.exchange(None, timeout);
                 execution.times(&exchange, None);
@@ -229,7 +234,7 @@ impl From<postgres::Violation> for Stop {
 
 impl Stop {
     /// The database's error, or the failure of the whole stream.
-    fn into_database_error(self) -> Result<DatabaseError, Failure> {
+    pub(super) fn into_database_error(self) -> Result<DatabaseError, Failure> {
         match self {
             Self::Cancelled => Err(Failure::cancelled()),
             Self::BadRequest(text) => Err(Failure::bad_request(text)),

@@ -39,11 +39,14 @@ const PARSE_COMPLETE: &[u8] = b"1\0\0\0\x04";
 const BIND_COMPLETE: &[u8] = b"2\0\0\0\x04";
 const CLOSE_COMPLETE: &[u8] = b"3\0\0\0\x04";
 
-/// Serves on `listener`, which listens on `path`, until SIGTERM or SIGINT; the socket is removed at the end.
-pub fn run(listener: &UnixListener, path: &Path) -> io::Result<()> {
+/// Serves at `path`, where `listen` listens, until SIGTERM or SIGINT; the socket is removed at the end.
+pub fn run(path: &Path, listen: impl FnOnce() -> io::Result<UnixListener>) -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-    let served = termination_signals().and_then(|stop| serve(listener, stop.as_fd()));
+    // First: whoever finds the socket may end this process at once.
+    let stop = termination_signals()?;
+    let listener = listen()?;
+    let served = serve(&listener, stop.as_fd());
     std::fs::remove_file(path).and(served)
 }
 
