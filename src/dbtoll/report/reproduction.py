@@ -77,7 +77,7 @@ NOT_CLAIMED = "not claimed"
 def claim_row(each: ClaimResult) -> list[str]:
     """As the heads of `CLAIM_HEAD` say."""
     claim = each.checked.claim
-    value = f"{claim.published_value} {claim.unit}".removesuffix(" -")
+    value = f"{claim.published_value} {claim.unit}".removesuffix(" -").replace("..", " to ").replace(";", " and ")
     row = [claim.id, claim.where, claim.claim, value, each.checked.finding.support.value]
     for aspect in ASPECTS:
         judged: Judgement | None = getattr(each.judged, aspect)
