@@ -18,7 +18,9 @@ from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine
 from dbtoll.environments.docker import Environment as Docker
+from dbtoll.environments.docker import images
 from dbtoll.environments.podman import Environment as Podman
+from dbtoll.machines import programs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -129,6 +131,20 @@ def test_an_arm_has_what_it_was_given_and_sleeps(open_one: Open, socket: str) ->
         assert first.run(["true"]).exit_code == 0
         second.close()  # with its relay, not with the other's
         assert first.run(["true"]).exit_code == 0
+
+
+def test_an_image_is_imported_where_there_is_no_docker_program(
+    client: sdk.APIClient, socket: str, image: Artifact, local: AgentMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """podman 4.3 does not look at the parameter ``tag``: the image is there by its whole name."""
+    if programs.find_program(local, "curl") is None:
+        pytest.skip("no curl is installed")
+    there = programs.find_program
+    monkeypatch.setattr(images, "find_program", lambda machine, name: name != "docker" and there(machine, name))
+    other = Artifact(f"{image.key}-by-curl", image.path)
+    with Docker().open(local, machine_spec("a", other, options={"socket": socket}), NullJournal()) as arm:
+        assert arm.run(["true"]).exit_code == 0
+    client.remove_image(images.tag_of(other))
 
 
 @pytest.mark.parametrize("storage", ["bind", "volume", "layer", "memory"])

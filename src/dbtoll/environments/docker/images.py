@@ -30,7 +30,7 @@ IMPORT_TIMEOUT_S = 900.0
 BY_DOCKER = f'docker --host "unix://$2" import --change "LABEL {LABEL}=${{3##*:}}" - "$3"'
 BY_CURL = (
     'curl --silent --show-error --fail-with-body --unix-socket "$2" --header "Content-Type: application/x-tar" '
-    '--upload-file - --request POST "http://docker/images/create?fromSrc=-&repo=${3%:*}&tag=${3##*:}'
+    '--upload-file - --request POST "http://docker/images/create?fromSrc=-&repo=$3'
     f'&changes=LABEL%20{LABEL}%3D${{3##*:}}"'
 )
 
