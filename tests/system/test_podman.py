@@ -16,9 +16,8 @@ import pytest
 
 from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments import docker
-from dbtoll.environments.docker import DockerMachine
+from dbtoll.environments.docker import DockerMachine, images
 from dbtoll.environments.docker import Environment as Docker
-from dbtoll.environments.docker import images
 from dbtoll.environments.podman import Environment as Podman
 from dbtoll.machines import programs
 from dbtoll.machines.agent.local import open_local
