@@ -32,6 +32,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
+from tests.support.import_by import import_by
 from tests.support.killed import kill_a_run
 
 pytestmark = pytest.mark.timeout(180)
@@ -249,10 +250,9 @@ def test_an_image_is_imported_where_there_is_no_docker_program(
     client: sdk.APIClient, open_one: Open, image: Artifact, local: AgentMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Debian 13 has it in a package of its own, podman has none: then curl is used."""
-    if programs.find_program(local, "curl") is None:
-        pytest.skip("no curl is installed")
-    there = programs.find_program
-    monkeypatch.setattr(images, "find_program", lambda machine, name: name != "docker" and there(machine, name))
+    with open_one():
+        pass  # by docker, where that is
+    import_by("curl", local, monkeypatch)
     other = Artifact(f"{image.key}-by-curl", image.path)
     with open_one(image=other) as arm:
         assert arm.run(["true"]).exit_code == 0
@@ -278,10 +278,7 @@ def imported_as(api: Api, image: Artifact) -> Imported:
 def test_imported_images_are_found_by_their_label_and_told_when_they_were_used(
     api: Api, local: AgentMachine, image: Artifact, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    if programs.find_program(local, program) is None:
-        pytest.skip(f"no {program} is installed")
-    there = programs.find_program
-    monkeypatch.setattr(images, "find_program", lambda machine, name: name == program and there(machine, name))
+    import_by(program, local, monkeypatch)
     labelled = Artifact(f"labelled-by-{program}", image.path)
     before = time.time()
     import_image(local, api, labelled)

@@ -19,7 +19,6 @@ from dbtoll.environments import docker
 from dbtoll.environments.docker import DockerMachine, images
 from dbtoll.environments.docker import Environment as Docker
 from dbtoll.environments.podman import Environment as Podman
-from dbtoll.machines import programs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -27,6 +26,7 @@ from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
+from tests.support.import_by import import_by
 from tests.support.killed import kill_a_run
 from tests.support.program import is_root
 
@@ -136,10 +136,7 @@ def test_an_image_is_imported_where_there_is_no_docker_program(
     client: sdk.APIClient, socket: str, image: Artifact, local: AgentMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """podman 4.3 does not look at the parameter ``tag``: the image is there by its whole name."""
-    if programs.find_program(local, "curl") is None:
-        pytest.skip("no curl is installed")
-    there = programs.find_program
-    monkeypatch.setattr(images, "find_program", lambda machine, name: name != "docker" and there(machine, name))
+    import_by("curl", local, monkeypatch)
     other = Artifact(f"{image.key}-by-curl", image.path)
     with Docker().open(local, machine_spec("a", other, options={"socket": socket}), NullJournal()) as arm:
         assert arm.run(["true"]).exit_code == 0
