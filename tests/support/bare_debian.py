@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.contracts.machines import in_own_mounts
+
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 SETTINGS = ("etc/resolv.conf", "etc/pip.conf", "etc/apt/apt.conf.d", "usr/local/share/ca-certificates")
 """Of this machine: how packages of Debian and of Python are reached."""
@@ -84,8 +86,7 @@ def inside(
         **dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO"), CERTIFICATES),
         **{name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "https_proxy", "http_proxy")},
     }
-    as_user = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", AS_A_USER, "sh", root, user]
-    entering = as_user if user else ["chroot", root]
+    entering = in_own_mounts("sh", "-c", AS_A_USER, "sh", str(root), user) if user else ["chroot", str(root)]
     return subprocess.run(
         [*entering, *words], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False,
         stdin=subprocess.DEVNULL,

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from dbtoll.contracts.machines import in_own_mounts
+
 HOST = "elsewhere"
 """The alias in the configuration."""
 
@@ -235,7 +237,7 @@ def sshd(folder: Path, *, apart: bool = False) -> Iterator[Sshd]:
 def _apart(place: Path) -> subprocess.Popen[bytes]:
     """A process in mounts of its own, until its input ends."""
     place.mkdir()
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", APART, "sh", str(place)]
+    words = in_own_mounts("sh", "-c", APART, "sh", str(place))
     holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None and holder.stdout.readline() == b"apart\n"
     return holder

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtoll.contracts.machines import skip_without_user_namespaces
 from dbtoll.images.cache import Cache
 from tests.support.bare_debian import bare_debian, inside
 from tests.support.program import ROOT, is_root
@@ -97,6 +98,7 @@ stack = "uml"
 @pytest.fixture(scope="module")
 def ordinary(newcomer: Path) -> Path:
     """The same machine with a user for whom root has done nothing; mmdebstrap is there."""
+    skip_without_user_namespaces()
     assert inside(newcomer, "apt-get", "update").returncode == 0
     assert inside(newcomer, "apt-get", "install", "-y", "--no-install-recommends", "mmdebstrap").returncode == 0
     assert inside(newcomer, "useradd", "--create-home", "--shell", "/bin/sh", USER).returncode == 0

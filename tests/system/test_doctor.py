@@ -17,6 +17,7 @@ import pytest
 
 from dbtoll import facts, registry
 from dbtoll.commands import inspect
+from dbtoll.contracts.machines import in_own_mounts
 from dbtoll.doctor import availability, fixes, host, noise, without_agent
 from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import ProgramFailed, Unavailable
@@ -245,7 +246,7 @@ def test_without_root_it_says_what_root_adds_and_still_shows_the_noise() -> None
         read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *read]
         # In a chroot the kernel makes no user namespace.
-        chrooted = ["unshare", "--mount", "sh", "-c", 'mount --rbind / /mnt && exec chroot /mnt "$@"', "sh"]
+        chrooted = in_own_mounts("sh", "-c", 'mount --rbind / /mnt && exec chroot /mnt "$@"', "sh")
         program = str(Path(sys.executable).parent / "dbtoll")
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "DBTOLL_CACHE": f"{folder}/cache", "TMPDIR": folder}
         done = subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dbtoll.analysis.result.schema import CheckResult
-from dbtoll.contracts.machines import groups_left, machine_spec, small_image
+from dbtoll.contracts.machines import groups_left, machine_spec, skip_without_user_namespaces, small_image
 from dbtoll.environments.bubblewrap import PROGRAM as BWRAP
 from dbtoll.environments.bubblewrap import Environment as Bubblewrap
 from dbtoll.environments.docker import Environment as Docker
@@ -119,7 +119,7 @@ def mirror(tmp_path: Path) -> Iterator[Path]:
 
 def taken(mirror: Path, cache: Path, name: str = "said") -> tuple[Artifact, Json]:
     wanted = PackagedProgram(name, "said", "trixie")
-    return debian_program(Cache(cache), wanted, mirror=f"deb [trusted=yes] copy:{mirror} ./")
+    return debian_program(Cache(cache), wanted, mirror=f"deb [trusted=yes] file:{mirror} ./")
 
 
 def test_a_package_that_is_not_what_the_list_says_is_refused(mirror: Path, tmp_path: Path) -> None:
@@ -214,6 +214,7 @@ def bwrap(local: AgentMachine) -> str:
 
 def test_bubblewrap_says_where_namespaces_are_forbidden(local: AgentMachine, bwrap: str, tmp_path: Path) -> None:
     """Around it is a user namespace in which no other may be made: what its user may not do on some hosts."""
+    skip_without_user_namespaces()
     forbidding = tmp_path / "bwrap"
     inside = f'echo 0 >/proc/sys/user/max_user_namespaces; exec {bwrap} "$@"'
     forbidding.write_text(f"#!/bin/sh\nexec unshare --user --map-root-user sh -c '{inside}' bwrap \"$@\"\n")
@@ -242,6 +243,7 @@ def test_bubblewrap_has_the_namespaces_that_were_asked_for(local: AgentMachine, 
 
     assert differing() == {"mnt", "pid", "ipc", "uts", "cgroup", "net"}
     assert differing(network="host", unshare=[]) == {"mnt"}
+    skip_without_user_namespaces()
     assert differing(network="host", unshare=["user", "uts"]) == {"mnt", "user", "uts"}
 
 

@@ -28,6 +28,7 @@ from dbtoll.images.cache import Cache
 from dbtoll.images.disk import disk_of
 from dbtoll.images.kernel import debian_kernel
 from dbtoll.interfaces.machine import Machine
+from dbtoll.machines import mounts
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Arm, Experiment, Outcome, Resources, Step
@@ -36,7 +37,7 @@ from dbtoll.model.storage import BIND, MEMORY
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, RunningArm
 from dbtoll.runner.budget import Budget
-from dbtoll.runner.checks import commits, mounts
+from dbtoll.runner.checks import commits
 from dbtoll.runner.cleanup import removers
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.preparation.inputs import Prepared
@@ -73,7 +74,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 @pytest.fixture
 def on_disk(local: AgentMachine, tmp_path: Path) -> Path:
     """An empty directory on a file system that has a device."""
-    if commits.file_system(local, str(tmp_path)) in mounts.IN_MEMORY:
+    if mounts.mount_of(local, str(tmp_path)).file_system in mounts.IN_MEMORY:
         pytest.skip(f"{tmp_path} lies in memory: give pytest a --basetemp on a disk")
     folder = tmp_path / "data"
     folder.mkdir()

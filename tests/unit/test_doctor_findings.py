@@ -12,6 +12,7 @@ import pytest
 from dbtoll.analysis.effects import stats
 from dbtoll.doctor import fixes, host, noise, summary
 from dbtoll.doctor.deadline import Probed
+from dbtoll.machines.mounts import mount_in
 from dbtoll.model.machine import MissingRequirement
 
 
@@ -98,7 +99,9 @@ MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
     ],
 )
 def test_a_path_lies_on_the_innermost_and_youngest_mount_around_it(path: str, number: str) -> None:
-    assert host.mount_of(MOUNTS, path)["number"] == number
+    mount = mount_in(MOUNTS, path)
+    assert mount is not None
+    assert mount.device == number
 
 
 # --- noise ---

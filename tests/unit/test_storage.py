@@ -11,10 +11,10 @@ import pytest
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import block_device, storage
+from dbtoll.machines.mounts import mount_of
 from dbtoll.model.experiment import Arm, Configuration, Resources
 from dbtoll.model.machine import Artifact
 from dbtoll.model.reply import Completed
-from dbtoll.runner.checks.mounts import mount_of
 from dbtoll.runner.checks.storage import check
 from dbtoll.runner.preparation.data import demand_memory
 from dbtoll.spec.stack import parse_stack
@@ -25,10 +25,10 @@ COPY = Artifact("data", "/copies/1")
 
 
 class Fake:
-    """A machine that shows these mounts; ``numbers``: what ``stat`` says of devices."""
+    """A machine that shows these mounts; ``number``: what ``stat`` says of devices, ``file``: of directories."""
 
-    def __init__(self, *mounts: str, parent: Fake | None = None, number: str = "8 11") -> None:
-        self.mounts, self.number = "\n".join(mounts), number
+    def __init__(self, *mounts: str, parent: Fake | None = None, number: str = "8 11", file: str = "2049:77") -> None:
+        self.mounts, self.number, self.file = "\n".join(mounts), number, file
         if parent is not None:
             self.parent = parent
 
@@ -40,7 +40,9 @@ class Fake:
         return artifact.path
 
     def run(self, argv: list[str], **_: Any) -> Completed:
-        output = argv[-1] if argv[0] == "readlink" else self.number
+        told = {"--format=%t %T": self.number, "--format=%d:%i": self.file}
+        told |= {"--format=%Hd:%Ld": "8:1", "--format=%T": "ext2/ext3"}
+        output = next(told[word] for word in argv if word in told)
         return Completed(tuple(argv), 0, None, output.encode(), b"", {})
 
 
@@ -59,7 +61,6 @@ HOST = Fake("21 1 8:1 / / rw - ext4 /dev/sda1 rw")
         ("volume", "", False),
         ("volume", DATA.format("0:50", "tmpfs", "tmpfs"), False),
         ("bind", DATA.format("8:1", "ext4", "/dev/sda1"), True),
-        ("bind", DATA.format("8:17", "ext4", "/dev/sdb1"), False),
         ("bind", "", False),
         ("bind", DATA.format("0:60", "9p", "none"), None),
         ("image", DATA.format("254:16", "ext4", "/dev/vdb"), True),
@@ -75,10 +76,24 @@ def test_what_was_asked_for_is_held_against_what_is_there(kind: str, mount: str,
     assert kind in record.finding
 
 
+@pytest.mark.parametrize("around", [HOST, Fake("22 21 0:5 / /dev rw - devtmpfs devtmpfs rw")], ids=["host", "chroot"])
+@pytest.mark.parametrize(("file", "passed"), [("2049:77", True), ("2049:78", False), ("2065:77", False)])
+def test_a_bound_directory_is_the_one_that_was_to_be_mounted(around: Fake, file: str, passed: bool) -> None:
+    """Whatever mounts of the machine around are in sight: in a chroot the root may be none."""
+    machine = Fake(ROOT, DATA.format("8:1", "ext4", "/dev/sda1"), parent=around, file=file)
+    assert check(cast(Machine, machine), "bind", COPY, 0, "arm").passed is passed
+
+
+def test_a_mount_around_a_chroot_is_told_by_a_file_in_it() -> None:
+    chroot = Fake("22 21 0:5 / /dev rw - devtmpfs devtmpfs rw")
+    mount = mount_of(cast(Machine, chroot), "/copies/1")
+    assert (mount.device, mount.at, mount.file_system) == ("8:1", "a mount around this root", "ext4")
+    assert mount_of(cast(Machine, chroot), "/dev/shm").file_system == "devtmpfs"
+
+
 def test_of_two_mounts_at_one_place_the_later_is_told_with_all_its_options() -> None:
     machine = Fake(ROOT, DATA.format("8:1", "ext4", "/dev/sda1"), DATA.format("0:50", "tmpfs", "my\\040memory"))
     mount = mount_of(cast(Machine, machine), "/dbtoll/data")
-    assert mount is not None
     assert (mount.device, mount.at, mount.file_system, mount.source) == ("0:50", "/dbtoll/data", "tmpfs", "my memory")
     assert mount.options == ("rw", "nosuid", "discard")
 

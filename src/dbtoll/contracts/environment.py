@@ -40,7 +40,7 @@ from dbtoll.interfaces.environment import (
     RunScopedEnvironment,
 )
 from dbtoll.interfaces.machine import FreezableMachine, Machine
-from dbtoll.machines import block_device
+from dbtoll.machines import block_device, mounts
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model import storage
 from dbtoll.model.description import EnvironmentDescription
@@ -48,7 +48,6 @@ from dbtoll.model.experiment import Resources, VisitTiming
 from dbtoll.model.machine import Artifact, MissingRequirement, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
-from dbtoll.runner.checks import mounts
 from dbtoll.runner.checks import storage as storage_check
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.runner.cleanup.removers import with_environments

@@ -184,12 +184,38 @@ def loop_device(machine: AgentMachine, folder: Path, size_bytes: int = 640 << 20
         file.unlink()
 
 
+# As the agent does it (agent/src/launch.rs): in a chroot `/` may be no mount point, whose propagation cannot be changed. Then the
+# same tree is bound in one place more, and that place becomes `/`.
+_OWN_MOUNTS = """
+mount --make-rslave / 2>/dev/null && exec "$@"
+mount --rbind / /mnt || exit
+if grep -q '^[^-]* /mnt [^-]* shared:' /proc/self/mountinfo; then
+    umount --lazy /mnt
+    echo 'a chroot whose root is no mount point, where mounts are shared: nothing can be mounted unseen' >&2
+    exit 1
+fi
+chroot /mnt mount --make-rslave / && exec chroot /mnt "$@"
+"""
+
+
+def in_own_mounts(*command: str) -> list[str]:
+    """The command in a mount namespace of its own: what is mounted in there is not seen outside."""
+    return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", _OWN_MOUNTS, "sh", *command]
+
+
+def skip_without_user_namespaces() -> None:
+    """Skips the test where the kernel makes none, so in every chroot (user_namespaces(7)), with what it says."""
+    tried = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(tried.stderr.strip())
+
+
 @contextmanager
 def mounted_elsewhere(device: str, at: Path) -> Iterator[None]:
     """A device that is mounted, in a mount namespace of its own: a namespace that anybody makes meanwhile is a copy of ours, and
     would keep the mount, and with it the device, when we are done."""
     script = 'mount "$1" "$2" && echo mounted && read -r _; umount "$2"'
-    words = ["unshare", "--mount", "sh", "-c", script, "sh", device, str(at)]
+    words = in_own_mounts("sh", "-c", script, "sh", device, str(at))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "mounted\n"
         try:

@@ -14,6 +14,7 @@ from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines import network_interfaces
 from dbtoll.machines.cgroups.group import WITHOUT_GROUPS
 from dbtoll.machines.cgroups.layout import find_layout
+from dbtoll.machines.mounts import mount_of
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MissingRequirement
 
@@ -110,21 +111,26 @@ def pressure(machine: InspectableMachine) -> Probed:
 def disk(machine: InspectableMachine) -> Probed:
     """Where data lies: the block device under the cache, its I/O scheduler and whether it has a volatile write cache."""
     root = _existing(machine, str(default_root()))
-    mountinfo = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode()
-    mount = mount_of(mountinfo, root) or _mount_out_of_sight(machine, root)
-    queue = f"/sys/dev/block/{mount['number']}"
-    told: Json = {**mount, "path": root}
+    mount = mount_of(machine, root)
+    queue = f"/sys/dev/block/{mount.device}"
+    told: Json = {
+        "number": mount.device,
+        "at": mount.at,
+        "kind": mount.file_system,
+        "source": mount.source,
+        "path": root,
+    }
     for name in ("scheduler", "write_cache", "rotational"):
         told[name] = _first(machine, [f"{queue}/queue/{name}", f"{queue}/../queue/{name}"])
     free, block = machine.run(["stat", "--file-system", "--format=%a %S", root]).output.split()
     told["free_bytes"] = int(free) * int(block)
     room = f"; {told['free_bytes'] / (1 << 30):.1f} GiB free"
     if told["scheduler"] is None:
-        note = f"{mount['source']} ({mount['kind']}): no block device of its own, so its reads cannot be told apart"
+        note = f"{mount.source} ({mount.file_system}): no block device of its own, so its reads cannot be told apart"
         return Probed("ready", note=note + room, told=told)
     chosen = re.search(r"\[(\S+)\]", told["scheduler"])
     told["scheduler_now"] = chosen[1] if chosen else told["scheduler"]
-    note = f"{mount['source']} ({mount['kind']} at {mount['at']}), scheduler {told['scheduler_now']}"
+    note = f"{mount.source} ({mount.file_system} at {mount.at}), scheduler {told['scheduler_now']}"
     if told["write_cache"] == "write back":
         note += ", a write cache that a commit has to flush (write back)"
     elif told["write_cache"]:
@@ -150,30 +156,6 @@ PROBES: Mapping[str, Callable[[InspectableMachine], Probed]] = {
     "disk": disk,
     "networks": networks,
 }
-
-
-def mount_of(mountinfo: str, path: str) -> Json:
-    """The mount that holds ``path``: ``number`` (MAJOR:MINOR), ``at``, ``kind``, ``source``; {} in a chroot below it.
-
-    Format: proc(5).
-    """
-    best: Json = {}
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        number, _, at = before.split(" ")[2:5]
-        kind, source = after.split(" ")[:2]
-        at = re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), at)
-        # The last of several mounts at one place is the one that is seen.
-        if (path + "/").startswith(at.rstrip("/") + "/") and len(at) >= len(best.get("at", "")):
-            best = {"number": number, "at": at, "kind": kind, "source": source}
-    return best
-
-
-def _mount_out_of_sight(machine: InspectableMachine, path: str) -> Json:
-    """As `mount_of`, of a path in a chroot that is no mount itself: all that can be told of it there."""
-    number = machine.run(["stat", "--format=%Hd:%Ld", path]).output.decode().strip()
-    kind = machine.run(["stat", "--file-system", "--format=%T", path]).output.decode().strip()
-    return {"number": number, "at": "a mount around this root", "kind": kind, "source": f"the device {number}"}
 
 
 def _existing(machine: InspectableMachine, path: str) -> str:

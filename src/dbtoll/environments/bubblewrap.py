@@ -22,6 +22,7 @@ from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
+from dbtoll.machines.mounts import OUT_OF_SIGHT, mount_of
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.programs import find_program, packaged_program
 from dbtoll.machines.storage import Placement, place, source_of
@@ -100,7 +101,8 @@ class Environment(interface.Environment):
                 program, _ = _found(parent, kernel() if kernel else None, asked)
                 # On the parent's own root: it has a program to run, and there need not be an image yet.
                 argv = [program, *_isolation(asked), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
-                done = parent.run(argv, timeout_s=TRIAL_S, check=False, within=LaunchLimits(group.directories))
+                within = LaunchLimits(group.directories, mounts=_mounts_around(parent))
+                done = parent.run(argv, timeout_s=TRIAL_S, check=False, within=within)
                 group.freezer.freeze()
                 group.freezer.thaw()
             finally:
@@ -142,7 +144,7 @@ class Environment(interface.Environment):
             on_close.callback(group.close)
             within = LaunchLimits(
                 group.directories,
-                mounts=_device_mounts(placement),
+                mounts=_mounts_around(parent, placement),
                 rlimits={"nofile": nofile},
                 cpus=machine_spec.cpuset,
             )
@@ -192,10 +194,13 @@ DEVICE = "/mnt"
 """Where bwrap finds the file system of a device: mounted over the parent's own directory, in bwrap's mount namespace alone."""
 
 
-def _device_mounts(placement: Placement) -> tuple[Json, ...] | None:
-    """What is mounted before bwrap starts, which itself mounts no devices."""
-    if placement.device is None:
-        return None
+def _mounts_around(parent: AgentMachine, placement: Placement | None = None) -> tuple[Json, ...] | None:
+    """What is mounted before bwrap starts; None: it starts among the mounts that are there.
+
+    It mounts no devices. And it wants `/` to be a mount point, which in a chroot it need not be: among mounts of its own it is.
+    """
+    if placement is None or placement.device is None:
+        return () if mount_of(parent, "/").at == OUT_OF_SIGHT else None
     return ({"kind": "ext4", "source": placement.device, "target": DEVICE, "writable": True},)
 
 

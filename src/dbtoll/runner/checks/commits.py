@@ -19,6 +19,7 @@ from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import CacheDroppingMachine, FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.mounts import IN_MEMORY, mount_of, real_path
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact
@@ -31,7 +32,6 @@ from dbtoll.runner.arms import (
     machine_name,
     stack_of,
 )
-from dbtoll.runner.checks.mounts import IN_MEMORY, mount_of, real_path
 from dbtoll.store.schema import CheckRecord
 
 NAME = "commit_reaches_device"
@@ -115,12 +115,12 @@ def _trials(
             before = processes_of(machine, host) or at_first
             seen = _traced(host, context.journal, instance, commit)
             members = before | (processes_of(machine, host) or set())
-            trial = judge(seen, members, beneath, file_system(machine, DATA))
+            trial = judge(seen, members, beneath, mount_of(machine, DATA).file_system)
         except _UntraceableError as why:
             trial = _by_counters(host, commit, str(why))
         return less_than_durable(trial) if in_memory(arm) else trial
 
-    beneath = None if copied_from(arm) else file_system(host, real_path(host, host.provide(data)))
+    beneath = None if copied_from(arm) else mount_of(host, real_path(host, host.provide(data))).file_system
     instance = f"dbtoll-{machine_name(context.run_id, arm.name, 0)}"
     trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
     if not isinstance(engine, CommittingEngine):
@@ -285,15 +285,6 @@ def _by_counters(host: AgentMachine, commit: Callable[[], object], untraceable: 
 def _writes(host: AgentMachine) -> dict[str, int]:
     disks = (host.counters()["machine"] or {}).get("disk") or {}
     return {name: int(disk["writes"]) for name, disk in disks.items() if not MEMORY_DEVICES.fullmatch(name)}
-
-
-# --- file systems ------------------------------------------------------------------------------------------------------------
-
-
-def file_system(machine: Machine, path: str) -> str | None:
-    """The kind of file system that holds ``path`` (no links in it); None if it cannot be told."""
-    mount = mount_of(machine, path)
-    return mount.file_system if mount else None
 
 
 # --- the agents ----------------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
+from dbtoll.machines.mounts import IN_MEMORY, MountPoint, mount_of
 from dbtoll.model import storage as kinds
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact
 from dbtoll.model.storage import is_device
-from dbtoll.runner.checks.mounts import IN_MEMORY, MountPoint, mount_of, real_path
 from dbtoll.store.schema import CheckRecord
 
 NAME = "storage"
@@ -22,11 +22,9 @@ OPAQUE = frozenset({"9p", "virtiofs", "fuse", "gofer"})
 def found(machine: Machine, kind: str, environment: Json) -> Json:
     """What holds the data, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
     mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the file system, ``device_bytes`` of the
-    device; null where it has none, or cannot be told; ``cache``: how the monitor of a guest keeps what is written, by the machine's
+    device; null where it has none; ``cache``: how the monitor of a guest keeps what is written, by the machine's
     facts of its ``environment``."""
     mount = mount_of(machine, DATA)
-    if mount is None:
-        return {"kind": kind, "file_system": None}
     size, free = _sizes(machine)
     return {
         "kind": kind,
@@ -44,10 +42,7 @@ def found(machine: Machine, kind: str, environment: Json) -> Json:
 
 def check(machine: Machine, kind: str, data: Artifact, round_index: int, arm: str) -> CheckRecord:
     """Whether what holds the data is of that kind."""
-    mount = mount_of(machine, DATA)
-    passed, finding = (
-        (None, "what holds the data cannot be told") if mount is None else _judged(machine, kind, data, mount)
-    )
+    passed, finding = _judged(machine, kind, data, mount_of(machine, DATA))
     return CheckRecord(round=round_index, arm=arm, check=NAME, passed=passed, finding=finding)
 
 
@@ -71,12 +66,8 @@ def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint) -> t
         wanted = str(_bytes_of(around, kind)) if is_guest else _number_of(around, kind)
         has = str(_device_bytes(machine, mount.device)) if is_guest else mount.device
         return own and wanted == has, f"{seen}, {has}{' bytes' if is_guest else ''}; {kind} is {wanted}"
-    beneath = mount_of(around, real_path(around, around.provide(data)))
-    is_same = beneath is not None and beneath.device == mount.device
-    return (
-        own and is_same,
-        f"{seen}: {'' if is_same else 'not '}the file system of the directory that was to be mounted",
-    )
+    is_same = _file_number(machine, DATA) == _file_number(around, around.provide(data))
+    return own and is_same, f"{seen}: {'' if is_same else 'not '}the directory that was to be mounted"
 
 
 def _device_bytes(machine: Machine, device: str) -> int | None:
@@ -87,6 +78,12 @@ def _device_bytes(machine: Machine, device: str) -> int | None:
 
 def _bytes_of(machine: Machine, path: str) -> int:
     return int(machine.run(["blockdev", "--getsize64", path]).output)
+
+
+def _file_number(machine: Machine, path: str) -> bytes:
+    """Device and inode: a directory has the same ones wherever it is mounted, and where the mount that holds it is out of
+    sight (a chroot)."""
+    return machine.run(["stat", "--dereference", "--format=%d:%i", "--", path]).output
 
 
 def _number_of(machine: Machine, path: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import InspectableMachine
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 """File systems without a device."""
+
+OUT_OF_SIGHT = "a mount around this root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,20 @@ class MountPoint:
     source: str
 
 
-def mount_of(machine: Machine, path: str) -> MountPoint | None:
-    """The mount that holds ``path`` (no links in it); None if it cannot be told."""
+def mount_of(machine: InspectableMachine, path: str) -> MountPoint:
+    """The mount that holds ``path`` (no links in it).
+
+    In a chroot whose root is no mount point it may lie around that root, where ``mountinfo`` does not reach: then it is `at`
+    `OUT_OF_SIGHT`, with what stat(1) tells of a file in it.
+    """
+    mountinfo = machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(errors="replace")
+    return mount_in(mountinfo, path) or _mount_out_of_sight(machine, path)
+
+
+def mount_in(mountinfo: str, path: str) -> MountPoint | None:
+    """As `mount_of`, of what is in that text alone."""
     best = None
-    for line in machine.get("/proc/self/mountinfo", max_bytes=16 << 20).decode(errors="replace").splitlines():
+    for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         device, _, at, options = before.split()[2:6]
         kind, source, *more = (_plain(word) for word in after.split())
@@ -38,7 +50,14 @@ def mount_of(machine: Machine, path: str) -> MountPoint | None:
     return best
 
 
-def real_path(machine: Machine, path: str) -> str:
+def _mount_out_of_sight(machine: InspectableMachine, path: str) -> MountPoint:
+    device = machine.run(["stat", "--format=%Hd:%Ld", "--", path]).output.decode().strip()
+    kind = machine.run(["stat", "--file-system", "--format=%T", "--", path]).output.decode().strip()
+    # The magic number is that of ext4 too (Linux, include/uapi/linux/magic.h), with which today's kernels mount all three.
+    return MountPoint(device, OUT_OF_SIGHT, (), "ext4" if kind == "ext2/ext3" else kind, f"the device {device}")
+
+
+def real_path(machine: InspectableMachine, path: str) -> str:
     """The same without links."""
     return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
 
