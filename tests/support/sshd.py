@@ -59,7 +59,11 @@ class Sshd:
 
     def within(self, *words: str) -> list[str]:
         """A command that is executed there."""
-        return [*([] if self.apart is None else ["nsenter", f"--mount=/proc/{self.apart.pid}/ns/mnt"]), *words]
+        if self.apart is None:
+            return list(words)
+        # Its root may be another one than that of its mounts: `in_own_mounts` in a chroot.
+        entered = [f"--mount=/proc/{self.apart.pid}/ns/mnt", f"--root={self.root}", f"--wd={self.root}"]
+        return ["nsenter", *entered, *words]
 
     @property
     def config(self) -> Path:
@@ -89,11 +93,16 @@ class Sshd:
             self.process = None
 
     def sessions(self) -> list[int]:
-        """Its processes that each serve a connection."""
+        """Its processes that serve connections. OpenSSH 9.8 and later have two for each, and either keeps it open."""
         assert self.process is not None
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
+        found = []
+        parents = [self.process.pid]
+        for parent in parents:
+            for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+                if Path(f"/proc/{pid}/exe").readlink().name.startswith("sshd"):
+                    found.append(int(pid))
+                    parents.append(int(pid))
+        return found
 
     def clients(self) -> list[int]:
         """The ssh that is connected to it by one of its configurations, of whatever user."""
