@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,16 @@ def compare(before: Json, now: Json, folder: str) -> None:
     pairs["remote_hosts"] = (_remote(before), _remote(now))
     for key in ("engine", "image.key", "settings", "dataset.key"):
         pairs[key] = (_of_arms(before, key), _of_arms(now, key))
+    _refuse_unlike(pairs, folder)
+
+
+def compare_host(before: Json, now: Json, folder: str) -> None:
+    """The same of the machine alone, before anything is prepared. ``now``: facts of the `host`."""
+    keys = [key for key in MUST_AGREE if key.startswith("host.")]
+    _refuse_unlike({key: (_at(before, key), _at({"host": now}, key)) for key in keys}, folder)
+
+
+def _refuse_unlike(pairs: Mapping[str, tuple[Any, Any]], folder: str) -> None:
     unlike = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     if unlike:
         told = "; ".join(f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in unlike.items())

@@ -19,6 +19,7 @@ from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import BudgetTooSmall, ChannelError, DbtollError, RunFolderError, Stopped, UsageError
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment, Precision
+from dbtoll.model.json import Json
 from dbtoll.plan import Plan
 from dbtoll.runner import pilot
 from dbtoll.runner.budget import Budget, RoundLength, proposed_minutes
@@ -114,7 +115,8 @@ def resume(folder: Path, watch: Watch, precision: Precision | None = None, *, tr
     if precision is not None:
         experiment = replace(experiment, precision=precision)
     stop = Stop()
-    with _resumable(folder), ready(experiment, folder, watch, stop, tried=tried) as prepared:
+    begun_on = before.facts if before else None
+    with _resumable(folder), ready(experiment, folder, watch, stop, tried=tried, begun_on=begun_on) as prepared:
         if before is None:
             writer, round_s, experiment = _planned(experiment, prepared, folder, watch, stop)
             before = read_run(folder)
@@ -242,10 +244,17 @@ def _kept_plan(folder: Path) -> schema.PlanFile | None:
 
 @contextmanager
 def ready(
-    experiment: Experiment, folder: Path, watch: Watch, stop: Stop | None = None, *, tried: bool = False
+    experiment: Experiment,
+    folder: Path,
+    watch: Watch,
+    stop: Stop | None = None,
+    *,
+    tried: bool = False,
+    begun_on: Json | None = None,
 ) -> Iterator[inputs.Prepared]:
     """All that rounds stand on, for as long as the context lasts; the folder's journal is held meanwhile. ``tried``: that every
-    arm can be opened was tried just now, which boots guests and takes its time.
+    arm can be opened was tried just now, which boots guests and takes its time. ``begun_on``: facts of a run that goes on, whose
+    machine has to be this one: that is said before what this one lacks.
 
     However it ends, nothing that is in the journal is left, unless its removal fails: that is said, and `dbtoll clean` can
     try again.
@@ -259,6 +268,8 @@ def ready(
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
         remote_hosts(host, experiment.cpus, journal) as remotes,
     ):
+        if begun_on is not None:
+            host_facts.compare_host(begun_on, host_facts.host(host), str(folder))
         if not tried:
             requirements.require_all(host, experiment, journal)
         prepared = inputs.prepare(experiment, host, cpuset, folder, journal, watch, remotes)
