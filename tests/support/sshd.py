@@ -8,11 +8,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from dbtoll.contracts.machines import in_own_mounts
@@ -23,7 +24,7 @@ HOST = "elsewhere"
 PRIVILEGES = Path("/run/sshd")
 """Compiled into Debian's sshd; its service makes it."""
 
-ITS_OWN = ("opt", "run", "var/lib")
+ITS_OWN = ("opt", "run", "run/lock", "var/lib")
 """Directories of / that a host apart has to itself, empty: whatever a run leaves in them is seen."""
 
 ITS_DAEMONS = ("docker", "docker.sock", "docker.pid", "containerd")
@@ -33,7 +34,7 @@ SHORT = "/srv"
 """Where a host apart has the directory for what is brought: podman takes no long path."""
 
 APART = f"""
-mount --bind "$1" {SHORT} && for own in {" ".join(ITS_OWN)}; do mount -t tmpfs tmpfs "/$own" || exit; done
+mount --bind "$1" {SHORT} && for own in {" ".join(ITS_OWN)}; do mkdir -p "/$own" && mount -t tmpfs tmpfs "/$own" || exit; done
 mkdir {PRIVILEGES} && echo apart && read -r _
 """
 
@@ -141,15 +142,8 @@ class Sshd:
         """Names of those that its own daemon has."""
         if self.daemon is None:
             return []
-        words = [
-            "docker",
-            "--host",
-            f"unix://{self.root}/run/docker.sock",
-            "images",
-            "--format",
-            "{{.Repository}}:{{.Tag}}",
-        ]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        with closing(docker.DockerClient(f"unix://{self.root}/run/docker.sock")) as client:
+            return [tag for image in client.images.list() for tag in image.tags]
 
     @contextmanager
     def own_daemon(self) -> Iterator[None]:

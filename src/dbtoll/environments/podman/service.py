@@ -33,7 +33,7 @@ DATA_ROOT = "/var/lib/dbtoll/podman"
 
 KIND = "podman"
 """Kind of journal entry: ``data_root``, ``service`` and ``container`` by their names, the service's groups ``paths``, and whether
-its ``notes`` of images are removed: there were none before it."""
+its ``notes`` of images and its state of ``networks`` are removed: there were none before it."""
 
 RUNROOT = "/run"
 DATA_ROOT_MAX_BYTES = 50 - len(RUNROOT)
@@ -43,6 +43,11 @@ LIBRARY = "/var/lib/containers"
 NOTES = ("blob-info-cache-v1.boltdb", "blob-info-cache-v1.sqlite")
 """In its cache podman notes what it imports (containers/image, blobinfocache; sqlite since version 5), whatever storage it is
 given."""
+
+NETWORKS = "/run/containers/networks"
+NETWORKS_LOCK = "/run/lock/netavark.lock"
+"""Of root's containers on networks, whatever storage podman is given (container-libs, libnetwork/netavark/const.go). All share
+them, so that no two have one address: they are not ours to cover."""
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
@@ -93,6 +98,7 @@ class Service:
             "container": machine_spec.name,
             "paths": paths,
             "notes": not exists(machine, LIBRARY),
+            "networks": not exists(machine, NETWORKS) and not exists(machine, NETWORKS_LOCK),
         }
         self._temporary = _temporary(data_root, name)
         self._entry = journal.create(KIND, **self._identity)
@@ -232,10 +238,16 @@ def _forget_temporary(machine: AgentMachine, path: str) -> None:
 
 def _forget_notes(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     """Those of others are left."""
-    if identity.get("notes") is True and is_first_user_namespace(machine):
+    if not is_first_user_namespace(machine):
+        return
+    if identity.get("notes") is True:
         cache = f"{LIBRARY}/cache"
         machine.run(["rm", "--force", "--", *(f"{cache}/{name}" for name in NOTES)], check=False)
         machine.run(["rmdir", "--ignore-fail-on-non-empty", cache, LIBRARY], check=False)
+    if identity.get("networks") is True:
+        machine.run(["rmdir", "--ignore-fail-on-non-empty", NETWORKS, NETWORKS.rpartition("/")[0]], check=False)
+        if not exists(machine, NETWORKS):  # no container is on one
+            machine.run(["rm", "--force", "--", NETWORKS_LOCK], check=False)
 
 
 def _globals(root: str) -> list[str]:
