@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dbtoll import errors
+from dbtoll import errors, facts
 from dbtoll.analysis.effects.stopping import BUDGET_ENDED
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import measure
@@ -20,6 +20,7 @@ from dbtoll.report import page
 from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.runner.budget import Budget
+from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Record, Start, Visit
@@ -122,6 +123,23 @@ def test_a_thinned_arm_stays_out_after_a_resume(tmp_path: Path) -> None:
     again = read_run(runs.resume(run.folder, Counting(8)))
     assert len(again.counted) == 8
     assert {visit.round for visit in again.records(Visit) if visit.arm == "emulated"} == set(range(5))
+
+
+def test_another_machine_is_named_before_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody installs what is missing for a run that cannot go on there."""
+    run = measured(tmp_path, 2, SPEC.format(precision=""))
+    host = facts.host
+
+    def lacking(*_: object) -> None:
+        raise errors.Unavailable("a program is missing", "install it")
+
+    monkeypatch.setattr(requirements, "require_all", lacking)
+    with pytest.raises(errors.Unavailable, match="a program is missing"):
+        runs.resume(run.folder, Counting(3))
+    monkeypatch.setattr(facts, "host", lambda machine: host(machine) | {"kernel": "0.01"})
+    with pytest.raises(errors.RunFolderError, match=r"cannot be continued here: host.kernel was .* and is '0.01'"):
+        runs.resume(run.folder, Counting(3))
+    assert len(read_run(run.folder).counted) == 2
 
 
 FAR = """
