@@ -67,7 +67,8 @@ CATALOG: Mapping[str, Description] = {
     "storage": Description(
         "the data where they were asked to be",
         "the mount that holds the data, as the arm sees it after each start",
-        "it is not of the kind that the option `storage` asked for (where it shows)",
+        "it is not of the kind that the option `storage` asked for (where it shows), or with `bind` not the directory that was to "
+        "be mounted",
         "start void",
         "These starts are of another arm than the one that was asked for, and are not in the figures.",
         "Look at the arm's option storage, and at what its environment does with it.",
