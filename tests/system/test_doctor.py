@@ -21,7 +21,7 @@ from dbtoll.contracts.machines import in_own_mounts
 from dbtoll.doctor import availability, fixes, host, noise, without_agent
 from dbtoll.doctor.deadline import Probed, with_deadline
 from dbtoll.errors import ProgramFailed, Unavailable
-from dbtoll.machines import network_interfaces
+from dbtoll.machines import mounts, network_interfaces
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES
@@ -119,7 +119,7 @@ def test_a_probe_with_a_defect_keeps_no_other_from_its_say() -> None:
 def test_in_a_chroot_the_disk_is_told_by_its_device(local: AgentMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     """There the mount that holds everything is not to be seen."""
     seen = host.disk(local).told
-    monkeypatch.setattr(host, "mount_of", lambda mountinfo, path: {})
+    monkeypatch.setattr(mounts, "mount_in", lambda mountinfo, path: None)
     found = host.disk(local)
     assert found.state == "ready"
     assert found.told.keys() == seen.keys()
