@@ -135,6 +135,13 @@ impl Server {
         Self { child, socket }
     }
 
+    /// How many sockets it has open. That of a client that went away is closed when its last statement has ended.
+    pub fn sockets(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.process())).unwrap();
+        let ends = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        ends.filter(|end| end.to_string_lossy().starts_with("socket:")).count()
+    }
+
     pub fn process(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
