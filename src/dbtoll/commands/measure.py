@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,6 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
     from dbtoll.commands import ahead
     from dbtoll.machines.agent.local import open_local
     from dbtoll.report.text import numbers
-    from dbtoll.runner.arms import boots
     from dbtoll.runner.preparation.requirements import missing_requirements
 
     text = with_further_environments((experiments() / QUICK).read_text(encoding="utf-8"))
@@ -62,21 +61,33 @@ def quick(runs_dir: Path, *, name: str | None, as_json: bool, quiet: bool, yes: 
     for arm, found in missing.items():
         for lack in found:
             say(f"{arm} is left out: {lack.what} ({lack.why}); hint: {lack.hint}")
-    kept = tuple(arm for arm in experiment.arms if arm.name not in missing)
-    if not any(is_compared(arm, experiment) for arm in kept):
+    if not any(is_compared(arm, experiment) for arm in experiment.arms if arm.name not in missing):
         raise UsageError("nothing is left to compare on this machine", "see `dbtoll doctor`")
     # The launcher had it made while it set up. Without one it is made here, so that what is said next is true of both.
     ahead.image(experiment, say)
-    if any(boots(step) for arm in kept for step in arm.stack):
-        budget_s = quick_budget_s(age_s())
-        experiment = spec.parse(text, QUICK, variables={"scale": QUICK_SCALE_WITH_GUESTS, "budget": f"{budget_s:.0f}s"})
+    experiment = quick_experiment(text, missing, age_s())
     scale = experiment.configuration.workload.options["scale"]
     say(
-        f"TPC-H at scale factor {scale:g}, {len(kept)} arms: prepares for about half a minute, then "
+        f"TPC-H at scale factor {scale:g}, {len(experiment.arms)} arms: prepares for about half a minute, then "
         f"measures for {numbers.span(experiment.precision.budget_s)}"
     )
-    experiment = asked_otherwise(replace(experiment, arms=kept), None, None, name)
+    experiment = asked_otherwise(experiment, None, None, name)
     return _measure(experiment, text, runs_dir, as_json=as_json, quiet=quiet, yes=yes, tried=True)
+
+
+def quick_experiment(text: str, missing: Container[str], age_s: float) -> Experiment:
+    """Without the arms that are ``missing``. Where guests are among the others it is smaller, and measures for what is left of the
+    minutes: ``age_s`` have passed since the command."""
+    from dbtoll.runner.arms import boots
+
+    def parsed(**values: Any) -> Experiment:
+        experiment = spec.parse(text, QUICK, variables=values)
+        return replace(experiment, arms=tuple(arm for arm in experiment.arms if arm.name not in missing))
+
+    experiment = parsed()
+    if not any(boots(step) for arm in experiment.arms for step in arm.stack):
+        return experiment
+    return parsed(scale=QUICK_SCALE_WITH_GUESTS, budget=f"{quick_budget_s(age_s):.0f}s")
 
 
 def quick_budget_s(age_s: float) -> float:
