@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 AGENTS_TESTS = ("cargo", "test", "--locked", "--quiet")
 """In ROOT/agent."""
@@ -110,3 +112,10 @@ def carried() -> dict[str, set[str]]:
                 processes.add(f"{entry.name} {name}")
     interfaces = {path.name for path in Path("/sys/class/net").iterdir()}
     return {"mounts": mounts, "loops": loops, "cgroups": groups, "processes": processes, "interfaces": interfaces}
+
+
+def skip_without_user_namespaces() -> None:
+    """Skips the test where the kernel makes none, so in every chroot (user_namespaces(7)), with what it says."""
+    tried = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(tried.stderr.strip())

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dbtoll.contracts.machines import skip_without_user_namespaces
 from dbtoll.images.cache import Cache
 from tests.support.bare_debian import bare_debian, inside
-from tests.support.program import ROOT, is_root
+from tests.support.program import ROOT, is_root, skip_without_user_namespaces
 from tests.support.wheel import agents_in, build_wheel
 
 pytestmark = [

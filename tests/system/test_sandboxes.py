@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dbtoll.analysis.result.schema import CheckResult
-from dbtoll.contracts.machines import groups_left, machine_spec, skip_without_user_namespaces, small_image
+from dbtoll.contracts.machines import groups_left, machine_spec, small_image
 from dbtoll.environments.bubblewrap import PROGRAM as BWRAP
 from dbtoll.environments.bubblewrap import Environment as Bubblewrap
 from dbtoll.environments.docker import Environment as Docker
@@ -36,6 +36,7 @@ from dbtoll.model.machine import Artifact, PackagedProgram
 from dbtoll.runner.preparation import requirements
 from dbtoll.spec.stack import parse_stack
 from tests.support.one_round import measure_one_round
+from tests.support.program import skip_without_user_namespaces
 
 pytestmark = [
     pytest.mark.timeout(600),

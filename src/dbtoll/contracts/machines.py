@@ -203,13 +203,6 @@ def in_own_mounts(*command: str) -> list[str]:
     return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", _OWN_MOUNTS, "sh", *command]
 
 
-def skip_without_user_namespaces() -> None:
-    """Skips the test where the kernel makes none, so in every chroot (user_namespaces(7)), with what it says."""
-    tried = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(tried.stderr.strip())
-
-
 @contextmanager
 def mounted_elsewhere(device: str, at: Path) -> Iterator[None]:
     """A device that is mounted, in a mount namespace of its own: a namespace that anybody makes meanwhile is a copy of ours, and

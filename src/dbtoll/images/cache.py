@@ -39,6 +39,7 @@ import msgspec
 from dbtoll import namespaces, units
 from dbtoll.durable import sync_directory, write_durably
 from dbtoll.errors import DbtollError, Unavailable, UsageError
+from dbtoll.machines.mounts import unescape
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
 
@@ -562,6 +563,6 @@ def remove_tree(tree: Path) -> None:
 
 
 def _mounts() -> list[Path]:
-    """All mount points, in the order in which they were made (proc_pid_mountinfo(5), which writes spaces as \\040)."""
+    """All mount points, in the order in which they were made (proc_pid_mountinfo(5))."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    return [Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), line.split(" ")[4])) for line in lines]
+    return [Path(unescape(line.split(" ")[4])) for line in lines]

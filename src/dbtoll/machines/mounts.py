@@ -40,8 +40,8 @@ def mount_in(mountinfo: str, path: str) -> MountPoint | None:
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         device, _, at, options = before.split()[2:6]
-        kind, source, *more = (_plain(word) for word in after.split())
-        at = _plain(at)
+        kind, source, *more = (unescape(word) for word in after.split())
+        at = unescape(at)
         # Of two on one mount point the later hides the earlier.
         is_nearer = best is None or len(at) >= len(best.at)
         if is_nearer and f"{path.rstrip('/')}/".startswith(f"{at.rstrip('/')}/"):
@@ -62,6 +62,6 @@ def real_path(machine: InspectableMachine, path: str) -> str:
     return machine.run(["readlink", "-f", "--", path]).output.decode().rstrip("\n")
 
 
-def _plain(word: str) -> str:
-    """Blanks and the like are octal in there."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), word)
+def unescape(field: str) -> str:
+    """A field of mountinfo: blanks and the like are octal in there, proc(5)."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)

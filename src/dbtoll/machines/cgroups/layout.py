@@ -12,6 +12,7 @@ from dbtoll.errors import AgentFailure, Unavailable
 from dbtoll.interfaces.machine import InspectableMachine
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.freezer import GroupFreezer
+from dbtoll.machines.mounts import unescape
 
 CORE_OF_VERSION_2 = frozenset({"freezer", "cpuacct"})
 """Version 2 offers these in every group without a controller."""
@@ -160,11 +161,6 @@ def _group_around(own: str) -> str:
     """The arm that we are in, or the group whose processes wait in OTHERS."""
     match = re.match(rf"(?:.*/)?{TOP}/[^/]+/[^/]+", own)
     return match.group() if match else own[: -len(f"/{OTHERS}")] if own.endswith(f"/{OTHERS}") else ""
-
-
-def unescape(field: str) -> str:
-    """A field of mountinfo: octal escapes, proc(5)."""
-    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits.group(1), 8)), field)
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

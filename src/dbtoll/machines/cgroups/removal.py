@@ -12,7 +12,8 @@ from typing import Any
 from dbtoll import identities
 from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.cgroups.layout import OTHERS, TOP, WAS_OFF, unescape
+from dbtoll.machines.cgroups.layout import OTHERS, TOP, WAS_OFF
+from dbtoll.machines.mounts import unescape
 from dbtoll.model.json import Json
 
 REMOVAL_DEADLINE_S = 20.0
