@@ -147,6 +147,12 @@ def system_image() -> Artifact:
 
 
 @pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Where a run is measured in this process. Of another name in each: no two living runs of a machine have one name."""
+    return tmp_path / f"run-{os.getpid()}"
+
+
+@pytest.fixture
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     """This host as another one, which a real sshd lets root into; nothing is left there at the end."""
     with sshd(tmp_path_factory.mktemp("sshd")) as there:

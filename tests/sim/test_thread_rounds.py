@@ -49,9 +49,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
-def test_servers_are_started_and_warmed_for_each_number(starts: list[str], tmp_path: Path) -> None:
-    measure_one_round(TEXT, tmp_path / "run", blocks=2)
-    run = read_run(tmp_path / "run")
+def test_servers_are_started_and_warmed_for_each_number(starts: list[str], run_folder: Path) -> None:
+    measure_one_round(TEXT, run_folder, blocks=2)
+    run = read_run(run_folder)
     assert [start.outcome for start in run.records(Start)] == ["ok", "ok"]
     visits = list(run.records(Visit))
     order = list(dict.fromkeys(visit.levels["threads"] for visit in visits))
@@ -68,9 +68,9 @@ def test_servers_are_started_and_warmed_for_each_number(starts: list[str], tmp_p
 
 
 def test_an_arm_whose_server_gives_another_number_fails(
-    starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    starts: list[str], run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noop.Engine, "threads", lambda self, session: 1, raising=False)
-    result = measure_one_round(TEXT, tmp_path / "run")
+    result = measure_one_round(TEXT, run_folder)
     assert {arm.outcome for arm in result.arms} == {"failed"}
     assert all("its server gives a query 1 thread, not 2" in str(arm.reason) for arm in result.arms)

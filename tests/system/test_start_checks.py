@@ -379,8 +379,7 @@ def widen(machine: AgentMachine) -> None:
 @pytest.fixture(scope="module")
 def meddled(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """What is said of three rounds over native arms in which something is wrong."""
-    folder = tmp_path_factory.mktemp("meddled") / "run"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("meddled")
     asked = spec.parse(MEDDLED, "meddled.toml")
     try:
         with ready(asked, folder, Quiet(lambda _: None)) as prepared:
@@ -495,12 +494,12 @@ def test_somebody_elses_load_on_the_arms_processor_is_seen(meddled: Result) -> N
     assert pressure.passed is False and TROUBLED in pressure.rounds_failed
 
 
-def test_a_driver_that_takes_the_arms_time_is_seen(tmp_path: Path) -> None:
+def test_a_driver_that_takes_the_arms_time_is_seen(run_folder: Path) -> None:
     """A server that answers at once: half of the time is the driver's."""
     text = 'question = "What does the driver take?"\nbaseline = "native"\n[engine]\nname = "noop"\n'
     text += '[workload]\nname = "tpch"\nqueries = ["Q1", "Q6", "Q14"]\n'
     text += '[[arm]]\nname = "native"\nstack = "native"\n'
-    result = measure_one_round(text, tmp_path / "run", blocks=20)
+    result = measure_one_round(text, run_folder, blocks=20)
     check = check_of(result, "native", "driver_cpu_share")
     assert check.passed is False and not check.voids
     nothing = check_of(result, "native", "commit_reaches_device")

@@ -89,18 +89,19 @@ def test_a_planted_loss_of_throughput_is_found(tmp_path: Path, workload: str, ra
     ],
 )
 def test_a_round_is_measured_and_its_data_are_right(
-    tmp_path: Path, engine: str, workload: str, size: str, interactions: list[str]
+    run_folder: Path, engine: str, workload: str, size: str, interactions: list[str]
 ) -> None:
-    folder = tmp_path / "run"
     text = REAL.format(engine=engine, workload=workload, size=size, interactions=json.dumps(interactions))
-    result = measure_one_round(text, folder)
+    result = measure_one_round(text, run_folder)
     (native,) = (arm for arm in result.arms if arm.name == "native")
     assert native.outcome is Outcome.OK, native.reason
     assert {check.name: check.passed for check in native.checks}["consistent"] is True
-    driver = json.loads((folder / "facts.json").read_text())["configurations"][0]["driver"]
+    driver = json.loads((run_folder / "facts.json").read_text())["configurations"][0]["driver"]
     assert set(driver["null_per_s"]) == set(interactions)
     assert all(0 < us < 1000 for us in driver["null_us_per_transaction"].values())
-    windows = [visit for visit in records(folder, "visit") if not visit["first_execution"] and visit["arm"] == "native"]
+    windows = [
+        visit for visit in records(run_folder, "visit") if not visit["first_execution"] and visit["arm"] == "native"
+    ]
     assert {visit["levels"]["interaction"] for visit in windows} == set(interactions)
     for visit in windows:
         kinds = visit["units"][0]["window"]["transactions"].values()
@@ -110,7 +111,7 @@ def test_a_round_is_measured_and_its_data_are_right(
 
 @needs_root
 @pytest.mark.parametrize("engine", ["postgres", "mariadb", "monetdb"])
-def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+def test_foreign_keys_come_and_go(run_folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """As a factor; without them InnoDB has no more indexes than before."""
     whole, seen = Tpcc.constrain, []
 
@@ -125,16 +126,16 @@ def test_foreign_keys_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     text = text.replace("[factors]", '[factors]\nforeign_keys = ["no", "yes"]')
     if engine == "monetdb":  # of two transactions that write one row it refuses one
         text = text.replace("terminals = 2", "terminals = 1")
-    result = measure_one_round(text, tmp_path / "run")
+    result = measure_one_round(text, run_folder)
     assert {arm.outcome for arm in result.arms} == {Outcome.OK}
     assert {(level, count) for level, count, _ in seen} == {("no", 0), ("yes", 10)}
     assert len({counted for level, _, counted in seen if level == "no"}) == 1
-    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_execution"]]
+    windows = [visit for visit in records(run_folder, "visit") if not visit["first_execution"]]
     assert {visit["levels"]["foreign_keys"] for visit in windows} == {"no", "yes"}
 
 
 @needs_root
-def test_data_that_are_wrong_void_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_are_wrong_void_the_arm(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody changes a sum behind the workload's back."""
     whole = Tpcc.violations
 
@@ -145,7 +146,7 @@ def test_data_that_are_wrong_void_the_arm(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Tpcc, "violations", meddle)
     text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
-    result = measure_one_round(text, tmp_path / "run")
+    result = measure_one_round(text, run_folder)
     for arm in result.arms:
         assert arm.outcome is Outcome.INVALID
         assert "w_ytd is the sum of the districts' d_ytd (1 violations)" in (arm.reason or "")
@@ -167,7 +168,7 @@ def test_faults_are_survived_and_nothing_acknowledged_is_lost(engine: str, suffe
 
 
 @needs_root
-def test_each_block_has_terminals_of_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_block_has_terminals_of_its_own_and_no_others(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks have inputs of their own; the terminals of the one before are gone when the next begins."""
     connected: list[int] = []
     whole = Tpcc.window_timing
@@ -191,8 +192,8 @@ def test_each_block_has_terminals_of_its_own_and_no_others(tmp_path: Path, monke
     monkeypatch.setattr(AgentTerminals, "__init__", begun)
     monkeypatch.setattr(AgentTerminals, "close", closed)
     text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
-    measure_one_round(text, tmp_path / "run", blocks=3)
-    windows = [visit for visit in records(tmp_path / "run", "visit") if not visit["first_execution"]]
+    measure_one_round(text, run_folder, blocks=3)
+    windows = [visit for visit in records(run_folder, "visit") if not visit["first_execution"]]
     assert len({visit["parameter_set"] for visit in windows}) > 1
     assert max(connected) == 2  # one set in each of the two arms
     assert open_terminals == set()

@@ -13,7 +13,7 @@ import pytest
 
 from dbtoll.errors import DbtollError, RunFolderError
 from dbtoll.machines.null_journal import NullJournal
-from dbtoll.runner.cleanup.journal import FILE, Journal, StillAlive, leftovers
+from dbtoll.runner.cleanup.journal import FILE, Journal, StillAlive, leftovers, of_run
 
 
 def test_what_is_done_is_no_leftover(tmp_path: Path) -> None:
@@ -73,6 +73,18 @@ def test_a_living_run_is_not_cleaned(tmp_path: Path) -> None:
         journal.create("mount", path="/m")
         with pytest.raises(StillAlive, match="another dbtoll"):
             Journal(tmp_path)
+
+
+def test_the_living_run_of_the_same_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBTOLL_CACHE", str(tmp_path / "cache"))
+    mine, other = tmp_path / "mine" / "run", tmp_path / "other" / "run"
+    for folder in (mine, other):
+        folder.mkdir(parents=True)
+    with of_run(other):
+        with pytest.raises(StillAlive, match=f"{mine}: another dbtoll is working on a run of the same name, {other}\n"):
+            of_run(mine).__enter__()
+        with pytest.raises(StillAlive, match=f"{other}: another dbtoll is working on this run\n"):
+            of_run(other).__enter__()
 
 
 def test_sweeping_goes_newest_first_and_says_what_it_could_not_remove(tmp_path: Path) -> None:

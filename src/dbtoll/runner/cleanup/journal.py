@@ -85,7 +85,7 @@ class Journal:
         self.run_folder = record
         try:
             self._directory = _own_directory(folder)
-            self._file = _locked(self._directory, name, self._path, record or folder)
+            self._file = _locked(self._directory, name, self._path, record)
             self._begin()
         except OSError as error:
             self.close()
@@ -459,19 +459,30 @@ def _opened(directory: int, name: str, path: Path, flags: int) -> int:
     return file
 
 
-def _locked(directory: int, name: str, path: Path, said: Path) -> int:
-    """A descriptor of the file of that name, made if it is not there, and locked."""
+def _locked(directory: int, name: str, path: Path, record: Path | None) -> int:
+    """A descriptor of the file of that name, made if it is not there, and locked. ``record``: the run folder it is for."""
     while True:
         file = _opened(directory, name, path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(file)
-            raise StillAlive(f"{said}: another dbtoll is working on this run", "wait for it, or end it") from None
+            try:
+                raise StillAlive(_who_works(_content(file), path, record), "wait for it, or end it") from None
+            finally:
+                os.close(file)
         with suppress(FileNotFoundError):  # whoever held it before may have removed it just now
             if os.path.samestat(os.fstat(file), os.stat(name, dir_fd=directory, follow_symlinks=False)):
                 return file
         os.close(file)
+
+
+def _who_works(data: bytes, path: Path, record: Path | None) -> str:
+    """What the journal that another dbtoll holds says of its run: it may be one of the same name in another folder."""
+    with suppress(RunFolderError):  # its first line may not be written yet
+        origin = _parsed(data, path).origin
+        if origin is not None and origin.folder and record and origin.folder != os.path.realpath(record):
+            return f"{record}: another dbtoll is working on a run of the same name, {origin.folder}"
+    return f"{record or path.parent}: another dbtoll is working on this run"
 
 
 def _demand_own(status: os.stat_result, path: Path) -> None:
