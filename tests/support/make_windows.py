@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbtoll.model.experiment import ComponentSpec, Configuration, Experiment, Precision, Step
 from dbtoll.model.json import Json
+from dbtoll.model.layout import Layout
 from dbtoll.plan import Plan
 from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, UnitVisit, Visit
 from dbtoll.store.writer import RunWriter
@@ -62,25 +64,30 @@ def make_windows(
     changes: Json | None = None,
     clock_rate: float = 1.0,
     step: Step = DOCKER_STEP,
+    units: int = 1,
     seed: int = 1,
 ) -> Path:
     """Write the run. ``noise``: standard deviation of a window's level, log scale, and of an interval's, in per cent of its mean.
 
     ``shapes`` and ``driver_us`` by arm; ``driver``: the calibration in the facts; ``causes``: ``failed`` and ``retried`` of the
     first transaction in each window; ``changes``: keys of every window that are other than usual;
-    ``clock_rate``: of all arms' clocks, of the host's; ``step``: what the third arm is.
+    ``clock_rate``: of all arms' clocks, of the host's; ``step``: what the third arm is;
+    ``units``: machines of every arm, each of which does the same.
     """
     chance = random.Random(seed)
     kinds = KINDS if workload == "tpcc" else TATP_KINDS
     experiment = Experiment(
         question="How much of the throughput is lost in Docker?",
         expected="little",
-        arms=arms_of(
-            Configuration(
-                ComponentSpec("postgres", {}),
-                ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
-            ),
-            step,
+        arms=tuple(
+            replace(arm, layout=Layout(machines=units))
+            for arm in arms_of(
+                Configuration(
+                    ComponentSpec("postgres", {}),
+                    ComponentSpec(workload, {"window": LENGTH_NS, "ramp_up": LENGTH_NS // 4, **(options or {})}),
+                ),
+                step,
+            )
         ),
         baseline=NATIVE,
         factors={"interaction": interactions, "isolation": ("read_committed",)},
@@ -101,7 +108,7 @@ def make_windows(
             made = plan.round(number)
             writer.append(RoundBegin(round=number, attempt=0, elapsed_s=30.0 * number))
             for arm in made.start_order:
-                writer.append(Start(round=number, arm=arm, outcome="ok", servers=(start_facts(arm),)))
+                writer.append(Start(round=number, arm=arm, outcome="ok", servers=(start_facts(arm),) * units))
                 writer.append(
                     CheckRecord(round=number, arm=arm, check="consistent", passed=True, finding="all hold", voids=True)
                 )
@@ -129,7 +136,7 @@ def make_windows(
                                         start_ns=now_ns + 300_000, end_ns=now_ns + 300_000 + LENGTH_NS,
                                         window={**window, **(changes or {})},
                                     ),
-                                ),
+                                ) * units,
                             )
                         )  # fmt: skip
                         order += 1

@@ -169,3 +169,35 @@ def test_a_page_of_transactions_is_a_few_screens_and_splits_no_unit(tmp_path: Pa
             " const text = document.createRange(); text.selectNodeContents(each); return text.getClientRects().length })"
         )
         assert len(lines) > 10 and set(lines) == {1}
+
+
+_BROKEN_FIGURES = """
+return [...document.querySelectorAll('td')].flatMap(cell => [...cell.childNodes]).filter(each => each.nodeType == 3)
+  .flatMap(each => [...each.data.matchAll(/[0-9\u202f.]*[0-9]/g)].filter(found => {
+    const figure = document.createRange();
+    figure.setStart(each, found.index); figure.setEnd(each, found.index + found[0].length);
+    return figure.getClientRects().length > 1 }).map(found => found[0]))
+"""
+
+_CLIPPED_LABELS = """
+return [...document.querySelectorAll('svg.plot')].flatMap(plot => {
+  const edge = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('text')].filter(each => each.getBoundingClientRect().top < edge.top)
+    .map(each => each.textContent) })
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_tables_break_no_figure_and_plots_clip_no_label(tmp_path: Path, width: int) -> None:
+    if lacking := missing():
+        pytest.skip(f"{lacking} is not installed")
+    make_windows(tmp_path / "run", units=2, per_s=6000.0)
+    file = tmp_path / "report.html"
+    file.write_text(page.render(results.analyze(tmp_path / "run"), read_run(tmp_path / "run")), encoding="utf-8")
+    with browser(width, 900) as driver:
+        driver.get(file.as_uri())
+        unfold(driver)
+        assert driver.execute_script("return document.querySelectorAll('#units td').length") > 10
+        assert driver.execute_script(_BROKEN_FIGURES) == []
+        assert driver.execute_script("return document.querySelectorAll('svg.plot text').length") > 10
+        assert driver.execute_script(_CLIPPED_LABELS) == []

@@ -46,6 +46,11 @@ def test_what_is_drawn_is_what_has_a_mark() -> None:
     assert hollow.x > 90
 
 
+def test_a_row_that_the_paper_has_not_has_our_arms_name() -> None:
+    found = beside(table((None, None, None, None, "docker, machines=2", difference(0.1, 0.02))), 0.02)
+    assert found is not None and [row.label for row in found.rows] == ["docker, machines=2"]
+
+
 def test_more_is_to_the_right_of_throughput() -> None:
     row = (
         "KVM",

@@ -158,6 +158,9 @@ def _finite(value: float) -> float | None:
 
 
 def plans_changed(measured: ValidVisits) -> list[PlanChange]:
-    """Each change once, also where it happened in many rounds."""
+    """Each change once, also where it happened in many rounds; in the order of the arms, and of their queries."""
     changes = (PlanChange(f.arm, f.query, known, f.fingerprint, f.levels) for f, known in measured.changed_plans)
-    return list({str(change): change for change in changes}.values())
+    once = {str(change): change for change in changes}.values()
+    plan = measured.run.plan
+    arms = [arm.name for arm in plan.experiment.arms]
+    return sorted(once, key=lambda change: (arms.index(change.arm), plan.queries.index(change.query)))

@@ -70,7 +70,7 @@ def beside(table: PublishedTable, margin: float) -> Beside | None:
     axis = axis_for(changes, margin, of_throughput=numbers.is_throughput(metric))
     rows = [
         BesideRow(
-            label=numbers.NOTHING if row[0] is None else str(row[0]),
+            label=_label(table, row),
             # What lies on another mark is seen if the hollow one is below.
             marks=sorted((_mark(axis, *each) for each in found), key=lambda mark: not mark.hollow),
             printed=_text(found, ours=False),
@@ -82,6 +82,12 @@ def beside(table: PublishedTable, margin: float) -> Beside | None:
     hollow = next((column.name.partition(",")[0] for column in table.columns if column.mark == "hollow"), "")
     margins = IntervalMark(axis.place(-margin), axis.place(margin))
     return Beside(axis, axis.place(0.0), margins, rows, hollow)
+
+
+def _label(table: PublishedTable, row: Sequence[object]) -> str:
+    """Of a row that the paper has not: our arm."""
+    own = (cell for column, cell in zip(table.columns, row[1:], strict=True) if column.ours and column.unit == "text")
+    return str(next((each for each in (row[0], *own) if each is not None), numbers.NOTHING))
 
 
 def _drawn(table: PublishedTable, row: Sequence[object]) -> Iterator[tuple[Column, numbers.EffectText]]:
