@@ -50,7 +50,7 @@ BESIDE = (
     *("tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
     *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),
     *("tests/system/test_site_in_browser.py",),
-    *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py"),
+    *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_without_groups.py"),
     *("tests/system/test_version_2_groups.py", "tests/system/test_wheel.py"),
 )
 """System tests that have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""

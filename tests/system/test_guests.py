@@ -30,10 +30,12 @@ from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import Journal, leftovers
 from dbtoll.selfbench.costs.collectors import PRIME, release, start_held
+from tests.support.lacking import needs
 
 pytestmark = pytest.mark.timeout(300)
 
 GUESTS = {"uml": {}, "qemu": {"accel": "tcg"}}
+STACKS = {"uml": "uml", "qemu": "qemu:tcg"}
 
 Boot = Callable[..., GuestMachine]
 
@@ -58,12 +60,8 @@ def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path
     """``boot(options, …)``: a guest on the small image; nothing may be left of it afterwards."""
     environment = registry.find("environments", name)()
     assert isinstance(environment, BootingEnvironment)
-    try:
-        kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
-    except DbtollError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    if lacking := environment.missing_requirements(local, GUESTS[name], lambda: kernel):
-        pytest.skip(f"{lacking[0].what}: {lacking[0].why}")
+    needs(STACKS[name])
+    kernel = debian_kernel(Cache())[0] if environment.kernel({}) else None
     folder = tmp_path / "run"
     folder.mkdir()
     with Journal(folder) as journal, ExitStack() as opened:

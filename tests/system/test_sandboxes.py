@@ -30,11 +30,9 @@ from dbtoll.images.program import debian_program
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.programs import PACKAGE
-from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, PackagedProgram
-from dbtoll.runner.preparation import requirements
-from dbtoll.spec.stack import parse_stack
+from tests.support.lacking import needs
 from tests.support.one_round import measure_one_round
 from tests.support.program import skip_without_user_namespaces
 
@@ -69,12 +67,6 @@ def stack_at(stack: str, root: str) -> str:
     if name not in ("docker", "podman"):
         return stack
     return f"{name}:{options},data_root={root}/{name}".replace(":,", ":")
-
-
-def need(local: AgentMachine, stack: str) -> None:
-    lacks = requirements.missing_requirements(local, [Arm(stack, parse_stack(stack))]).get(stack)
-    if lacks:
-        pytest.skip(f"{lacks[0].what}: {lacks[0].why}")
 
 
 # --- what is fetched -----------------------------------------------------------------------------------------------------
@@ -142,7 +134,7 @@ def test_a_package_that_is_not_what_the_list_says_is_refused(mirror: Path, tmp_p
 
 def docker_lack(local: AgentMachine, root: str, **options: Any) -> str:
     """The first sentence of what docker lacks with these options, with its hint."""
-    need(local, f"docker:data_root={root}/docker")
+    needs(f"docker:data_root={root}/docker")
     asked = {"data_root": f"{root}/docker", **options}
     (lack,) = Docker().missing_requirements(local, asked)
     assert lack.hint
@@ -286,7 +278,7 @@ stack = "{}"
 
 def gate(local: AgentMachine, stack: str, folder: Path) -> CheckResult:
     """What the check finds of one start with PostgreSQL, whose answers are right."""
-    need(local, stack)
+    needs(stack)
     result = measure_one_round(ONE_START.format(stack), folder)
     (arm,) = (each for each in result.arms if each.name == "other")
     checks = {check.name: check for check in arm.checks}

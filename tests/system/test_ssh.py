@@ -45,9 +45,10 @@ from dbtoll.runner.hosts import remote_hosts
 from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from tests.support.killed import journal_of, kill_a_run
+from tests.support.lacking import needs
 from tests.support.program import is_root
 from tests.support.sshd import HOST, Sshd, make_key
-from tests.system.test_survival import Harm, assert_only_the_victim_failed, measured, memory_disk, needs, nothing
+from tests.system.test_survival import Harm, assert_only_the_victim_failed, measured, memory_disk, nothing
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -39,13 +39,11 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.sysctl import boot_id
-from dbtoll.model.experiment import Arm
 from dbtoll.plan import Plan
 from dbtoll.runner import pilot, run
 from dbtoll.runner.arms import machine_name
 from dbtoll.runner.cleanup.journal import FILE, leftovers
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
-from dbtoll.runner.preparation import requirements
 from dbtoll.selfbench import measure
 from dbtoll.selfbench.support.inventory import Marks, carried, settings
 from dbtoll.selfbench.support.quiet_run import Quiet
@@ -53,6 +51,7 @@ from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
 from tests.support.killed import journal_of, kill_at_line, lines_of_a_life
+from tests.support.lacking import needs
 from tests.support.program import is_root, only_run
 
 pytestmark = [
@@ -96,15 +95,6 @@ stack = "native"
 name = "victim"
 stack = "{stack}"
 """
-
-
-def needs(stack: str) -> None:
-    """Skip, saying what is missing, where that stack cannot be opened."""
-    with open_local() as host:
-        missing_requirements = requirements.missing_requirements(host, [Arm(stack, parse_stack(stack))])
-    if missing_requirements:
-        lack = missing_requirements[stack][0]
-        pytest.skip(f"{stack}: {lack.what}: {lack.why}")
 
 
 class Harm(Quiet):

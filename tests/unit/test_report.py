@@ -233,6 +233,13 @@ def test_a_run_without_any_figure_has_a_page(run: Run, result: Result) -> None:
     assert {"queries", "drift", "times", "comparisons"}.isdisjoint(seen.ids)
 
 
+def test_what_is_to_be_typed_is_code_and_has_no_backticks(result: Result, run: Run) -> None:
+    few = replace(result, warnings=(RunWarning(WarningKind.FEW_ROUNDS, "there are 3 `rounds`"),))
+    html = page.render(few, run)
+    assert "Go on with <code>dbtoll run FOLDER --resume --budget</code>." in html
+    assert "there are 3 <code>rounds</code>" in html and "`" not in Page(html).text
+
+
 def test_own_queries_are_not_said_to_be_of_tpc(result: Result, run: Run) -> None:
     experiment = run.plan.experiment
     configuration = replace(experiment.configuration, workload=replace(experiment.configuration.workload, name="sql"))
