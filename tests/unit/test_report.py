@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -261,6 +262,15 @@ def test_axes_hold_what_they_show() -> None:
     assert [tick.label for tick in linear.ticks] == [f"{numbers.MINUS}2", "0", "+2", "+4"]
     wide = axis.axis_for([5.0], 0.02)
     assert wide.log and wide.place(1.0) - wide.place(0.0) == pytest.approx(wide.place(3.0) - wide.place(1.0), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "changes", [[-0.9, 8.0], [-0.95, 19.0], [4.0], [-0.03, 0.05], [0.3, -0.1], [-0.019, 0.019], [60.0]]
+)
+def test_labels_of_a_narrow_panel_do_not_touch(changes: list[float]) -> None:
+    ticks = [tick for tick in axis.axis_for(changes, 0.02).ticks if not tick.crowded]
+    assert len(ticks) > 1 and {"0", "1"} & {tick.label for tick in ticks}
+    assert min(right.x - left.x for left, right in pairwise(ticks)) >= 22
 
 
 def test_panels_share_an_axis_unless_it_would_squeeze_one() -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dbtoll.report.text import numbers
 
-if TYPE_CHECKING:
-    pass
-
-
 _LOG_FROM = math.log1p(numbers.TIMES_FROM)
 """An axis that must hold what is said as a factor is logarithmic: a linear one squeezes everything else against zero."""
+
+_LABEL = 22.0
+"""Per cent of a narrow panel's width that a label takes."""
 
 TICKS_MAX = 6
 """As many labels as fit beside each other on a phone."""
@@ -23,10 +21,11 @@ TICKS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """``x``: place in per cent of the width."""
+    """``x``: place in per cent of the width. ``crowded``: on a narrow panel its label would touch another one."""
 
     x: float
     label: str
+    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,14 @@ class Axis:
 
     @property
     def ticks(self) -> list[Tick]:
+        """Every second, third … of them is left uncrowded, that of no difference among them."""
+        ticks = self._ticks()
+        middle = min(range(len(ticks)), key=lambda index: abs(ticks[index].x - self.place(0.0)), default=0)
+        apart = [right.x - left.x for left, right in pairwise(ticks)]
+        step = math.ceil(_LABEL / min(apart)) if apart else 1
+        return [replace(tick, crowded=(index - middle) % step != 0) for index, tick in enumerate(ticks)]
+
+    def _ticks(self) -> list[Tick]:
         if self.log:
             factors = _log_factors(1 + self.low, 1 + self.high)
             return [Tick(self.place(f - 1), "1" if f == 1 else f"{f:g}×") for f in factors]
