@@ -50,7 +50,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_servers_are_started_and_warmed_for_each_number(starts: list[str], run_folder: Path) -> None:
-    measure_one_round(TEXT, run_folder, blocks=2)
+    measure_one_round(TEXT, run_folder, blocks=2, copies=True)
     run = read_run(run_folder)
     assert [start.outcome for start in run.records(Start)] == ["ok", "ok"]
     visits = list(run.records(Visit))
@@ -71,6 +71,6 @@ def test_an_arm_whose_server_gives_another_number_fails(
     starts: list[str], run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noop.Engine, "threads", lambda self, session: 1, raising=False)
-    result = measure_one_round(TEXT, run_folder)
+    result = measure_one_round(TEXT, run_folder, copies=True)
     assert {arm.outcome for arm in result.arms} == {"failed"}
     assert all("its server gives a query 1 thread, not 2" in str(arm.reason) for arm in result.arms)

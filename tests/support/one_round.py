@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dbtoll import spec
@@ -16,10 +17,12 @@ from dbtoll.store.schema import PlanFile, RoundBegin, RoundEnd
 from dbtoll.store.writer import RunWriter
 
 
-def measure_one_round(text: str, folder: Path, *, blocks: int = 1) -> Result:
-    """What is said of it. ``text``: a specification. ``folder``: is made."""
+def measure_one_round(text: str, folder: Path, *, blocks: int = 1, copies: bool = False) -> Result:
+    """What is said of it. ``text``: a specification. ``folder``: is made. ``copies``: the A/A copies too."""
     folder.mkdir()
     asked, watch = spec.parse(text, "one round"), Quiet(lambda _: None)
+    if not copies:
+        asked = replace(asked, arms=tuple(arm for arm in asked.arms if arm.copy_of is None))
     with ready(asked, folder, watch) as prepared:
         plan_file = PlanFile(experiment=asked, queries=prepared.queries, blocks=blocks)
         with RunWriter.create(folder, spec=b"", plan=plan_file, facts=prepared.facts) as writer:

@@ -37,7 +37,7 @@ DATA_BYTES = 1 << 20
 @pytest.mark.parametrize("engine", ["duckdb", "hyper", "monetdb", "postgres"])
 def test_a_cold_visit_reads_its_data(engine: str, run_folder: Path) -> None:
     """Also that of the arm that comes second: of programs it finds in memory what the first one's server has mapped."""
-    result = measure_one_round(TEXT.format(engine=engine), run_folder)
+    result = measure_one_round(TEXT.format(engine=engine), run_folder, copies=True)
     read = [visit.units[0].disk_read_bytes or 0 for visit in read_run(run_folder).records(Visit)]
     assert len(read) == 4
     assert min(read) > DATA_BYTES, read
@@ -49,7 +49,7 @@ def test_a_visit_that_finds_its_data_in_memory_is_void(
     engine: str, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunningArm, "drop_caches", lambda self, host: None)
-    result = measure_one_round(TEXT.format(engine=engine), run_folder)
+    result = measure_one_round(TEXT.format(engine=engine), run_folder, copies=True)
     dry = [visit for visit in read_run(run_folder).records(Visit) if visit.units[0].disk_read_bytes == 0]
     assert dry
     assert sum(check.void_visits for check in checks(result)) == len(dry)

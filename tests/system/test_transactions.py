@@ -192,7 +192,7 @@ def test_each_block_has_terminals_of_its_own_and_no_others(run_folder: Path, mon
     monkeypatch.setattr(AgentTerminals, "__init__", begun)
     monkeypatch.setattr(AgentTerminals, "close", closed)
     text = REAL.format(engine="postgres", workload="tpcc", size="warehouses = 1", interactions='["statement"]')
-    measure_one_round(text, run_folder, blocks=3)
+    measure_one_round(text, run_folder, blocks=3, copies=True)
     windows = [visit for visit in records(run_folder, "visit") if not visit["first_execution"]]
     assert len({visit["parameter_set"] for visit in windows}) > 1
     assert max(connected) == 2  # one set in each of the two arms
