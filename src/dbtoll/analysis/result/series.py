@@ -163,4 +163,5 @@ def plans_changed(measured: ValidVisits) -> list[PlanChange]:
     once = {str(change): change for change in changes}.values()
     plan = measured.run.plan
     arms = [arm.name for arm in plan.experiment.arms]
-    return sorted(once, key=lambda change: (arms.index(change.arm), plan.queries.index(change.query)))
+    queries = [*plan.queries, *plan.experiment.explain]
+    return sorted(once, key=lambda change: (arms.index(change.arm), queries.index(change.query)))
