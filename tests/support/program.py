@@ -114,6 +114,19 @@ def carried() -> dict[str, set[str]]:
     return {"mounts": mounts, "loops": loops, "cgroups": groups, "processes": processes, "interfaces": interfaces}
 
 
+def processes_of(root: str) -> list[str]:
+    """Command lines of what works on the data root of a container engine: daemon, containerd, shims, what tidies up."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"{root}/" in command and str(os.getpid()) not in path.parts:
+            found.append(command)
+    return found
+
+
 def skip_without_user_namespaces() -> None:
     """Skips the test where the kernel makes none, so in every chroot (user_namespaces(7)), with what it says."""
     tried = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)

@@ -34,6 +34,7 @@ from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.import_by import import_by
 from tests.support.killed import kill_a_run
+from tests.support.program import processes_of
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -100,19 +101,6 @@ def test_doctor_sees_a_daemon_also_without_an_agent(daemon: dockerd.Lease, monke
     assert re.search(rf"a daemon of version \d\S+ answers at {daemon.socket}$", found.note)
     monkeypatch.setattr(docker, "SOCKETS", (f"{daemon.socket}.none",))
     assert "dockerd" in [lack.what for lack in without_agent.environment("docker").missing_requirements]
-
-
-def processes_of(root: str) -> list[str]:
-    """Command lines of daemon, containerd and shims that work on that data root."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"{root}/" in command and str(os.getpid()) not in path.parts:
-            found.append(command)
-    return found
 
 
 @pytest.mark.alone

@@ -28,7 +28,7 @@ from dbtoll.model.machine import Artifact, Provision
 from dbtoll.runner.cleanup.journal import leftovers
 from tests.support.import_by import import_by
 from tests.support.killed import kill_a_run
-from tests.support.program import is_root
+from tests.support.program import is_root, processes_of
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -80,7 +80,12 @@ def socket(short_path: Path, image: Artifact) -> Iterator[str]:
     finally:
         service.terminate()
         service.wait()
+        # What tidies up after a container that was killed mounts the storage once more.
+        until = time.monotonic() + 30
+        while processes_of(str(own)) and time.monotonic() < until:
+            time.sleep(0.05)
         subprocess.run([*podman, "system", "reset", "--force"], capture_output=True, check=False)
+        assert processes_of(str(own)) == []
         assert str(own) not in Path("/proc/self/mountinfo").read_text()
 
 
