@@ -1,6 +1,9 @@
 //! The one clock of all reported times.
 
-use rustix::time::{ClockId, clock_getres, clock_gettime};
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
+use crate::failure::Failure;
 
 pub const SOURCE: &str = "CLOCK_MONOTONIC";
 
@@ -28,7 +31,22 @@ pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+/// Returns when `now_ns` has reached `due_ns`.
+pub fn sleep_until(due_ns: u64) -> Result<(), Failure> {
+    let at = Timespec {
+        tv_sec: i64::try_from(due_ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(due_ns % 1_000_000_000).unwrap_or(0),
+    };
+    loop {
+        match rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Failure::io("clock_nanosleep", error)),
+        }
+    }
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
     // Neither clock is ever negative.
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

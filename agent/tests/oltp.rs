@@ -112,17 +112,23 @@ fn a_held_window_begins_when_it_is_told_to_or_not_at_all() {
     let asked = params(&server.address(), &workload, "statement", 4, &json!({"imitation": true}));
     let held = with(&window(100), &json!({"hold": true}));
     let go = json!({"command": "go"});
-    let answer = agent.call("oltp", &asked, &lines(&[held.clone(), go.clone(), window(100), held.clone()]));
+    let later = json!({"command": "go", "in_ns": 30_000_000});
+    let answer = agent.call("oltp", &asked, &lines(&[held.clone(), later, window(100), held.clone()]));
     assert_eq!(answer.error, None, "{:?}", answer.result);
     let said = replies(&answer.output);
     assert_eq!(said.len(), 5, "connected, held, its window, another, held until the end: {said:?}");
     assert_eq!((&said[1]["held"], &said[4]["held"]), (&json!(true), &json!(true)));
     assert!(said[1]["at_ns"].as_u64() <= said[2]["start_ns"].as_u64());
+    let at = |reply: &Value, name: &str| reply[name].as_u64().unwrap();
+    assert_eq!(at(&said[2], "begin_ns"), at(&said[2], "start_ns") + 30_000_000);
+    assert_eq!(at(&said[2], "from_ns"), at(&said[2], "begin_ns") + 50_000_000);
+    assert_eq!(at(&said[3], "begin_ns"), at(&said[3], "start_ns"));
     assert!(sum_of(&said[2], "committed") > 0 && sum_of(&said[3], "committed") > 0);
     for (commands, done) in [
         (vec![go.clone()], 1),
         (vec![held.clone(), go.clone(), go.clone()], 3),
         (vec![held.clone(), held.clone()], 2),
+        (vec![held.clone(), json!({"command": "go", "in_ns": 10_000_000_001_u64})], 2),
         (vec![with(&held, &json!({"window_ns": 0}))], 1),
     ] {
         let answer = agent.call("oltp", &asked, &lines(&commands));

@@ -677,13 +677,13 @@ def test_a_visit_that_is_held_says_when_it_was_ready(agent: ScriptedAgent) -> No
             [STATEMENT], query_protocol="simple", timing=VisitTiming(), answers={}, lead_in=False, hold=True
         )
         begun.ready()
-        begun.go()
+        begun.go(7_000_000)
         return begun.result()
 
     visiting = Later(visit)
     assert driver.asked()["hold"] is True
     driver.answer({"held": True, "at_ns": 1})
-    assert driver.asked() == {"command": "go"}
+    assert driver.asked() == {"command": "go", "in_ns": 7_000_000}
     driver.answer(VISIT)
     reply = visiting.get()
     assert (reply.held_ns, reply.host_held_ns, reply.start_ns) == (1, None, 1)  # nobody relays this line

@@ -521,6 +521,94 @@ def test_a_layout_that_cannot_be_is_an_error(
     assert all(word in said for word in words), said
 
 
+DESIGNS = """
+[engine]
+name = "postgres"
+[workload]
+name = "tpcc"
+terminals = 2
+[resources]
+memory = "2 GiB"
+{resources}
+[[arm]]
+stack = "native"
+design = "dedicated"
+tenants = 8
+[[arm]]
+stack = "native"
+design = "shared"
+tenants = 8
+[[arm]]
+stack = "docker"
+design = "isolated"
+tenants = 8
+"""
+
+
+def test_a_design_is_a_layout_and_all_have_equal_buffer_pools() -> None:
+    made = spec.parse(DESIGNS.format(resources=""), "spec.toml")
+    arms = [arm for arm in made.arms if arm.copy_of is None]
+    assert [(arm.name, arm.layout) for arm in arms] == [
+        ("native dedicated x8", Layout(servers=8)),
+        ("native shared x8", Layout(databases=8)),
+        ("docker isolated x8", Layout(machines=8)),
+    ]
+    assert {arm.against for arm in arms} == {None, "native dedicated x8"}
+    resources = [arm.configuration.resources for arm in arms]
+    assert {each.buffer_pool_bytes for each in resources} == {512 << 20}  # a quarter of the memory
+    engine = registry.find("engines", "postgres")({})
+    pools = [
+        engine.settings(each.shared_by(arm.layout.all_servers))["shared_buffers"]
+        for arm, each in zip(arms, resources, strict=True)
+    ]
+    assert pools == ["65536kB", "524288kB", "65536kB"]
+    maria = registry.find("engines", "mariadb")({})
+    assert maria.settings(resources[0].shared_by(8))["innodb-buffer-pool-size"] == "64M"
+    # Eight databases with two terminals each do not fit into a hundred sessions with those that check.
+    assert {engine.settings(each)["max_connections"] for each in resources} == {"100"}
+    many = spec.parse(DESIGNS.format(resources="").replace("terminals = 2", "terminals = 20"), "spec.toml")
+    assert {engine.settings(arm.configuration.resources)["max_connections"] for arm in many.arms} == {"192"}
+
+
+def test_the_buffer_pools_of_an_arm_are_as_large_together_as_is_asked_for() -> None:
+    made = spec.parse(DESIGNS.format(resources='buffer_pool = "1 GiB"'), "spec.toml")
+    assert {arm.configuration.resources.buffer_pool_bytes for arm in made.arms} == {1 << 30}
+    assert {arm.configuration.resources.buffer_pool_bytes for arm in laid_out("servers = 3").arms} == {None}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('design = "shared"', 'design = "common"', ["spec.toml:16", "no design 'common'", "dedicated"]),
+        ('design = "shared"\n', "", ["spec.toml:16", "tenants are of a design"]),
+        ('design = "shared"', 'design = "shared"\nmachines = 2', ["spec.toml:17", "a design says how many machines"]),
+        ("tenants = 8", "tenants = 65", ["spec.toml:13", "1 to 64 tenants"]),
+        ('memory = "2 GiB"', 'memory = "2 GiB"\nbuffer_pool = "4 MiB"', ["spec.toml:9", "512 KiB", "8 MiB"]),
+        (
+            'name = "postgres"',
+            'name = "postgres"\nsettings = { shared_buffers = "1GB" }',
+            ["spec.toml:4", "shared_buffers"],
+        ),
+        ('name = "postgres"', 'name = "hyper"', ["spec.toml", "has one database"]),
+        ('memory = "2 GiB"', 'memory = "2 GiB"\nbuffer_pool = "4 TB"', ["spec.toml:9", "more than the memory"]),
+    ],
+)
+def test_a_design_that_cannot_be_is_an_error(before: str, after: str, words: list[str]) -> None:
+    text = DESIGNS.format(resources="")
+    assert before in text
+    with pytest.raises(SpecError) as error:
+        spec.parse(text.replace(before, after, 1), "spec.toml")
+    said = f"{error.value.message} {error.value.hint}"
+    assert all(word in said for word in words), said
+
+
+def test_a_design_of_a_command_line() -> None:
+    given = command_line.given_arm("docker:network=host, design=isolated, tenants=3")
+    assert (given.name, given.stack) == ("docker:network=host isolated x3", "docker:network=host")
+    assert given.layout == {"design": "isolated", "tenants": 3}
+    assert command_line.given_arm("vms: uml, design=isolated, tenants=2").name == "vms"
+
+
 def test_an_arm_of_a_command_line_may_have_several_units() -> None:
     given = command_line.given_arm("vms: docker:network=host, machines=3, against=three")
     assert (given.name, given.stack, given.against, given.layout) == (

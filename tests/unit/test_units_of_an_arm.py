@@ -205,9 +205,11 @@ def test_on_one_kernel_the_units_themselves_say_when_they_began() -> None:
     far = visit(begun(10 * MS), begun(21 * MS), order=2)
     long = visit(*(unit(window=window(1), start_ns=ns, **told) for ns in (5, 500 * MS)), order=3)
     too_far = visit(*(unit(window=window(1), start_ns=ns, **told) for ns in (5, 700 * MS)), order=4)
-    finding = together(near, far, long, too_far, starts=ONE_KERNEL)
+    # Each heard it late, and was told how long it was until they begin.
+    due = visit(*(unit(window=window(1), start_ns=ns, begin_ns=800 * MS, **told) for ns in (5, 700 * MS)), order=5)
+    finding = together(near, far, long, too_far, due, starts=ONE_KERNEL)
     assert finding.check.passed is False and finding.void_visits == {(0, 2), (0, 4)}
-    assert "in 2 of 4 visits" in finding.check.finding and "700.00 ms at most" in finding.check.finding
+    assert "in 2 of 5 visits" in finding.check.finding and "700.00 ms at most" in finding.check.finding
     alone = started_together(Evidence("one", visits=(visit(unit([1])),), starts=ONE_KERNEL))
     assert alone is None
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, sleep_until};
 use crate::failure::{Code, Failure};
 use crate::stream::StreamHandle;
 
@@ -14,6 +14,19 @@ pub const MAX_LINE_BYTES: usize = 64 << 20;
 #[serde(deny_unknown_fields)]
 struct Held {
     command: HeldCommand,
+    /// It begins so long after this was read.
+    #[serde(default)]
+    in_ns: u64,
+}
+
+/// Far more than it takes to tell it all others.
+const MAX_IN_NS: u64 = 10_000_000_000;
+
+/// `told_ns`: when a driver that was held was told to go; `begin_ns`: when it was to begin, which has come.
+#[derive(Clone, Copy)]
+pub struct Gone {
+    pub told_ns: u64,
+    pub begin_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -59,16 +72,20 @@ impl Lines {
         }
     }
 
-    /// Says that everything is ready, and waits for `go`: when it came, by this agent's clock. `None` at the end of input: nobody
-    /// wants it any more.
-    pub fn hold(&mut self) -> Result<Option<u64>, Failure> {
+    /// Says that everything is ready, and waits for `go` and until it is time, by this agent's clock. `None` at the end of input:
+    /// nobody wants it any more.
+    pub fn hold(&mut self) -> Result<Option<Gone>, Failure> {
         self.send(&json!({"held": true, "at_ns": now_ns()}), || Value::Null)?;
         let Some(line) = self.next_line()? else { return Ok(None) };
-        let received_ns = now_ns();
-        match serde_json::from_slice(&line) {
-            Ok(Held { command: HeldCommand::Go }) => Ok(Some(received_ns)),
-            Err(error) => Err(Failure::bad_request(format!("what is held waits for the command \"go\": {error}"))),
+        let told_ns = now_ns();
+        let Held { command: HeldCommand::Go, in_ns } = serde_json::from_slice(&line)
+            .map_err(|error| Failure::bad_request(format!("what is held waits for the command \"go\": {error}")))?;
+        if in_ns > MAX_IN_NS {
+            return Err(Failure::bad_request(format!("to go in {in_ns} ns; at most {MAX_IN_NS}")));
         }
+        let begin_ns = told_ns + in_ns;
+        sleep_until(begin_ns)?;
+        Ok(Some(Gone { told_ns, begin_ns }))
     }
 
     /// Sends one object, unless its line would be longer than the other side takes: then `too_long`.

@@ -182,8 +182,8 @@ impl Driver {
             if let Some(statement) = visit.statements.first() {
                 self.make_ready(statement)?;
             }
-            let Some(told_ns) = lines.hold()? else { return Ok(None) };
-            told_ns
+            let Some(gone) = lines.hold()? else { return Ok(None) };
+            gone.told_ns
         } else {
             received_ns
         };

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::clock::now_ns;
-use crate::driver::lines::{Lines, MAX_LINE_BYTES};
+use crate::driver::lines::{Gone, Lines, MAX_LINE_BYTES};
 use crate::driver::server::Server;
 use crate::failure::{Code, Failure};
 use crate::lock;
@@ -220,10 +220,14 @@ impl Driver {
                 "window" => {
                     let asked: WindowCommand = method::parse(command)?;
                     asked.check()?;
-                    if asked.hold && lines.hold()?.is_none() {
-                        break;
-                    }
-                    lines.send(&self.window(&asked)?, too_long)?;
+                    let gone = if asked.hold {
+                        let Some(gone) = lines.hold()? else { break };
+                        gone
+                    } else {
+                        let at_ns = now_ns();
+                        Gone { told_ns: at_ns, begin_ns: at_ns }
+                    };
+                    lines.send(&self.window(&asked, gone)?, too_long)?;
                 }
                 "counters" => lines.send(&counters::read(&method::parse(command)?)?, too_long)?,
                 other => return Err(not_a_command(&format!("there is none named {other:?}"))),
@@ -232,13 +236,14 @@ impl Driver {
         Ok(json!({}))
     }
 
-    fn window(&self, asked: &WindowCommand) -> Result<Value, Failure> {
+    /// The times of what is measured follow from when it was to begin: whoever waits for a processor then works less in the window.
+    fn window(&self, asked: &WindowCommand, gone: Gone) -> Result<Value, Failure> {
         let WindowCommand { ramp_up_ns, window_ns, interval_ns, rate, hold: _ } = *asked;
         let number = self.windows.get();
         self.windows.set(number + 1);
         #[expect(clippy::cast_precision_loss, reason = "a few threads")]
         let mean_gap_ns = rate.map(|rate| 1e9 * self.workers.len() as f64 / rate);
-        let begin_ns = now_ns();
+        let Gone { told_ns, begin_ns } = gone;
         let from_ns = begin_ns + ramp_up_ns;
         let mut window = Window { begin_ns, from_ns, end_ns: from_ns + window_ns, interval_ns, mean_gap_ns, seed: 0 };
         for (thread, worker) in (0u64..).zip(&self.workers) {
@@ -254,7 +259,8 @@ impl Driver {
         let mut report = tally.to_json(kinds);
         let acknowledged: Vec<Value> = self.acknowledged.iter().filter_map(|ledger| lock(ledger).clone()).collect();
         if let Some(object) = report.as_object_mut() {
-            object.insert("start_ns".into(), json!(begin_ns));
+            object.insert("start_ns".into(), json!(told_ns));
+            object.insert("begin_ns".into(), json!(begin_ns));
             object.insert("from_ns".into(), json!(from_ns));
             object.insert("until_ns".into(), json!(window.end_ns));
             object.insert("end_ns".into(), json!(now_ns()));

@@ -1,12 +1,11 @@
 //! Clocks and timers.
 
-use rustix::io::Errno;
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use super::{Made, Probe, Repeated, Request, Spent};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, sleep_until};
 use crate::failure::Failure;
 
 /// How long each wait for a timer is: long enough for a processor to go idle.
@@ -52,19 +51,5 @@ impl Probe for Wakeup {
             elapsed_ns += now_ns().saturating_sub(due_ns);
         }
         Ok(Spent { events, elapsed_ns })
-    }
-}
-
-fn sleep_until(due_ns: u64) -> Result<(), Failure> {
-    let at = Timespec {
-        tv_sec: i64::try_from(due_ns / 1_000_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(due_ns % 1_000_000_000).unwrap_or(0),
-    };
-    loop {
-        match rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::io("clock_nanosleep", error)),
-        }
     }
 }

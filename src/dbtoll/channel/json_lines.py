@@ -130,9 +130,9 @@ class BegunLines(Generic[R]):
         _, read_ns = self._lines.bracket()
         self._held = HeldAt(told["at_ns"], read_ns)
 
-    def go(self) -> None:
+    def go(self, in_ns: int = 0) -> None:
         """One line to the driver."""
-        self._lines.send({"command": "go"}, self._until)
+        self._lines.send({"command": "go", "in_ns": in_ns}, self._until)
 
     def result(self) -> R:
         """Errors as `JsonLines.ask`."""

@@ -305,6 +305,7 @@ class Window(TypedDict):
     """``oltp``'s reply to a window."""
 
     start_ns: Count
+    begin_ns: Count
     from_ns: Count
     until_ns: Count
     end_ns: Count

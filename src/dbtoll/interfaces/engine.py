@@ -160,6 +160,21 @@ class DatabasesEngine(Protocol):
 
 
 @runtime_checkable
+class BufferedEngine(Protocol):
+    """Power of an engine whose servers have a buffer pool of a fixed size: `settings` give one of ``buffer_pool_bytes``, where
+    these are given."""
+
+    buffer_setting: str
+    """By which it is told."""
+    buffer_least_bytes: int
+    """With less a server does not start."""
+
+    def has_buffer_setting(self) -> bool:
+        """Whether its user's settings say how large it is."""
+        ...
+
+
+@runtime_checkable
 class CommittingEngine(Protocol):
     """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
 

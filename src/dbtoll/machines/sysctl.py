@@ -6,6 +6,7 @@ Whoever changes one asks for `exclusive` first (DESIGN §6): the whole machine s
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ _changes: WeakKeyDictionary[AgentMachine, dict[str, list[_Change]]] = WeakKeyDic
 """By machine and path, the oldest first: a setting belongs to its machine, not to the arm that happened to change it."""
 
 
+_changing = threading.Lock()
+"""Machines of an arm are opened at the same time."""
+
+
 def _nobody(text: str) -> None:
     """Whom nothing is said to."""
 
@@ -57,17 +62,23 @@ def changed(
     and end in any order: the last that holds is in force, and with the end of all the first value is back. ``say`` hears
     when somebody else has changed it. Raises Unavailable if there is no such setting or the kernel refuses the value.
     """
-    former = read(machine, path)
-    entry = _noted(machine, journal, path, former, value)
-    changes = _changes.setdefault(machine, {}).setdefault(path, [])
-    change = _Change(entry, former, value, value)
-    changes.append(change)
+    with _changing:
+        former = read(machine, path)
+        entry = _noted(machine, journal, path, former, value)
+        changes = _changes.setdefault(machine, {}).setdefault(path, [])
+        change = _Change(entry, former, value, value)
+        changes.append(change)
+        try:
+            _write(machine, path, value)
+            change.found = read(machine, path)
+        except BaseException:
+            _end(machine, journal, path, change, say)
+            raise
     try:
-        _write(machine, path, value)
-        change.found = read(machine, path)
         yield change.found
     finally:
-        _end(machine, journal, path, change, say)
+        with _changing:
+            _end(machine, journal, path, change, say)
 
 
 def read(machine: AgentMachine, path: str) -> str:

@@ -104,7 +104,8 @@ class Resources:
 
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
     included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: a query may have more
-    threads than there are processors.
+    threads than there are processors. ``buffer_pool_bytes``: of its servers, in all (`interfaces.engine.BufferedEngine`); None: as
+    each server's settings say. ``sessions``: that each server admits at least.
     """
 
     cpus: int = 1
@@ -112,10 +113,18 @@ class Resources:
     shm_bytes: int = 1 << 30
     open_files: int = 65536
     oversubscribe: bool = False
+    buffer_pool_bytes: int | None = None
+    sessions: int = 100
 
     def shared_by(self, many: int) -> Resources:
         """The share of one of so many who have nothing in common but the processors."""
-        return replace(self, memory_bytes=self.memory_bytes // many, shm_bytes=self.shm_bytes // many)
+        pool = self.buffer_pool_bytes
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes // many,
+            shm_bytes=self.shm_bytes // many,
+            buffer_pool_bytes=None if pool is None else pool // many,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,8 @@ class Arm:
     ``against`` names the baseline that it is held against; None of the arm that is held against none. ``copy_of`` names the arm
     whose second copy (A/A) this is; None for all others. ``text``: the stack in its short form, as a user would write it.
     ``clock``: where it counts instructions, they are what this arm's agent takes for nanoseconds; it tells what a statement
-    executes, and is compared with nothing (DESIGN §4). ``layout``: of how many units it is a set.
+    executes, and is compared with nothing (DESIGN §4). ``layout``: of how many units it is a set. ``design``: what these are as
+    tenants (`model.tenancy.DESIGNS`); empty where only a layout was asked for.
     """
 
     name: str
@@ -184,6 +194,7 @@ class Arm:
     configuration: Configuration = Configuration()
     against: str | None = None
     layout: Layout = ONE_UNIT
+    design: str = ""
 
 
 FEWEST_DRAWS = 5

@@ -91,11 +91,12 @@ def ended_well(window: Json) -> int:
 class WindowReply:
     """What came back from one measurement window (docs/PROTOCOL.md, ``oltp``), bracketed as a visit is.
 
-    Agent's clock: the terminals worked from ``start_ns``, what they did was counted from ``from_ns`` until ``until_ns``, the
-    last of them was at rest at ``end_ns``. ``counts``: everything else of the report.
+    Agent's clock: the terminals were told to work at ``start_ns``, and to begin at ``begin_ns``; what they did was counted from
+    ``from_ns`` until ``until_ns``, the last of them was at rest at ``end_ns``. ``counts``: everything else of the report.
     """
 
     start_ns: int
+    begin_ns: int
     from_ns: int
     until_ns: int
     end_ns: int

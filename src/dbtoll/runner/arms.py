@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dbtoll import registry
@@ -33,6 +34,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT, Unit, database_name
 from dbtoll.model.machine import DATA, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen
+from dbtoll.runner.parallel import in_parallel
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
@@ -85,6 +87,11 @@ def environment_of(step: Step) -> Environment:
     """The environment that a step of a stack names."""
     environment: Environment = registry.find("environments", step.environment)()
     return environment
+
+
+def is_simulated(arm: Arm) -> bool:
+    """Whether its machines have one history, in which everything has its place."""
+    return environment_of(arm.stack[-1]).simulated
 
 
 def boots(step: Step) -> bool:
@@ -142,10 +149,13 @@ def open_machines(context: HostContext, arm: Arm, data: Sequence[Artifact], stac
     if arm.layout.machines == 1:
         return (opening.open(last, handed_on),)
     enclosing = opening.enclosing_group(last)
-    return tuple(
-        opening.open(last, data[number] if data else None, number=number, enclosing=enclosing)
-        for number in range(arm.layout.machines)
-    )
+
+    def open_one(number: int) -> Machine:
+        return opening.open(last, data[number] if data else None, number=number, enclosing=enclosing)
+
+    # The first one alone: it brings what all need, a daemon or an image in it.
+    others = [partial(open_one, number) for number in range(1, arm.layout.machines)]
+    return (open_one(0), *in_parallel(others, in_order=is_simulated(arm)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,8 +413,7 @@ class RunningArm:
 
     def start_servers(self) -> None:
         self.warmed_up = False
-        for server in self.servers:
-            server.start(self.threads)
+        in_parallel([partial(server.start, self.threads) for server in self.servers], in_order=is_simulated(self.arm))
 
     def use_threads(self, threads: int) -> None:
         """A server that gives a query at most so many threads: the one that runs, or another one in its place.
@@ -450,8 +459,7 @@ class RunningArm:
     def stop_servers(self) -> None:
         """Cleanly, with all sessions closed before."""
         self.close_sessions()
-        for server in self.servers:
-            server.stop()
+        in_parallel([server.stop for server in self.servers], in_order=is_simulated(self.arm))
 
     def close_sessions(self) -> None:
         """Every connection of ours to its servers."""

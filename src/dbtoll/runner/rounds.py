@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +41,7 @@ from dbtoll.runner.drivers.probes import ProbeDriver
 from dbtoll.runner.drivers.protocol import VisitDriver, is_cold
 from dbtoll.runner.drivers.statements import StatementDriver
 from dbtoll.runner.drivers.transactions import TransactionDriver
+from dbtoll.runner.parallel import in_parallel
 from dbtoll.secretive import without_secrets
 from dbtoll.store import schema
 from dbtoll.store.reader import Run
@@ -218,8 +220,7 @@ class RoundRun:
                 settings, threads = own.settings_of(arm), experiment.fewest_threads
                 running = RunningArm(arm, machines, own.engine, settings, closing, outside=outside, threads=threads)
                 if data:
-                    for machine in machines:
-                        dataset.read_in(machine, DATA)
+                    in_parallel([partial(dataset.read_in, machine, DATA) for machine in machines])  # never simulated
                 self.serve(running, data)
                 running.sleep()
         except BaseException as error:

@@ -19,7 +19,14 @@ from typing import Any
 from dbtoll import defaults, registry, units
 from dbtoll.errors import DbtollError, SpecError, UsageError, together
 from dbtoll.images.debian import SUITES
-from dbtoll.interfaces.engine import TRANSACTIONS, DatabasesEngine, DurabilityEngine, ListeningEngine, ThreadedEngine
+from dbtoll.interfaces.engine import (
+    TRANSACTIONS,
+    BufferedEngine,
+    DatabasesEngine,
+    DurabilityEngine,
+    ListeningEngine,
+    ThreadedEngine,
+)
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment, RemoteEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload
 from dbtoll.model import storage
@@ -41,8 +48,9 @@ from dbtoll.model.experiment import (
 )
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout
 from dbtoll.model.options import Option
+from dbtoll.model.tenancy import BUFFER_SHARE, DESIGNS, arm_name, layout_of
 from dbtoll.spec import variables as spec_variables
-from dbtoll.spec.command_line import COMMAND_LINE, LAYOUT_KEYS
+from dbtoll.spec.command_line import COMMAND_LINE, DESIGN_KEYS, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
 from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
 from dbtoll.spec.question import default_question
@@ -70,8 +78,8 @@ _KEYS = {
         "exclusive",
         "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
     },
-    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image", *LAYOUT_KEYS},
-    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe"},
+    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image", *LAYOUT_KEYS, *DESIGN_KEYS},
+    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
@@ -182,6 +190,8 @@ class _Reader:
         if not -(2**63) <= experiment.seed < 2**63:
             self.fault("", "seed", "a seed has 64 bits", "seed = 1")
         self.require_none()  # what follows needs all of its parts
+        arms = with_sessions(self.with_buffer_pools(arms))
+        experiment = replace(experiment, arms=tuple(arms))
         with self.collected():
             self.check_baseline(experiment)
         for index, arm in enumerate(arms):
@@ -337,11 +347,11 @@ class _Reader:
         if not isinstance(table, dict):
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
-        layout = self.layout(where)
+        design, layout = self.design(where)
         for stack, told in self.stacks(table, where):
             text = write_stack(stack)
             given = self.take(where, "name", text_value, None)
-            own = ", ".join(filter(None, [text, layout.text]))
+            own = arm_name(text, design, len(layout.units)) if design else ", ".join(filter(None, [text, layout.text]))
             name = own if given is None else f"{given} {told}".strip()
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
@@ -357,7 +367,32 @@ class _Reader:
                 configuration=self.configuration(table, where, common),
                 against=self.take(where, "against", text_value, None),
                 layout=layout,
+                design=design,
             )
+
+    def design(self, where: str) -> tuple[str, Layout]:
+        """Empty where the arm has a layout of its own or is one unit."""
+        design = self.take(where, "design", text_value, "")
+        table = self.at(where)
+        if not design:
+            if "tenants" in table:
+                raise self.error(
+                    where, "tenants", "tenants are of a design", f'design = "shared" ({", ".join(DESIGNS)})'
+                )
+            return "", self.layout(where)
+        if design not in DESIGNS:
+            raise self.error(where, "design", f"there is no design {design!r}", f"there is: {', '.join(DESIGNS)}")
+        if twice := [key for key in LAYOUT_KEYS if key in table]:
+            raise self.error(
+                where, twice[0], f"a design says how many {twice[0]} there are", "leave out one of them; tenants = 8"
+            )
+        tenants = self.take(where, "tenants", integer, 1)
+        layout = layout_of(design, tenants)
+        if not layout.is_possible:
+            raise self.error(
+                where, "tenants", f"an arm has from 1 to {UNITS_MAX} tenants, not {tenants}", "tenants = 8"
+            )
+        return design, layout
 
     def layout(self, where: str) -> Layout:
         levels = {name: self.take(where, name, integer, 1) for name in LAYOUT_KEYS}
@@ -368,6 +403,50 @@ class _Reader:
                 where, key, f"an arm has from 1 to {UNITS_MAX} units, in {levels}", f"{key} = 3, for instance"
             )
         return layout
+
+    def with_buffer_pools(self, arms: Sequence[Arm]) -> list[Arm]:
+        """The arms. If some of them are designs for tenants, with buffer pools that are equal in all: a part of the memory, unless
+        it is said how much."""
+        designed = any(arm.design for arm in arms)
+        found: list[Arm] = []
+        for arm in arms:
+            resources = arm.configuration.resources
+            if resources.buffer_pool_bytes is None and not designed:
+                found.append(arm)
+                continue
+            where = f"{self.tables[arm.name]}.resources"
+            where = where if "buffer_pool" in self.table(where) else "resources"
+            name = arm.configuration.engine.name
+            engine = registry.find("engines", name)(arm.configuration.engine.options)
+            if not isinstance(engine, BufferedEngine):
+                if resources.buffer_pool_bytes is not None:
+                    self.fault(where, "buffer_pool", f"{name} has no buffer pool of a given size", "leave it out")
+                found.append(arm)
+                continue
+            if engine.has_buffer_setting():
+                self.fault(
+                    self.place("engine", f"{self.tables[arm.name]}.", "settings"), "settings",
+                    f"{arm.name}: {engine.buffer_setting} is each server's, and the pools of all designs are to be equal in sum",
+                    'leave it out: buffer_pool = "1 GiB" under [resources] is shared out to the servers',
+                )  # fmt: skip
+            pool = resources.buffer_pool_bytes
+            pool = resources.memory_bytes // BUFFER_SHARE if pool is None else pool
+            servers = arm.layout.all_servers
+            if pool > resources.memory_bytes:
+                self.fault(
+                    where, "buffer_pool", f"{arm.name}: that is more than the memory, {resources.memory_bytes >> 20} MiB",
+                    f'buffer_pool = "{resources.memory_bytes // BUFFER_SHARE >> 20} MiB"',
+                )  # fmt: skip
+            if pool // servers < engine.buffer_least_bytes:
+                self.fault(
+                    where, "buffer_pool",
+                    f"{arm.name}: {servers} servers would have a buffer pool of {pool // servers >> 10} KiB each",
+                    f'buffer_pool = "{-(-servers * engine.buffer_least_bytes >> 20)} MiB", or fewer tenants',
+                )  # fmt: skip
+            given = replace(resources, buffer_pool_bytes=pool)
+            found.append(replace(arm, configuration=replace(arm.configuration, resources=given)))
+        self.require_none()
+        return found
 
     def check_layout(self, arm: Arm) -> None:
         """Units that the engine, the environment or the workload cannot have."""
@@ -599,6 +678,7 @@ class _Reader:
             shm_bytes=self.take(table, "shm", _size, default.shm_bytes),
             open_files=self.take(table, "open_files", integer, default.open_files),
             oversubscribe=self.take(table, "oversubscribe", flag, default.oversubscribe),
+            buffer_pool_bytes=self.take(table, "buffer_pool", _size, default.buffer_pool_bytes),
         )
         if made.cpus < 1:
             self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -877,6 +957,25 @@ def _kernels_around(arm: Arm, depth: int) -> tuple[str, ...]:
             options = {name: step.options[name] for name in step.options if name not in (storage.OPTION, "overwrite")}
             found.append(write_stack([Step(step.environment, options)]))
     return (*found, *([arm.name] if any(map(_boots, arm.stack[:depth])) else []))
+
+
+SESSIONS_OF_UNIT = 4
+"""Beside its terminals: those that ask and check."""
+
+
+def with_sessions(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, whose servers all admit as many sessions as the one that needs most."""
+    needed = [
+        arm.layout.databases * (int(arm.configuration.workload.options.get("terminals", 1)) + SESSIONS_OF_UNIT)
+        for arm in arms
+    ]
+    sessions = max([Resources().sessions, *needed])
+    found: list[Arm] = []
+    for arm in arms:
+        configuration = arm.configuration
+        resources = replace(configuration.resources, sessions=sessions)
+        found.append(replace(arm, configuration=replace(configuration, resources=resources)))
+    return found
 
 
 def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:

@@ -13,6 +13,7 @@ from dbtoll import registry
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import DbtollError, UsageError
 from dbtoll.model import storage
+from dbtoll.model.tenancy import arm_name
 from dbtoll.spec.stack import NESTED, levels, parse_stack
 from dbtoll.spec.variables import as_text
 
@@ -22,9 +23,11 @@ COMMAND_LINE = "command line"
 
 LAYOUT_KEYS = ("machines", "servers", "databases")
 
-KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against", *LAYOUT_KEYS)
+DESIGN_KEYS = ("design", "tenants")
+
+KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against", *LAYOUT_KEYS, *DESIGN_KEYS)
 """What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, what the arm is held
-against, and its layout."""
+against, its layout, and its design."""
 
 OPTIONS = {"engine": "engine", "settings": "engine.settings", "workload": "workload", "resources": "resources"}
 """``settings.jit=on``: what stands before the point -> the table of the arm."""
@@ -36,7 +39,8 @@ _NAMED = re.compile(r"([^:,]+):\s+(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class GivenArm:
-    """An arm of a command line. ``tables``: its own, by name; ``layout``: how many there are at each level of it."""
+    """An arm of a command line. ``tables``: its own, by name; ``layout``: how many there are at each level of it, or its
+    design."""
 
     name: str
     stack: str
@@ -61,7 +65,7 @@ def given_arm(text: str) -> GivenArm:
         key, equals, value = (part.strip() for part in word.partition("="))
         if equals and stack and key == "against":
             against = value
-        elif equals and stack and key in LAYOUT_KEYS:
+        elif equals and stack and key in (*LAYOUT_KEYS, *DESIGN_KEYS):
             layout[key] = _number(value)
         elif equals and stack and (key in KEYS or (key.partition(".")[0] in OPTIONS and "." in key)):
             for table, values in _of_arm(key, value).items():
@@ -74,7 +78,10 @@ def given_arm(text: str) -> GivenArm:
             )
         else:
             stack.append(word)
-    return GivenArm(name, ",".join(stack).strip(), against, tables, layout)
+    stack_text = ",".join(stack).strip()
+    if not named and "design" in layout:
+        name = arm_name(stack_text, str(layout["design"]), layout.get("tenants", 1))
+    return GivenArm(name, stack_text, against, tables, layout)
 
 
 def _of_arm(key: str, value: str) -> dict[str, dict[str, Any]]:

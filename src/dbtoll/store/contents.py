@@ -466,6 +466,8 @@ def _demand_times(unit: UnitVisit) -> None:
     backwards = unit.end_ns < unit.start_ns
     if unit.host_start_ns is not None and unit.host_end_ns is not None:
         backwards = backwards or unit.host_end_ns < unit.host_start_ns
+    if unit.begin_ns is not None:
+        backwards = backwards or not unit.start_ns <= unit.begin_ns <= unit.end_ns
     if unit.held_ns is not None:
         backwards = backwards or unit.start_ns < unit.held_ns
     at_once = False

@@ -151,8 +151,10 @@ class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
     ``batches`` of events (none where the arm has no such thing: ``problem`` says why), and its ``samples`` where they were asked
     for. As its readers have it, ``executions`` are packed (`executions.Executions`).
 
-    ``held_ns``, ``host_held_ns``: of one that waited for others, when it said that it was ready, by the clock of ``start_ns``, and
-    when that was read, by that of ``host_start_ns``."""
+    ``begin_ns``: of a window, when the ramp-up began, by the clock of ``start_ns``; None of older ones, which began when they were
+    told to. ``held_ns``, ``host_held_ns``: of one that waited for others, when it said that it was ready, by the clock of
+    ``start_ns``, and when that was read, by that of ``host_start_ns``.
+    """
 
     start_ns: Count
     end_ns: Count
@@ -166,6 +168,7 @@ class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
     cpu: Json | None = None
     minor_faults: Whole | None = None
     samples: Json | None = None
+    begin_ns: Count | None = None
     held_ns: Count | None = None
     host_held_ns: Count | None = None
 

@@ -251,7 +251,9 @@ def start_spread_ns(visit: VisitTotals, *, one_clock: bool) -> int | None:
 
 def _begun_ns(unit: UnitVisit) -> int:
     """By its agent's clock."""
-    return unit.executions[0].start_ns if unit.executions else unit.start_ns
+    if unit.executions:
+        return unit.executions[0].start_ns
+    return unit.start_ns if unit.begin_ns is None else unit.begin_ns
 
 
 def _begun_between_ns(unit: UnitVisit) -> tuple[int, int] | None:

@@ -49,11 +49,14 @@ LOAD_DEADLINE_S = 6 * 3600.0
 
 PROFILES = ("default", "modern")
 
+SESSIONS = 1100
+"""That a server admits; the arm may need more."""
+
 SAME_EVERYWHERE = {
     "character-set-server": "utf8mb4",
     "collation-server": "utf8mb4_bin",
     "default-time-zone": "+00:00",
-    "max-connections": "1100",
+    "max-connections": f"{SESSIONS}",
     "local-infile": "ON",
     "skip-log-bin": "",
     "skip-name-resolve": "",
@@ -160,6 +163,9 @@ class Engine(interface.Engine):
         "port": Option("integer", 0, "the TCP port; 0 takes any"),
     }
 
+    buffer_setting = "innodb-buffer-pool-size"
+    buffer_least_bytes = 8 << 20
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         chosen = {name: options.get(name, option.default) for name, option in self.options.items()}
         self._profile: str = chosen["profile"]
@@ -180,7 +186,18 @@ class Engine(interface.Engine):
 
     def settings(self, resources: Resources) -> dict[str, str]:
         """The file wins over the profile, the table over the file."""
-        return {**SAME_EVERYWHERE, **_address_space(resources), **_profile(self._profile, resources), **self._given}
+        return {
+            **SAME_EVERYWHERE,
+            "max-connections": str(max(SESSIONS, resources.sessions)),
+            **_address_space(resources),
+            **_profile(self._profile, resources),
+            **_buffer_pool(resources),
+            **self._given,
+        }
+
+    def has_buffer_setting(self) -> bool:
+        """See interfaces.BufferedEngine."""
+        return self.buffer_setting in self._given
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """Durable only when it is whole; a slow shutdown leaves nothing to purge or merge to the arms."""
@@ -404,6 +421,13 @@ def _profile(name: str, resources: Resources) -> dict[str, str]:
             "innodb-log-file-size": f"{max(128, memory_mib // 4)}M",
         }
     return {}
+
+
+def _buffer_pool(resources: Resources) -> dict[str, str]:
+    """Of the size that was asked for, in whole MiB, by which it is made."""
+    if resources.buffer_pool_bytes is None:
+        return {}
+    return {"innodb-buffer-pool-size": f"{resources.buffer_pool_bytes >> 20}M"}
 
 
 def _address_space(resources: Resources) -> dict[str, str]:

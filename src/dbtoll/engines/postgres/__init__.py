@@ -127,6 +127,8 @@ class Engine(interface.Engine):
         scan_touches=(51, 1000),
     )
     loss_window_s = 0.6  # three times wal_writer_delay (manual, section 30.4)
+    buffer_setting = "shared_buffers"
+    buffer_least_bytes = 1 << 20  # the server takes 128 KiB, and runs out of unpinned pages with several sessions
     thread_settings = ("max_parallel_workers_per_gather", "max_parallel_workers", "max_worker_processes")
     following_settings = ()
     decided = frozenset({"fsync", "synchronous_commit", "default_transaction_isolation"})
@@ -172,10 +174,16 @@ class Engine(interface.Engine):
         """See ``configuration.profile``; the file wins over the profile, the table over the file."""
         settings = {
             **configuration.SAME_EVERYWHERE,
+            "max_connections": str(resources.sessions),
             **configuration.profile(self._profile, resources),
+            **configuration.buffer_pool(resources),
             **self._given,
         }
         return settings if self._as_set else {**settings, **configuration.WHILE_ASLEEP}
+
+    def has_buffer_setting(self) -> bool:
+        """See interfaces.BufferedEngine."""
+        return self.buffer_setting in self._given
 
     def load_settings(self, resources: Resources) -> dict[str, str]:
         """See ``configuration.loading``."""

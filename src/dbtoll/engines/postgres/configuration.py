@@ -85,6 +85,8 @@ SAME_EVERYWHERE = {
 """What initdb writes into its postgresql.conf after looking at the machine; said here, so that no two arms can
 differ."""
 
+PAGE_BYTES = 8192
+
 INCLUDES_MAX = 10
 """As the server has it: CONF_FILE_MAX_DEPTH in src/backend/utils/misc/conffiles.c."""
 
@@ -119,6 +121,13 @@ def profile(name: str, resources: Resources) -> dict[str, str]:
             "max_parallel_workers": str(max(1, resources.cpus)),
         }
     return {}
+
+
+def buffer_pool(resources: Resources) -> dict[str, str]:
+    """Of the size that was asked for, in whole pages."""
+    if resources.buffer_pool_bytes is None:
+        return {}
+    return {"shared_buffers": f"{resources.buffer_pool_bytes // PAGE_BYTES * PAGE_BYTES >> 10}kB"}
 
 
 def loading(resources: Resources) -> dict[str, str]:

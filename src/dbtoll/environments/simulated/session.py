@@ -36,8 +36,8 @@ class SimulatedBegun(Generic[Reply]):
         """At once."""
         self._held_ns = self._machine.timeline.now_ns
 
-    def go(self) -> None:
-        """Now."""
+    def go(self, in_ns: int = 0) -> None:
+        """Now: nobody here takes time to be told."""
         self._told_ns = self._machine.timeline.now_ns
 
     def result(self) -> Reply:
@@ -208,6 +208,7 @@ class SimulatedTerminals:
         traffic = {"round_trips": total, "statements": total, "sent_bytes": 0, "received_bytes": 0, "driver_cpu_ns": 0}
         lost: Json = {"backlog_at_end": 0, "connections_lost": 0, "reconnects": 0, "refusal": None, "acknowledged": []}
         return WindowReply(
+            begin_ns=start_ns,
             start_ns=start_ns,
             from_ns=from_ns,
             until_ns=until_ns,

@@ -44,7 +44,7 @@ class AgentTerminals:
 
     def _window(self, reply: Json, held: HeldAt) -> WindowReply:
         host_start_ns, host_end_ns = self._lines.bracket()
-        times = {name: reply.pop(name) for name in ("start_ns", "from_ns", "until_ns", "end_ns")}
+        times = {name: reply.pop(name) for name in ("start_ns", "begin_ns", "from_ns", "until_ns", "end_ns")}
         return WindowReply(
             **times,
             counts=reply,

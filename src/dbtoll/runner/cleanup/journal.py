@@ -19,6 +19,7 @@ import re
 import secrets
 import socket
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -82,6 +83,7 @@ class Journal:
         self.folder, self.name, self.record = folder, name, record
         self._path = folder / name
         self._file = self._directory = -1
+        self._writing = threading.RLock()  # machines of an arm are opened at the same time
         self.run_folder = record
         try:
             self._directory = _own_directory(folder)
@@ -114,26 +116,28 @@ class Journal:
 
     def create(self, kind: str, **identity: Any) -> JournalEntry:
         """Note, synced to disk, that this resource is about to be made. RunFolderError where it cannot be noted."""
-        entry = JournalEntry(self, self._next)
-        self._next += 1
-        self.append({"entry": entry.number, "kind": kind, **identity}, synced=True)
-        return entry
+        with self._writing:
+            entry = JournalEntry(self, self._next)
+            self._next += 1
+            self.append({"entry": entry.number, "kind": kind, **identity}, synced=True)
+            return entry
 
     def append(self, line: Mapping[str, Any], *, synced: bool = False) -> None:
         """Write one line whole, or none of it."""
         data = json.dumps(line).encode() + b"\n"
-        try:
-            _write_whole(self._file, data)
-            if synced:
-                os.fsync(self._file)
-        except OSError as error:
-            raise RunFolderError(
-                f"{self._path}: cannot be written: {error.strerror}",
-                f"make room there; {resuming(self.record or self.folder)}",
-            ) from error
-        if self.record is not None:
-            with suppress(OSError):  # its folder may have been deleted, or be full: nothing hangs on it
-                _record(self.record, data)
+        with self._writing:
+            try:
+                _write_whole(self._file, data)
+                if synced:
+                    os.fsync(self._file)
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self._path}: cannot be written: {error.strerror}",
+                    f"make room there; {resuming(self.record or self.folder)}",
+                ) from error
+            if self.record is not None:
+                with suppress(OSError):  # its folder may have been deleted, or be full: nothing hangs on it
+                    _record(self.record, data)
 
     def leftovers(self) -> list[dict[str, Any]]:
         """As the function of that name, of this one."""

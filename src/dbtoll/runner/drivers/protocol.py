@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,18 +46,26 @@ class VisitDriver(Protocol):
         ...
 
 
+AHEAD_NS = 10_000_000
+AHEAD_OF_EACH_NS = 1_000_000
+"""How long before drivers begin together they are told, and so much longer for each of them. Each has then read its line before the
+first one begins to work and takes the processors."""
+
+
 def together(begin: Sequence[Callable[[bool], Begun[R]]]) -> list[R]:
     """What several drivers bring that begin at one moment. ``begin``: asks one of them, and holds it if told to.
 
-    Each is ready before the first is told to go, by one line each, sent back to back; who is alone begins at once.
+    Each is ready before the first is told to go, by one line each, which says how long it is until that moment, from when it was
+    sent. So none begins later because others work already; who is alone begins at once.
     """
     hold = len(begin) > 1
     begun = [ask(hold) for ask in begin]
     if hold:
         for each in begun:
             each.ready()
+        moment_ns = time.monotonic_ns() + AHEAD_NS + len(begun) * AHEAD_OF_EACH_NS
         for each in begun:
-            each.go()
+            each.go(max(moment_ns - time.monotonic_ns(), 0))
     return [each.result() for each in begun]
 
 

@@ -83,6 +83,7 @@ class TransactionDriver:
         refusal = reply.counts.get("refusal")
         return schema.UnitVisit(
             start_ns=reply.start_ns,
+            begin_ns=reply.begin_ns,
             end_ns=reply.end_ns,
             host_start_ns=reply.host_start_ns,
             host_end_ns=reply.host_end_ns,
