@@ -64,7 +64,7 @@ class TransactionDriver:
             else []
         )
         parameters |= {"session": session, "imitation": not engine.returns_rows}
-        terminals = [unit.terminals(levels["placement"], _of_unit(parameters, unit)) for unit in running.units]
+        terminals = [unit.terminals(levels["placement"], of_unit(parameters, unit)) for unit in running.units]
         settle(running)
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
@@ -115,5 +115,6 @@ UNIT_SEED = 1_000_003
 """Between the seeds of two units, so that they draw other transactions; that of the first is the arm's."""
 
 
-def _of_unit(parameters: Json, unit: RunningUnit) -> Json:
+def of_unit(parameters: Json, unit: RunningUnit) -> Json:
+    """The driver's parameters of that unit."""
     return {**parameters, "seed": parameters["seed"] + UNIT_SEED * unit.unit.number}
