@@ -20,7 +20,7 @@ COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
 
-LAYOUT_KEYS = ("machines", "servers", "databases")
+LAYOUT_KEYS = ("machines", "servers", "databases", "schemas", "keys")
 
 KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against", *LAYOUT_KEYS)
 """What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, what the arm is held

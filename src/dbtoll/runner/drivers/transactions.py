@@ -11,9 +11,10 @@ from dbtoll.interfaces.machine import Begun, Session, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
+from dbtoll.model.layout import Unit
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
-from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
@@ -29,7 +30,7 @@ class TransactionDriver:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
         for. The terminals of the phase connect when they are first needed."""
         engine, levels = running.engine, phase.levels
-        for unit in running.units:
+        for unit, *_ in running.units_by_tables():
             self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
         if not isinstance(engine, DurabilityEngine):
             return
@@ -57,14 +58,19 @@ class TransactionDriver:
         """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels = phase.levels
         engine = running.engine
-        parameters = self.workload.driver_parameters(levels, self.experiment.seed * 1000 + block.parameter_set)
+        seed = self.experiment.seed * 1000 + block.parameter_set
         session = (
             engine.session(levels["isolation"], multi_statement=self.workload.multi_statement)
             if isinstance(engine, DurabilityEngine)
             else []
         )
-        parameters |= {"session": session, "imitation": not engine.returns_rows}
-        terminals = [unit.terminals(levels["placement"], _of_unit(parameters, unit)) for unit in running.units]
+        of_server = {"session": session, "imitation": not engine.returns_rows}
+
+        def parameters(its: Unit) -> Json:
+            own = as_tenant(self.workload, running.arm.layout, its.key)
+            return {**own.driver_parameters(levels, seed + UNIT_SEED * its.number), **of_server}
+
+        terminals = [unit.terminals(levels["placement"], parameters(unit.unit)) for unit in running.units]
         settle(running)
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
@@ -98,21 +104,19 @@ class TransactionDriver:
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
-        """Of the conditions that the workload's specification states, and of its mix, in each unit; None where the server keeps
-        nothing."""
+        """Of the conditions that the workload's specification states, in each set of tables, and of its mix in each unit; None
+        where the server keeps nothing."""
         if not running.engine.returns_rows:
             return None
         found = []
-        for unit in running.units:
-            mix = self.workload.unlikely_mix(unit.executed)
-            violated = [*self.workload.violations(unit.session(), initially=initially), *([mix] if mix else [])]
-            found += [running.named(unit, text) for text in violated]
+        of_all = as_tenant(self.workload, running.arm.layout)
+        for units in running.units_by_tables():
+            violated = of_all.violations(units[0].session(), initially=initially)
+            found += [running.named(units, text) for text in violated]
+            mixes = [(unit, self.workload.unlikely_mix(unit.executed)) for unit in units]
+            found += [running.named([unit], mix) for unit, mix in mixes if mix]
         return found
 
 
 UNIT_SEED = 1_000_003
 """Between the seeds of two units, so that they draw other transactions; that of the first is the arm's."""
-
-
-def _of_unit(parameters: Json, unit: RunningUnit) -> Json:
-    return {**parameters, "seed": parameters["seed"] + UNIT_SEED * unit.unit.number}
