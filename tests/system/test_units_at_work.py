@@ -91,6 +91,7 @@ def test_statements_are_answered_rightly_in_every_unit(tmp_path: Path) -> None:
     # On one processor one of two that begin at once waits for the other.
     text = text.replace("[resources]", "[resources]\ncpus = 2")
     text = text.format(workload="tpch", size='scale = 0.01\nqueries = ["Q6", "Q14"]') + SERVERS
+    text += "[[arm]]\nname = 'schemas'\nstack = 'native'\nschemas = 2\n"
     result = measure_one_round("parameter_sets = 1\n" + text, tmp_path / "run")
     for arm in result.arms:
         checks = {check.name: check.passed for check in arm.checks}
