@@ -240,8 +240,8 @@ def compare(
             "-a",
             metavar="ARM",
             help='An arm that differs in more than its environment: "NAME: ENV, KEY=VALUE, …", with engine=NAME:VERSION, '
-            "settings=FILE, settings.NAME, image, memory, cpus, indexes, workload.OPTION, against=NAME; machines=3, servers=3 or "
-            "databases=3 work at the same time; several times.",
+            "settings=FILE, settings.NAME, image, memory, cpus, indexes, workload.OPTION, against=NAME; machines=3, servers=3, "
+            "databases=3, schemas=3 or keys=3 work at the same time; several times.",
         ),
     ] = None,
     engine: Engine = "postgres",

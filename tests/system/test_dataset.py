@@ -25,6 +25,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
+from dbtoll.model.layout import ONE_UNIT
 from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
@@ -147,7 +148,7 @@ def test_no_two_starts_have_a_copy_in_the_same_place(local: AgentMachine, tmp_pa
     folder, arm = tmp_path / "copies", Arm("native", (Step("native", {}),))
     journal = Journal(tmp_path)
     context = HostContext(local, None, (0,), journal, "test", copies=str(folder))
-    copies = Copies({(1, "directory"): Artifact("master", str(tmp_path / "master"))}, context)
+    copies = Copies({(ONE_UNIT, "directory"): Artifact("master", str(tmp_path / "master"))}, context)
 
     def there() -> list[str]:
         return [str(path) for place in folder.iterdir() for path in place.iterdir()]

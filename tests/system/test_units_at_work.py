@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from dbtoll.interfaces.machine import Session
 from dbtoll.model.experiment import Outcome
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Start, Visit
+from dbtoll.workloads.tpcc import Workload as Tpcc
 from tests.support.one_round import measure_one_round
 from tests.support.program import dbtoll, is_root
 
@@ -88,12 +91,83 @@ def test_statements_are_answered_rightly_in_every_unit(tmp_path: Path) -> None:
     # On one processor one of two that begin at once waits for the other.
     text = text.replace("[resources]", "[resources]\ncpus = 2")
     text = text.format(workload="tpch", size='scale = 0.01\nqueries = ["Q6", "Q14"]') + SERVERS
+    text += "[[arm]]\nname = 'schemas'\nstack = 'native'\nschemas = 2\n"
     result = measure_one_round("parameter_sets = 1\n" + text, tmp_path / "run")
     for arm in result.arms:
         checks = {check.name: check.passed for check in arm.checks}
         assert (arm.outcome, checks["equal_answers"], checks["started_together"]) == (Outcome.OK, True, True), arm
     for visit in read_run(tmp_path / "run").records(Visit):
         assert [bool(unit.executions) for unit in visit.units] == [True, True]
+
+
+TENANTS = """
+question = "Do tenants disturb one another?"
+[engine]
+name = "{engine}"
+[workload]
+name = "tpcc"
+warehouses = {warehouses}
+terminals = 2
+window = "3s"
+ramp_up = "200ms"
+[resources]
+memory = "2 GiB"
+[[arm]]
+name = "tenants"
+stack = "native"
+{level} = {tenants}
+"""
+
+ORDERS = "SELECT o_w_id, count(*) FROM orders WHERE o_id > 3000 GROUP BY o_w_id"
+"""By warehouse, those that the population has not."""
+REMOTE = """
+SELECT DISTINCT h_w_id, h_c_w_id FROM history WHERE h_w_id <> h_c_w_id UNION
+SELECT DISTINCT ol_w_id, ol_supply_w_id FROM order_line WHERE ol_w_id <> ol_supply_w_id
+"""
+"""Warehouses that had to do with one another, in payments and in lines of orders; the population has none."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "level", "tenants", "warehouses"),
+    [("postgres", "schemas", 3, 1), ("postgres", "keys", 3, 1), ("mariadb", "keys", 2, 2)],
+)
+def test_tenants_of_one_database_work_on_rows_of_their_own(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, level: str, tenants: int, warehouses: int
+) -> None:
+    """All that is new in the tables is what its tenant was acknowledged."""
+    whole, tables = Tpcc.violations, []
+
+    def look(self: Tpcc, session: Session, *, initially: bool = False) -> list[str]:
+        if not initially:
+            orders, remote = session.query(ORDERS), session.query(REMOTE)
+            tables.append(
+                ({int(w or 0): int(n or 0) for w, n in orders}, [(int(a or 0), int(b or 0)) for a, b in remote])
+            )
+        return whole(self, session, initially=initially)
+
+    monkeypatch.setattr(Tpcc, "violations", look)
+    text = TENANTS.format(engine=engine, level=level, tenants=tenants, warehouses=warehouses)
+    (arm,) = measure_one_round(text, run_folder).arms
+    assert arm.outcome is Outcome.OK, arm.reason
+    (consistent,) = (check for check in arm.checks if check.name == "consistent")
+    assert consistent.passed is True and consistent.finding.endswith(f"in each of {tenants} units")
+    *_, last = read_run(run_folder).records(Visit)
+    assert len(last.units) == tenants and len(tables) == (tenants if level == "schemas" else 1)
+    told: list[dict[int, int]] = [{} for _ in tables]
+    for number, unit in enumerate(last.units):
+        assert unit.window is not None and unit.window["refusal"] is None
+        place, before = (number, 0) if level == "schemas" else (0, number * warehouses)
+        ordered = Counter[int]()
+        for ledger in unit.window["acknowledged"]:  # of both windows: one set of terminals drove them
+            assert not ledger["unknown_new_orders"]
+            for key, count in ledger["new_orders"].items():
+                ordered[int(key.split()[0])] += count
+        assert ordered.keys() == {*range(before + 1, before + warehouses + 1)}
+        told[place] |= ordered
+    assert [orders for orders, _ in tables] == told
+    for _, remote in tables:
+        assert bool(remote) is (warehouses > 1)
+        assert all((one - 1) // warehouses == (other - 1) // warehouses for one, other in remote)
 
 
 def test_a_killed_run_of_several_machines_leaves_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -490,6 +491,14 @@ def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
     ]  # they share what holds them
     assert device.stack[0].options["storage"] == "/dev/sdb"
     assert laid_out("servers = 2\ndatabases = 2", "docker").arms[0].name == "docker, servers=2, databases=2"
+    schemas = laid_out("schemas = 4\nkeys = 2").arms[0]
+    assert (schemas.name, schemas.layout) == ("native, schemas=4, keys=2", Layout(schemas=4, keys=2))
+    for workload in ("tpcc", "tatp"):
+        assert laid_out("keys = 2", engine="mariadb", workload=workload).arms[0].layout == Layout(keys=2)
+
+
+def test_the_levels_of_a_layout_have_one_order() -> None:
+    assert tuple(asdict(ONE_UNIT)) == command_line.LAYOUT_KEYS
 
 
 @pytest.mark.parametrize(
@@ -499,6 +508,24 @@ def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
         ("machines = 43\nservers = 3", "native", "postgres", "tpcc", ["spec.toml:8", "1 to 64"]),
         ('machines = "many"', "native", "postgres", "tpcc", ["spec.toml:8"]),
         ("databases = 2", "native", "hyper", "tpch", ["spec.toml:8", "has one database", "servers = 2"]),
+        ("schemas = 9\nkeys = 8", "native", "postgres", "tpcc", ["spec.toml:8", "1 to 64"]),
+        ("keys = 0", "native", "postgres", "tpcc", ["spec.toml:8", "1 to 64"]),
+        ("schemas = 4", "native", "mariadb", "tpcc", ["spec.toml:8", "one schema", "databases = 4"]),
+        ("databases = 2\nschemas = 4", "native", "mariadb", "tpcc", ["spec.toml:9", "one schema", "databases = 8"]),
+        ("schemas = 2", "native", "hyper", "tpch", ["spec.toml:8", "one schema", "servers = 2"]),
+        ("schemas = 2", "native", "duckdb", "tpch", ["spec.toml:8", "one schema", "servers = 2"]),
+        ("schemas = 2", "native", "monetdb", "tpch", ["spec.toml:8", "one schema", "servers = 2"]),
+        ("keys = 3", "native", "postgres", "tpch", ["spec.toml:8", "tpch has no key", "schemas = 3"]),
+        ("keys = 3", "native", "mariadb", "tpch", ["spec.toml:8", "tpch has no key", "databases = 3"]),
+        ("keys = 3", "native", "hyper", "tpch", ["spec.toml:8", "tpch has no key", "servers = 3"]),
+        ("keys = 3", "native", "no_server", "probes", ["asks no server"]),
+        (
+            "keys = 3\n[arm.workload]\nwarehouses = 33334",
+            "native",
+            "postgres",
+            "tpcc",
+            ["spec.toml:8", "3 tenants", "100002 warehouses", "33333 at most"],
+        ),
         ("servers = 3", "uml", "postgres", "tpcc", ["spec.toml:8", "data of one server", "machines = 3"]),
         ("machines = 3", "uml//native", "postgres", "tpcc", ["spec.toml:8", "data of one machine"]),
         ("machines = 3", "native", "no_server", "probes", ["asks no server"]),
@@ -617,4 +644,5 @@ def test_an_arm_of_a_command_line_may_have_several_units() -> None:
         "three",
         {"machines": 3},
     )
-    assert command_line.given_arm("native, databases=2").layout == {"databases": 2}
+    for level in command_line.LAYOUT_KEYS:
+        assert command_line.given_arm(f"native, {level}=2").layout == {level: 2}

@@ -19,6 +19,7 @@ from dbtoll.analysis.visits.units import VisitTotals, merged, of_each_unit, spre
 from dbtoll.collectors import machine, processes
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout, Unit
+from dbtoll.model.machine import Address
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.counting import work_seen
 from dbtoll.runner.drivers.protocol import CPU, ServerCounters, VisitResult
@@ -89,10 +90,16 @@ def value(metric: str, of: VisitTotals) -> float | None:
 
 def test_a_layout_names_its_units_in_order() -> None:
     assert Layout(machines=2, databases=2).units == (
-        Unit(0, 0, 0, 0),
-        Unit(1, 0, 0, 1),
-        Unit(2, 1, 0, 0),
-        Unit(3, 1, 0, 1),
+        Unit(0, 0, 0, 0, 0, 0),
+        Unit(1, 0, 0, 1, 0, 0),
+        Unit(2, 1, 0, 0, 0, 0),
+        Unit(3, 1, 0, 1, 0, 0),
+    )
+    assert Layout(schemas=2, keys=2).units == (
+        Unit(0, 0, 0, 0, 0, 0),
+        Unit(1, 0, 0, 0, 0, 1),
+        Unit(2, 0, 0, 0, 1, 0),
+        Unit(3, 0, 0, 0, 1, 1),
     )
     assert (Layout(2, 3).all_servers, Layout(2, 3).text, ONE_UNIT.text) == (6, "machines=2, servers=3", "")
     assert Layout(UNITS_MAX).is_possible and ONE_UNIT.is_possible
@@ -102,8 +109,39 @@ def test_a_layout_names_its_units_in_order() -> None:
         Layout(UNITS_MAX + 1),
         Layout(2, UNITS_MAX),
         Layout(10**9, 10**9, 10**9),
+        Layout(schemas=0),
+        Layout(keys=-1),
+        Layout(schemas=8, keys=9),
     ):
         assert not layout.is_possible
+
+
+def test_a_layout_knows_what_a_server_holds_and_how_many_sets_of_tables_there_are() -> None:
+    whole = Layout(2, 3, 1, 4, 2)
+    assert whole.in_server == Layout(schemas=4, keys=2) and whole.in_server.text == "schemas=4, keys=2"
+    assert (len(whole.units), whole.sets_of_tables, whole.in_server.sets_of_tables) == (48, 24, 4)
+
+
+def test_a_unit_enters_its_database_and_its_schema() -> None:
+    server = Address("postgres", "me", "own", unix="/s")
+    found = [server.of(each) for each in Layout(databases=2, schemas=2, keys=2).units]
+    assert [(each.database, each.schema) for each in found[::2]] == [
+        ("own", None), ("own", "unit_1"), ("unit_1", None), ("unit_1", "unit_1"),
+    ]  # fmt: skip
+    assert found[::2] == found[1::2]  # a key is no place
+    assert found[2].parameters()["schema"] == "unit_1"
+
+
+def test_who_works_on_one_set_of_tables_is_known_by_its_key() -> None:
+    running = running_arm(Layout(servers=2, keys=3), "native")
+    sets = running.units_by_tables()
+    assert [[each.unit.number for each in units] for units in sets] == [[0, 1, 2], [3, 4, 5]]
+    named = [running.named(units, "text") for units in (running.units, sets[1], sets[1][:1])]
+    assert named == ["text", "units 3 to 5: text", "unit 3: text"]
+    alone = running_arm(Layout(keys=3), "native")
+    assert alone.named(*alone.units_by_tables(), "text") == "text"
+    databases = running_arm(Layout(databases=3), "native")
+    assert [len(units) for units in databases.units_by_tables()] == [1, 1, 1]
 
 
 def test_the_windows_of_all_units_are_one() -> None:
@@ -285,7 +323,7 @@ def running_arm(layout: Layout, stack: str) -> RunningArm:
     running = RunningArm(arm, (object(),) * layout.machines, None, {}, ExitStack())  # type: ignore[arg-type]
     running.servers = tuple(CountedServer(read_bytes=10 + n) for n in range(layout.all_servers))  # type: ignore[misc]
     for each in running.units:
-        each.server = running.servers[each.unit.number // layout.databases]
+        each.server = running.servers[each.unit.number // len(layout.in_server.units)]
     return running
 
 
@@ -303,6 +341,8 @@ def counted(layout: Layout, part: str, stack: str = "native") -> Visit:
         (Layout(servers=2), "native", "processes", 21, True),
         (Layout(databases=2), "native", "processes", 10, False),
         (Layout(servers=2, databases=2), "native", "processes", 21, False),
+        (Layout(servers=2, schemas=2), "native", "processes", 21, False),
+        (Layout(keys=3), "native", "processes", 10, False),
         # A kernel counts what all on it read: once for all servers and for all containers, once in each guest.
         (Layout(), "native", "machine", 4096, True),
         (Layout(servers=2), "native", "machine", 4096, False),
@@ -323,6 +363,7 @@ def test_each_counter_is_counted_once(layout: Layout, stack: str, part: str, rea
     ("layout", "stack", "of_server", "of_kernel"),
     [
         (Layout(servers=2, databases=2), "native", 2, 4),
+        (Layout(servers=2, schemas=2, keys=2), "native", 4, 8),
         (Layout(machines=3), "docker", 1, 3),
         (Layout(machines=3, databases=2), "qemu", 2, 2),
     ],

@@ -14,6 +14,7 @@ use dbtoll_agent::driver::answer::{Comparison, Expected};
 use dbtoll_agent::driver::session;
 use dbtoll_agent::driver::{QueryProtocol, Statement};
 use dbtoll_agent::oltp::terminal::{Committing, Stop, Work};
+use dbtoll_agent::oltp::workload::Own;
 use dbtoll_agent::oltp::{tatp, tpcc};
 use dbtoll_agent::talk::alone::Alone;
 use dbtoll_agent::talk::mysql::{Mysql, Times};
@@ -228,12 +229,12 @@ fn oltp(server: &Server, dialect: Dialect, asked: u8, statements: &[statement::S
     let talk = async {
         let Ok(mut connection) = Connection::open(&target, slot).await else { return };
         if asked & 7 == 5 {
-            let inputs = tpcc::input::Inputs::new(1, 1, 0, 1);
+            let inputs = tpcc::input::Inputs::new(1, 1, 0, Own(1, 1));
             let ledger = Rc::new(RefCell::default());
             transact(&mut connection, tpcc::transactions::Terminal::new(inputs, interaction, false, false, ledger))
                 .await;
         } else {
-            transact(&mut connection, tatp::transactions::Terminal::new(1, 0, 1000, true, false)).await;
+            transact(&mut connection, tatp::transactions::Terminal::new(1, 0, Own(1, 1000), true, false)).await;
         }
         connection.close();
     };

@@ -20,9 +20,12 @@ pub struct Server {
     #[serde(default)]
     password: Option<String>,
     database: String,
+    /// In which names without a schema are; None: the database's own default.
+    #[serde(default)]
+    schema: Option<String>,
 }
 
-const PARAMETERS: [&str; 5] = ["wire", "address", "user", "password", "database"];
+const PARAMETERS: [&str; 6] = ["wire", "address", "user", "password", "database", "schema"];
 
 impl Server {
     /// Takes the server out of a method's parameters; what is left is the method's own.
@@ -31,7 +34,11 @@ impl Server {
         if let Some(params) = params.as_object_mut() {
             own.extend(PARAMETERS.iter().filter_map(|name| params.remove_entry(*name)));
         }
-        method::parse(Value::Object(own))
+        let server: Self = method::parse(Value::Object(own))?;
+        if server.schema.is_some() && server.wire != Dialect::Postgres {
+            return Err(Failure::bad_request("a schema: servers of the wire postgres alone have it"));
+        }
+        Ok(server)
     }
 
     #[must_use]
@@ -39,10 +46,11 @@ impl Server {
         self.wire
     }
 
-    /// `options`: server settings of the session.
+    /// `options`: server settings of the session. The schema is one of them, so that every connection begins with it.
     #[must_use]
-    pub fn login(self, options: Vec<(String, String)>) -> (Address, Login) {
-        let Self { address, user, password, database, .. } = self;
+    pub fn login(self, mut options: Vec<(String, String)>) -> (Address, Login) {
+        let Self { wire: _, address, user, password, database, schema } = self;
+        options.extend(schema.map(|name| ("search_path".to_owned(), format!("\"{}\"", name.replace('"', "\"\"")))));
         (address, Login { user, password, database, options })
     }
 }
@@ -54,4 +62,36 @@ pub fn interrupter_of(stream: &StreamHandle) -> Interrupter {
     let on_cancel = interrupter.clone();
     stream.on_cancel(move || on_cancel.interrupt());
     interrupter
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn taken(wire: &str, schema: Value) -> Result<Server, Failure> {
+        let mut params = json!({"wire": wire, "address": {"unix": "/s"}, "user": "u", "database": "d", "schema": schema, "scale": 1});
+        let server = Server::take(&mut params)?;
+        assert_eq!(params, json!({"scale": 1}));
+        Ok(server)
+    }
+
+    #[test]
+    fn a_schema_is_a_setting_that_each_connection_begins_with() {
+        let own = vec![("jit".to_owned(), "off".to_owned())];
+        let options = |schema: Value| taken("postgres", schema).unwrap().login(own.clone()).1.options;
+        assert_eq!(options(Value::Null), own);
+        let path = |name: &str| ("search_path".to_owned(), name.to_owned());
+        assert_eq!(options(json!("unit_1")), [own[0].clone(), path("\"unit_1\"")]);
+        assert_eq!(options(json!("a\"b")), [own[0].clone(), path("\"a\"\"b\"")]);
+    }
+
+    #[test]
+    fn a_schema_is_refused_where_a_connection_cannot_begin_with_it() {
+        for wire in ["mysql", "standard"] {
+            assert!(taken(wire, Value::Null).is_ok());
+            assert!(taken(wire, json!("unit_1")).is_err_and(|failure| failure.message.contains("wire postgres")));
+        }
+    }
 }

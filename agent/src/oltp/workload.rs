@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::bulk::Sink;
@@ -83,6 +84,31 @@ pub trait ThreadWork {
     }
 }
 
+/// What a tenant works on of what is numbered from 1: the first and the last of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Own(pub i32, pub i32);
+
+impl Own {
+    /// What was asked for; else all that there are. Refuses what is not there.
+    pub fn of(asked: Option<Self>, what: &str, count: i32) -> Result<Self, Failure> {
+        let Self(first, last) = asked.unwrap_or(Self(1, count));
+        if 1 <= first && first <= last && last <= count {
+            return Ok(Self(first, last));
+        }
+        Err(Failure::bad_request(format!("own {what} {first} to {last}: there are 1 to {count}")))
+    }
+
+    #[must_use]
+    pub fn first(self) -> i32 {
+        self.0
+    }
+
+    #[must_use]
+    pub fn count(self) -> i32 {
+        self.1 - self.0 + 1
+    }
+}
+
 /// Refuses a size out of its bounds.
 pub fn check_size(what: &str, count: i32, most: i32) -> Result<(), Failure> {
     if (1..=most).contains(&count) {
@@ -107,5 +133,11 @@ mod tests {
         }
         assert_eq!(refused(json!({"tpcc": {"warehouses": 0, "seed": 1}})), "warehouses 0: from 1 to 100000");
         assert!(refused(json!({"tpcc": {"warehouses": 1}})).contains("seed"));
+        for own in [[0, 1], [2, 1], [3, 5]] {
+            let said = format!("own warehouses {} to {}: there are 1 to 4", own[0], own[1]);
+            assert_eq!(refused(json!({"tpcc": {"warehouses": 4, "seed": 1, "own": own}})), said);
+        }
+        assert!(refused(json!({"tatp": {"subscribers": 4, "seed": 1, "own": [1, 5]}})).contains("own subscribers"));
+        assert!(find(json!({"tpcc": {"warehouses": 4, "seed": 1, "own": [3, 4]}})).is_ok());
     }
 }

@@ -16,13 +16,14 @@ from dbtoll.doctor import fixes, without_agent
 from dbtoll.errors import DbtollError
 from dbtoll.images import debian, disk
 from dbtoll.images.cache import default_root
-from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload
+from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.layout import Layout
 from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
-from dbtoll.runner.arms import boots
+from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
 from dbtoll.runner.preparation.requirements import require_beforehand, simulated
@@ -105,15 +106,20 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
 
 
 def _data_bytes(experiment: Experiment) -> tuple[int, int]:
-    """Of all loaded data, and of a copy for each unit of each arm, as estimated."""
+    """Of all loaded data, and of a copy for each server of each arm, as estimated."""
     loaded = copies = 0
     for configuration, names in experiment.configurations:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
-            loaded += workload.estimate_bytes()
-            copies += workload.estimate_bytes() * sum(len(experiment.arm(name).layout.units) for name in names)
+            layouts = [experiment.arm(name).layout for name in names]
+            loaded += sum(_estimate_bytes(workload, layout) for layout in {each.in_server for each in layouts})
+            copies += sum(_estimate_bytes(workload, layout) for layout in layouts)
     return loaded, copies
+
+
+def _estimate_bytes(workload: Workload, layout: Layout) -> int:
+    return layout.sets_of_tables * as_tenant(workload, layout).estimate_bytes()
 
 
 def _visit_ns(experiment: Experiment, workload: Any) -> int:

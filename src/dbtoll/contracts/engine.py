@@ -22,6 +22,7 @@ from dbtoll.interfaces.engine import (
     DurabilityEngine,
     Engine,
     ListeningEngine,
+    SchemasEngine,
     StatisticsEngine,
     ThreadedEngine,
 )
@@ -29,6 +30,7 @@ from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
+from dbtoll.model.layout import Layout
 from dbtoll.model.machine import DATA, Artifact, Provision, ServerPlace
 from dbtoll.model.options import Option
 from dbtoll.model.reply import Statement
@@ -200,6 +202,34 @@ class EngineContract:
         engine.stop(machine, server)
         assert sees == {level: SEES[level] for level in levels}
         assert skews == {level: SKEWS[level] for level in levels}
+
+    def test_a_connection_begins_in_its_schema(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
+        """Every one does, and there are the tables, and the foreign keys, that it knows without a schema's name."""
+        if not has(engine, SchemasEngine):
+            return
+        machine = self.created(engine, open_arm, tmp_path)
+        server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
+        addresses = [server.address.of(unit) for unit in Layout(schemas=3).units]
+        first = machine.serial(server.address, connection="persistent")
+        for _ in range(2):  # it may be there
+            for address in addresses[1:]:
+                engine.create_schema(first, address.schema)
+        for number, address in enumerate(addresses):
+            session = machine.serial(address, connection="persistent")
+            session.query(f"create table t (a integer {engine.contract.key})")
+            session.query(f"insert into t values ({number})")
+            session.disconnect()
+            if number:
+                session.query("create table u (a integer references t (a))")
+            assert len(session.query(engine.sql.foreign_keys)) == min(number, 1)
+            session.close()
+        for number, address in enumerate(addresses):
+            for connection in ("persistent", "per_statement"):
+                session = machine.serial(address, connection=connection)
+                assert session.query("select a from t") == [[str(number)]]
+                session.close()
+        first.close()
+        engine.stop(machine, server)
 
     def test_it_ends_the_other_sessions(self, engine: Any, open_arm: OpenArm, tmp_path: Path) -> None:
         if not has(engine, DurabilityEngine):

@@ -11,7 +11,7 @@ from dbtoll import registry
 from dbtoll.contracts.shape import demand_shape
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.interfaces import workload as interface
-from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.interfaces.workload import ProbeWorkload, TenantKeyWorkload, TransactionWorkload, Workload
 from dbtoll.model.description import WorkloadDescription
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS
@@ -103,6 +103,20 @@ class WorkloadContract:
             assert all(statement.query == query for query, statement in statements.items())
         if any(statement.parameters for statement in one.statements(sql, 1).values()):
             assert one.statements(sql, 1) != one.statements(sql, 2)
+
+    def test_tenants_that_share_its_tables_have_rows_of_their_own(self, workload: Any) -> None:
+        can_be_shared = isinstance(workload, TenantKeyWorkload)
+        if not can_be_shared:
+            return
+        first, second = (workload.as_tenant(number, 2) for number in range(2))
+        assert first.key() == second.key() != workload.key()
+        assert first.estimate_bytes() == second.estimate_bytes() > workload.estimate_bytes()
+        assert first.driver_parameters({}, 1) != second.driver_parameters({}, 1) != workload.driver_parameters({}, 1)
+        alone = workload.as_tenant(0, 1)
+        assert (alone.key(), alone.driver_parameters({}, 1)) == (workload.key(), workload.driver_parameters({}, 1))
+        with pytest.raises(UsageError) as caught:
+            workload.as_tenant(0, 1 << 62)
+        assert caught.value.hint
 
     def test_text_is_the_template_with_its_parameters(self, workload: Any, sql: Dialect) -> None:
         for statement in workload.statements(sql, 3).values():

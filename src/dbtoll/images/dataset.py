@@ -10,20 +10,20 @@ import hashlib
 import posixpath
 import random
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from importlib import resources as packaged
 from pathlib import Path
 
 from dbtoll.errors import AgentFailure, DbtollError, ProgramFailed
 from dbtoll.images.cache import SPARE_BYTES, Cache, CacheEntry, can_go_on, let_go_on, no_room
-from dbtoll.interfaces.engine import DatabasesEngine, Engine
+from dbtoll.interfaces.engine import DatabasesEngine, Engine, SchemasEngine
 from dbtoll.interfaces.machine import Machine, Server
 from dbtoll.interfaces.workload import ResumableWorkload, Workload
 from dbtoll.machines.page_cache import COPY_DEADLINE_S, write_back_and_drop
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
-from dbtoll.model.layout import database_name
+from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, Address, Artifact, Provision, ServerPlace
 
 RECIPE_VERSION = 1
@@ -45,15 +45,16 @@ def build(
     *,
     image: Artifact,
     resources: Resources,
-    databases: int = 1,
+    layout: Layout = ONE_UNIT,
     estimate_bytes: int = 1 << 30,
     progress: Callable[[str], None] = lambda line: None,
 ) -> CacheEntry:
     """The master of ``workload`` in ``engine`` as ``image`` has it; loaded at the first use, then taken from the cache.
 
     ``resources``: what the loading server gets (its settings are part of the recipe, as they decide how rows are laid
-    out). ``databases``: how many the server shall hold, each loaded by itself, with the same rows (`DatabasesEngine`).
-    ``estimate_bytes``: disk space that loading one needs. The entry's facts: ``load`` (the workload's), ``engine``
+    out). ``layout``: what the server shall hold (`Layout.in_server`): each database (`DatabasesEngine`) and each schema in it
+    (`SchemasEngine`) is loaded by itself, with the same rows; the ``workload`` is of all tenants that share its tables.
+    ``estimate_bytes``: disk space that loading it once needs. The entry's facts: ``load`` (the workload's), ``engine``
     (the engine's, taken when the load was done), ``data_bytes``.
     """
     settings = engine.load_settings(resources)
@@ -67,8 +68,10 @@ def build(
         "workload": workload.key(),
         "image": image.key,
     }
-    if databases > 1:
-        recipe["databases"] = databases
+    # Of tenants that share tables the workload's key tells.
+    recipe |= {
+        name: many for name, many in {"databases": layout.databases, "schemas": layout.schemas}.items() if many > 1
+    }
     if engine.sql.scripts is not None:
         recipe["scripts"] = _scripts_of(engine.sql.scripts)
 
@@ -84,44 +87,47 @@ def build(
             if isinstance(workload, ResumableWorkload):
                 let_go_on(content)
             server = engine.start(machine, ServerPlace(), settings)
-            for each in _databases(machine, engine, server, databases):
+            for unit in layout.units:
+                if unit.key:
+                    continue  # its rows are there
+                each = _made_for(unit, machine, engine, server)
                 load_facts = workload.load(machine, engine.sql, each, progress)
-                session = machine.serial(each.address, connection="persistent")
-                try:
+                if unit.schema + 1 < layout.schemas:
+                    continue  # what follows is of the whole database
+                with closing(machine.serial(each.address, connection="persistent")) as session:
                     progress("statistics, frozen rows, checkpoint")
                     engine.finish_load(session)
                     engine_facts = engine.facts(session)
-                finally:
-                    session.close()
             engine.stop(machine, server)
             data_bytes = tree_bytes(machine, DATA)
         return {"load": load_facts, "engine": engine_facts, "data_bytes": data_bytes}
 
-    return cache.obtain("dataset", recipe, load, estimate_bytes=databases * estimate_bytes, progress=progress)
+    return cache.obtain(
+        "dataset", recipe, load, estimate_bytes=layout.sets_of_tables * estimate_bytes, progress=progress
+    )
 
 
 @dataclass(slots=True)
-class _Database:
-    """A server (interfaces.Server) as one that has this database only."""
+class _Place:
+    """A server (interfaces.Server) as one that has this database and schema only."""
 
     address: Address
     pid: int | None
     network: Address | None
 
 
-def _databases(machine: Machine, engine: Engine, server: Server, many: int) -> list[Server]:
-    """The server's own database and, made here, as many more as are asked for."""
-    found: list[Server] = [server]
-    for number in range(1, many):
+def _made_for(unit: Unit, machine: Machine, engine: Engine, server: Server) -> Server:
+    """Its database and schema, made here unless they are the first ones, which are there."""
+    its = server.address.of(unit)
+    if unit.database and not unit.schema:
         assert isinstance(engine, DatabasesEngine)
-        name = database_name(number)
-        session = machine.serial(server.address, connection="persistent")
-        try:
-            engine.create_database(session, name)
-        finally:
-            session.close()
-        found.append(_Database(replace(server.address, database=name), server.pid, None))
-    return found
+        with closing(machine.serial(server.address, connection="persistent")) as session:
+            engine.create_database(session, its.database)
+    if its.schema is not None:
+        assert isinstance(engine, SchemasEngine)
+        with closing(machine.serial(replace(its, schema=None), connection="persistent")) as session:
+            engine.create_schema(session, its.schema)
+    return _Place(its, server.pid, None)
 
 
 def _scripts_of(package: str) -> str:

@@ -175,6 +175,16 @@ class BufferedEngine(Protocol):
 
 
 @runtime_checkable
+class SchemasEngine(Protocol):
+    """Power of an engine whose databases hold several schemas, each with the same tables, and whose wire lets a connection begin in
+    one of them (docs/PROTOCOL.md, ``serial``)."""
+
+    def create_schema(self, session: Session, name: str) -> None:
+        """An empty one in the session's database, unless it is there. It is entered by the address with its name for schema."""
+        ...
+
+
+@runtime_checkable
 class CommittingEngine(Protocol):
     """Power of an engine that can be made to commit: to see whether a commit reaches the device."""
 

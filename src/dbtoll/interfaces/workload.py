@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from dbtoll.interfaces.cache import BuildCache
 from dbtoll.interfaces.engine import SQL
@@ -125,6 +125,19 @@ class TransactionWorkload(Protocol):
 
     def unlikely_mix(self, counts: Mapping[str, int]) -> str | None:
         """What is beyond chance in how often each transaction was executed; None if nothing is."""
+        ...
+
+
+@runtime_checkable
+class TenantKeyWorkload(Protocol):
+    """Power of a `TransactionWorkload` whose tables several tenants can share: each has rows of its own by a key."""
+
+    def as_tenant(self, number: int, of: int) -> Self:
+        """The same as it is for tenant ``number``, from 0, of ``of``. Each has as many rows as the workload alone. Of all rows are
+        `Workload.key`, `estimate_bytes`, `load` and `TransactionWorkload.violations`; of its own are `driver_parameters`.
+
+        UsageError if there would be more rows than the workload can have.
+        """
         ...
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
+from dbtoll.model.layout import Unit, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class ServerPlace:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens inside its machine, and who may enter. ``wire`` names the protocol (``postgres``)."""
+    """Where a server listens inside its machine, and who may enter. ``wire`` names the protocol (``postgres``). ``schema``: where
+    a session finds its tables; None: where its database has them by default."""
 
     wire: str
     user: str
@@ -94,6 +96,12 @@ class Address:
     unix: str | None = None
     tcp: tuple[str, int] | None = None
     password: str | None = None
+    schema: str | None = None
+
+    def of(self, unit: Unit) -> Address:
+        """As that unit enters it. The first database is the server's own, and the first schema the database's."""
+        database = name_of(unit.database) if unit.database else self.database
+        return replace(self, database=database, schema=name_of(unit.schema) if unit.schema else None)
 
     def parameters(self) -> Json:
         """Server and login as the agent's methods take them (docs/PROTOCOL.md, ``serial``)."""
@@ -103,6 +111,7 @@ class Address:
             "user": self.user,
             "password": self.password,
             "database": self.database,
+            "schema": self.schema,
         }
 
 

@@ -8,6 +8,8 @@ from dbtoll.model.layout import Layout
 
 DESIGNS: Mapping[str, tuple[str, str]] = {
     "shared": ("databases", "one server, with a database for each tenant"),
+    "shared-schemas": ("schemas", "one database, with a schema for each tenant"),
+    "shared-tables": ("keys", "one set of tables, with a key that says whose a row is"),
     "dedicated": ("servers", "a server for each tenant, all in one machine"),
     "isolated": ("machines", "a machine for each tenant: the last environment of the stack"),
 }

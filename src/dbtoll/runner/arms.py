@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dbtoll import registry
 from dbtoll.errors import AgentFailure, EngineError, Unavailable
@@ -26,12 +26,13 @@ from dbtoll.interfaces.machine import (
     Session,
     Terminals,
 )
+from dbtoll.interfaces.workload import TenantKeyWorkload
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
-from dbtoll.model.layout import ONE_UNIT, Unit, database_name
+from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen
 from dbtoll.runner.parallel import in_parallel
@@ -114,6 +115,18 @@ def copied_from(arm: Arm) -> bool:
     """Whether the arm works on a copy that is made of what it is provided with, which then is only read."""
     holder = next((step for step in arm.stack if boots(step)), arm.stack[-1])
     return chosen(holder.options, environment_of(holder).options) not in (None, *DIRECT)
+
+
+W = TypeVar("W")
+
+
+def as_tenant(workload: W, layout: Layout, key: int = 0) -> W:
+    """The workload of the tenant with that key, on tables that it shares with as many others as the layout says."""
+    if layout.keys == 1:
+        return workload
+    assert isinstance(workload, TenantKeyWorkload)
+    made: W = workload.as_tenant(key, layout.keys)
+    return made
 
 
 def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
@@ -276,7 +289,7 @@ class RunningServer:
 
 @dataclass(slots=True, eq=False)
 class RunningUnit:
-    """Who works on one database of a server: sessions and terminals."""
+    """Who works on rows of its own in a server: sessions and terminals."""
 
     unit: Unit
     server: RunningServer
@@ -325,19 +338,15 @@ class RunningUnit:
         return _reachable(self.machine).parent if placement == "outside" else self.machine
 
     def address(self, placement: str = "inside") -> Address:
-        """Of its database, as seen from there."""
+        """Of its database and schema, as seen from there."""
         server = self.server.server
         assert server is not None
         if placement == "inside":
-            return self._in_database(server.address)
+            return server.address.of(self.unit)
         network = server.network
         if network is None or network.tcp is None:
             raise Unavailable(f"{self.machine.name}: its server was not asked to listen on a network")
-        return self._in_database(replace(network, tcp=_reachable(self.machine).reach(network.tcp[1])))
-
-    def _in_database(self, address: Address) -> Address:
-        """The server's own database is the first one."""
-        return replace(address, database=database_name(self.unit.database)) if self.unit.database else address
+        return replace(network, tcp=_reachable(self.machine).reach(network.tcp[1])).of(self.unit)
 
     def close_sessions(self) -> None:
         """Every connection of ours to the server."""
@@ -398,13 +407,21 @@ class RunningArm:
         """The first one, of which all is asked that is the same for every unit."""
         return self.units[0]
 
-    def named(self, unit: RunningUnit, text: str) -> str:
-        """``text``, with whose it is where the arm has several units."""
-        return text if len(self.units) == 1 else f"unit {unit.unit.number}: {text}"
+    def named(self, units: Sequence[RunningUnit], text: str) -> str:
+        """``text``, with whose it is where the arm has others."""
+        if len(units) == len(self.units):
+            return text
+        numbers = [str(each.unit.number) for each in units]
+        return f"unit {numbers[0]}: {text}" if len(units) == 1 else f"units {numbers[0]} to {numbers[-1]}: {text}"
 
     def units_of(self, server: RunningServer) -> tuple[RunningUnit, ...]:
-        """Those that work on its databases."""
+        """Those that work on what it holds."""
         return tuple(unit for unit in self.units if unit.server is server)
+
+    def units_by_tables(self) -> list[tuple[RunningUnit, ...]]:
+        """Those that work on one set of tables, each by its key: what is done to all rows of it is done once."""
+        many = self.arm.layout.keys
+        return [self.units[begin : begin + many] for begin in range(0, len(self.units), many)]
 
     def servers_by_kernel(self) -> list[tuple[RunningServer, ...]]:
         """Those that stand on one kernel, which counts what all of them did."""

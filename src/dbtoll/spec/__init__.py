@@ -25,10 +25,11 @@ from dbtoll.interfaces.engine import (
     DatabasesEngine,
     DurabilityEngine,
     ListeningEngine,
+    SchemasEngine,
     ThreadedEngine,
 )
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment, RemoteEnvironment
-from dbtoll.interfaces.workload import ProbeWorkload
+from dbtoll.interfaces.workload import ProbeWorkload, TenantKeyWorkload
 from dbtoll.model import storage
 from dbtoll.model.experiment import (
     ABOVE_ONE,
@@ -456,10 +457,26 @@ class _Reader:
             raise self.error(
                 where, "stack", f"{workload.name} asks no server: {layout.text} has no meaning", "leave it out"
             )
-        if layout.databases > 1 and not issubclass(registry.find("engines", engine.name), DatabasesEngine):
+        serving = registry.find("engines", engine.name)
+        if layout.databases > 1 and not issubclass(serving, DatabasesEngine):
             raise self.error(
                 where, "databases", f"a server of {engine.name} has one database", f"servers = {layout.databases}"
             )
+        apart = "databases" if issubclass(serving, DatabasesEngine) else "servers"
+        if layout.schemas > 1 and not issubclass(serving, SchemasEngine):
+            many = layout.databases * layout.schemas
+            raise self.error(where, "schemas", f"a database of {engine.name} has one schema here", f"{apart} = {many}")
+        if layout.keys > 1:
+            asked = registry.find("workloads", workload.name)
+            if not issubclass(asked, TenantKeyWorkload):
+                raise self.error(
+                    where, "keys", f"{workload.name} has no key by which tenants could share its tables",
+                    f"{'schemas' if issubclass(serving, SchemasEngine) else apart} = {layout.keys}",
+                )  # fmt: skip
+            try:
+                asked(workload.options).as_tenant(0, layout.keys)
+            except UsageError as error:
+                raise self.error(where, "keys", error.message, error.hint) from None
         if layout.servers > 1 and any(map(_boots, arm.stack)):
             raise self.error(
                 where, "servers", f"a guest of {arm.text} has the data of one server", f"machines = {layout.servers}"
@@ -966,7 +983,8 @@ SESSIONS_OF_UNIT = 4
 def with_sessions(arms: Sequence[Arm]) -> list[Arm]:
     """The arms, whose servers all admit as many sessions as the one that needs most."""
     needed = [
-        arm.layout.databases * (int(arm.configuration.workload.options.get("terminals", 1)) + SESSIONS_OF_UNIT)
+        len(arm.layout.in_server.units)
+        * (int(arm.configuration.workload.options.get("terminals", 1)) + SESSIONS_OF_UNIT)
         for arm in arms
     ]
     sessions = max([Resources().sessions, *needed])

@@ -21,7 +21,7 @@ COMMAND_LINE = "command line"
 """Names the specification that `compare` writes: its user has seen no line of it."""
 
 
-LAYOUT_KEYS = ("machines", "servers", "databases")
+LAYOUT_KEYS = ("machines", "servers", "databases", "schemas", "keys")
 
 DESIGN_KEYS = ("design", "tenants")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dbtoll.errors import EngineError, UsageError
 from dbtoll.interfaces import workload as interface
@@ -113,7 +114,9 @@ class Transactions(interface.Workload):
     folder: str
     """Package that holds schema.sql, keys.sql, indexes.sql, foreign-keys.sql."""
     sizes: tuple[str, int, int]
-    """The option that says how many rows there are, its least and its greatest value."""
+    """The option that says how many rows there are, its least and its greatest value; and what tenants are told apart by."""
+    tenant, tenants = 0, 1
+    """Which of how many that share the tables."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.chosen = {key: option.default for key, option in self.options.items()} | dict(options)
@@ -123,6 +126,22 @@ class Transactions(interface.Workload):
         self._check("rate", 0, 1_000_000_000)
         self._check("window", 1_000_000, 86_400_000_000_000)
         self._check("data_seed", 0, (1 << 63) - 1)
+
+    def as_tenant(self, number: int, of: int) -> Self:
+        """See interfaces.TenantKeyWorkload."""
+        made = copy(self)
+        made.tenant, made.tenants = number, of
+        name, _, most = self.sizes
+        if made.count > most:
+            raise UsageError(
+                f"workload {self.name}: {of} tenants would have {made.count} {name}", f"choose {most // of} at most"
+            )
+        return made
+
+    @property
+    def count(self) -> int:
+        """Of warehouses, or subscribers: of all tenants that share the tables."""
+        return int(self.chosen[self.sizes[0]]) * self.tenants
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = self.chosen[name]
@@ -233,8 +252,13 @@ class Transactions(interface.Workload):
 
     def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
         """See interfaces.TransactionWorkload."""
+        size = self.size()
+        if self.tenants > 1:
+            each = self.count // self.tenants
+            (rows,) = size.values()
+            rows["own"] = [self.tenant * each + 1, (self.tenant + 1) * each]
         return {
-            "workload": self.size(),
+            "workload": size,
             "interaction": levels.get("interaction", self.factors["interaction"][0]),
             "terminals": self.chosen["terminals"],
             "threads": self.chosen["threads"],

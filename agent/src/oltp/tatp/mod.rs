@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::bulk::Sink;
 use super::terminal::Terminal;
-use super::workload::{Asked, Table, ThreadWork, Workload, check_size};
+use super::workload::{Asked, Own, Table, ThreadWork, Workload, check_size};
 use crate::failure::Failure;
 use crate::method;
 use crate::talk::Interaction;
@@ -23,9 +23,12 @@ use population::RANGE;
 /// Which rows.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tatp {
+struct Params {
     subscribers: i32,
     seed: u64,
+    /// Subscribers of a tenant who shares the tables with others; no row of another's is touched.
+    #[serde(default)]
+    own: Option<Own>,
     /// Whether an insertion fails by itself where there is such a row already, or no such facility.
     #[serde(default = "yes")]
     has_keys: bool,
@@ -35,10 +38,17 @@ fn yes() -> bool {
     true
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Tatp {
+    params: Params,
+    own: Own,
+}
+
 pub fn workload(params: Value) -> Result<Arc<dyn Workload>, Failure> {
-    let tatp: Tatp = method::parse(params)?;
-    check_size("subscribers", tatp.subscribers, 1_000_000_000)?;
-    Ok(Arc::new(tatp))
+    let params: Params = method::parse(params)?;
+    check_size("subscribers", params.subscribers, 1_000_000_000)?;
+    let own = Own::of(params.own, "subscribers", params.subscribers)?;
+    Ok(Arc::new(Tatp { params, own }))
 }
 
 impl Workload for Tatp {
@@ -47,21 +57,22 @@ impl Workload for Tatp {
     }
 
     fn statements(&self, _: Interaction, _: Dialect) -> Vec<Statement> {
-        transactions::statements(self.has_keys)
+        transactions::statements(self.params.has_keys)
     }
 
     fn tables(&self) -> Vec<Table> {
         let table = |table: population::Table| Table {
             name: table.name(),
             columns: table.columns(),
-            parts: (self.subscribers + RANGE - 1) / RANGE,
+            parts: (self.params.subscribers + RANGE - 1) / RANGE,
             rows_of_part: u64::from(RANGE.unsigned_abs()) / 100 * table.rows_per_hundred(),
         };
         population::Table::LONGEST_FIRST.map(table).to_vec()
     }
 
     fn write(&self, table: usize, part: i32, sink: &mut dyn Sink) -> Result<(), Failure> {
-        population::write(population::Table::LONGEST_FIRST[table], part, self.subscribers, self.seed, sink)
+        let Params { subscribers, seed, .. } = self.params;
+        population::write(population::Table::LONGEST_FIRST[table], part, subscribers, seed, sink)
     }
 
     fn work(&self, asked: Asked) -> Box<dyn ThreadWork> {
@@ -80,8 +91,8 @@ impl ThreadWork for Terminals {
         Box::pin(terminal.live(transactions::Terminal::new(
             seed,
             number,
-            self.of.subscribers,
-            self.of.has_keys,
+            self.of.own,
+            self.of.params.has_keys,
             is_imitation,
         )))
     }

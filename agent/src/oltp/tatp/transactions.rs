@@ -7,6 +7,7 @@ use super::population::number_of;
 use super::skew;
 use crate::oltp::tally::Ending;
 use crate::oltp::terminal::{Committing, Stop, Work};
+use crate::oltp::workload::Own;
 use crate::random::Random;
 use crate::talk::Connection;
 use crate::talk::statement::{Kind, Statement, Value};
@@ -109,22 +110,23 @@ pub struct Job {
 /// One terminal of TATP.
 pub struct Terminal {
     random: Random,
-    subscribers: i32,
+    own: Own,
     has_keys: bool,
     is_imitation: bool,
 }
 
 impl Terminal {
     #[must_use]
-    pub fn new(seed: u64, number: usize, subscribers: i32, has_keys: bool, is_imitation: bool) -> Self {
+    pub fn new(seed: u64, number: usize, own: Own, has_keys: bool, is_imitation: bool) -> Self {
         let random = Random::new(&[seed, u64::from_le_bytes(*b"terminal"), number as u64]);
-        Self { random, subscribers, has_keys, is_imitation }
+        Self { random, own, has_keys, is_imitation }
     }
 
-    /// Non-uniform, from 1 to the number of subscribers.
+    /// Non-uniform over one's own subscribers.
     fn subscriber(&mut self) -> i32 {
-        let a = self.random.between(0, skew(self.subscribers));
-        (a | self.random.between(1, self.subscribers)) % self.subscribers + 1
+        let count = self.own.count();
+        let a = self.random.between(0, skew(count));
+        self.own.first() + (a | self.random.between(1, count)) % count
     }
 }
 
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_mix_and_the_subscribers_are_as_described() {
-        let mut terminal = Terminal::new(1, 0, 100_000, true, false);
+        let mut terminal = Terminal::new(1, 0, Own(1, 100_000), true, false);
         let mut kinds = [0u32; 7];
         for _ in 0..100_000 {
             let job = terminal.draw();
@@ -288,5 +290,14 @@ mod tests {
             .map(|(&seen, share)| (f64::from(seen) - 1000.0 * f64::from(share)).powi(2) / (1000.0 * f64::from(share)))
             .sum();
         assert!(chi < 22.5, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_tenant_stays_within_its_own_subscribers_and_comes_to_each() {
+        for own in [Own(1, 50), Own(51, 100), Own(7, 7)] {
+            let mut terminal = Terminal::new(1, 0, own, true, false);
+            let seen: std::collections::BTreeSet<i32> = (0..5000).map(|_| terminal.draw().subscriber).collect();
+            assert_eq!(seen, (own.0..=own.1).collect());
+        }
     }
 }

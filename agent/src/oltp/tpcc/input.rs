@@ -1,6 +1,7 @@
 //! Inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1 and 2.8.1), and the deck that they come from (5.2.4.2).
 
 use super::{CUSTOMERS, DISTRICTS, ITEMS, Skew, last_name};
+use crate::oltp::workload::Own;
 use crate::random::Random;
 
 pub const KINDS: [&str; 5] = ["new_order", "payment", "order_status", "delivery", "stock_level"];
@@ -55,24 +56,24 @@ impl Job {
 pub struct Inputs {
     random: Random,
     skew: Skew,
-    warehouses: i32,
+    own: Own,
     home: i32,
     district: i32,
     deck: Vec<usize>,
 }
 
 impl Inputs {
-    /// Of terminal `number`, from 0, on a population of seed `population`. Terminals are dealt to the warehouses in turn, and
-    /// on each to its districts.
+    /// Of terminal `number`, from 0, on a population of seed `population`. Terminals are dealt to their `own` warehouses in turn,
+    /// and on each to its districts.
     #[must_use]
-    pub fn new(seed: u64, population: u64, number: usize, warehouses: i32) -> Self {
+    pub fn new(seed: u64, population: u64, number: usize, own: Own) -> Self {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         Self {
             random: Random::new(&[seed, u64::from_le_bytes(*b"terminal"), u64::from(number.unsigned_abs())]),
             skew: Skew::pair(population).1,
-            warehouses,
-            home: number % warehouses + 1,
-            district: number / warehouses % DISTRICTS + 1,
+            own,
+            home: own.first() + number % own.count(),
+            district: number / own.count() % DISTRICTS + 1,
             deck: Vec::new(),
         }
     }
@@ -112,14 +113,14 @@ impl Inputs {
     }
 
     fn new_order(&mut self, district: i32) -> Job {
-        let Self { random, skew, warehouses, home, .. } = self;
+        let Self { random, skew, own, home, .. } = self;
         let customer = skew.customer(random);
         let count = random.between(5, 15);
         let fails = random.percent(1);
         let lines = (1..=count).map(|number| {
             let drawn = skew.item(random);
             let item = if fails && number == count { UNUSED_ITEM } else { drawn };
-            let supplier = if random.percent(1) { other_than(random, *home, *warehouses) } else { *home };
+            let supplier = if random.percent(1) { other_than(random, *home, *own) } else { *home };
             Line { item, supplier, quantity: random.between(1, 10) }
         });
         let lines = lines.collect();
@@ -127,12 +128,12 @@ impl Inputs {
     }
 
     fn payment(&mut self, district: i32) -> Job {
-        let Self { random, skew, warehouses, home, .. } = self;
+        let Self { random, skew, own, home, .. } = self;
         let warehouse = *home;
         let (at_warehouse, at_district) = if random.percent(85) {
             (warehouse, district)
         } else {
-            (other_than(random, warehouse, *warehouses), random.between(1, DISTRICTS))
+            (other_than(random, warehouse, *own), random.between(1, DISTRICTS))
         };
         let customer = customer(random, skew);
         let cents = i64::from(random.between(100, 500_000));
@@ -149,12 +150,12 @@ fn customer(random: &mut Random, skew: &Skew) -> Customer {
     }
 }
 
-/// Any other warehouse; the same if there is no other.
-fn other_than(random: &mut Random, home: i32, warehouses: i32) -> i32 {
-    if warehouses == 1 {
+/// Any other of one's own warehouses; the same if there is no other.
+fn other_than(random: &mut Random, home: i32, own: Own) -> i32 {
+    if own.count() == 1 {
         return home;
     }
-    let drawn = random.between(1, warehouses - 1);
+    let drawn = own.first() + random.between(1, own.count() - 1) - 1;
     if drawn < home { drawn } else { drawn + 1 }
 }
 
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn inputs_are_drawn_as_the_specification_says() {
-        let mut inputs = Inputs::new(1, 1, 3, 5);
+        let mut inputs = Inputs::new(1, 1, 3, Own(1, 5));
         assert_eq!((inputs.home, inputs.district), (4, 1));
         let jobs: Vec<Job> = (0..23_000).map(|_| inputs.draw()).collect();
         let mut kinds = [0u32; 5];
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn terminals_differ_and_repeat() {
         let jobs = |seed, number| -> Vec<Job> {
-            let mut inputs = Inputs::new(seed, 1, number, 2);
+            let mut inputs = Inputs::new(seed, 1, number, Own(1, 2));
             (0..10).map(|_| inputs.draw()).collect()
         };
         assert_eq!(jobs(1, 0), jobs(1, 0));
@@ -210,13 +211,39 @@ mod tests {
         assert_ne!(jobs(1, 0), jobs(2, 0));
     }
 
-    #[test]
-    fn with_one_warehouse_nothing_is_remote() {
-        let mut inputs = Inputs::new(1, 1, 7, 1);
-        for _ in 0..1000 {
-            if let Job::Payment { at_warehouse, .. } = inputs.draw() {
-                assert_eq!(at_warehouse, 1);
+    /// Every warehouse that a job names.
+    fn touched(job: &Job) -> Vec<i32> {
+        match job {
+            Job::NewOrder { warehouse, lines, .. } => {
+                lines.iter().map(|line| line.supplier).chain([*warehouse]).collect()
+            }
+            Job::Payment { warehouse, at_warehouse, .. } => vec![*warehouse, *at_warehouse],
+            Job::OrderStatus { warehouse, .. }
+            | Job::Delivery { warehouse, .. }
+            | Job::StockLevel { warehouse, .. } => {
+                vec![*warehouse]
             }
         }
+    }
+
+    #[test]
+    fn a_tenant_stays_within_its_own_warehouses_and_comes_to_each() {
+        for own in [Own(1, 3), Own(4, 6), Own(7, 7)] {
+            for number in 0..7 {
+                let mut inputs = Inputs::new(1, 1, number, own);
+                let jobs: Vec<Job> = (0..2000).map(|_| inputs.draw()).collect();
+                let seen: std::collections::BTreeSet<i32> = jobs.iter().flat_map(touched).collect();
+                assert_eq!(seen, (own.0..=own.1).collect(), "terminal {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn tenants_differ_by_nothing_but_where_their_warehouses_begin() {
+        let drawn = |own: Own| -> Vec<Vec<i32>> {
+            let mut inputs = Inputs::new(1, 1, 4, own);
+            (0..500).map(|_| touched(&inputs.draw()).iter().map(|warehouse| warehouse - own.0).collect()).collect()
+        };
+        assert_eq!(drawn(Own(1, 3)), drawn(Own(4, 6)));
     }
 }

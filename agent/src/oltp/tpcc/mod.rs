@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::bulk::Sink;
 use super::terminal::Terminal;
-use super::workload::{Asked, Table, ThreadWork, Workload, check_size};
+use super::workload::{Asked, Own, Table, ThreadWork, Workload, check_size};
 use crate::failure::Failure;
 use crate::method;
 use crate::random::Random;
@@ -28,18 +28,28 @@ use transactions::Acknowledged;
 /// Which rows, and whether terminals pause.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tpcc {
+struct Params {
     warehouses: i32,
     seed: u64,
+    /// Home warehouses of a tenant who shares the tables with others; no row of another's is touched.
+    #[serde(default)]
+    own: Option<Own>,
     /// Keying and think times.
     #[serde(default)]
     has_pauses: bool,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Tpcc {
+    params: Params,
+    own: Own,
+}
+
 pub fn workload(params: Value) -> Result<Arc<dyn Workload>, Failure> {
-    let tpcc: Tpcc = method::parse(params)?;
-    check_size("warehouses", tpcc.warehouses, 100_000)?;
-    Ok(Arc::new(tpcc))
+    let params: Params = method::parse(params)?;
+    check_size("warehouses", params.warehouses, 100_000)?;
+    let own = Own::of(params.own, "warehouses", params.warehouses)?;
+    Ok(Arc::new(Tpcc { params, own }))
 }
 
 impl Workload for Tpcc {
@@ -55,14 +65,14 @@ impl Workload for Tpcc {
         let table = |table: population::Table| Table {
             name: table.name(),
             columns: table.columns(),
-            parts: if table.is_per_warehouse() { self.warehouses } else { 1 },
+            parts: if table.is_per_warehouse() { self.params.warehouses } else { 1 },
             rows_of_part: table.rows(),
         };
         population::Table::LONGEST_FIRST.map(table).to_vec()
     }
 
     fn write(&self, table: usize, part: i32, sink: &mut dyn Sink) -> Result<(), Failure> {
-        population::write(population::Table::LONGEST_FIRST[table], part + 1, self.seed, sink)
+        population::write(population::Table::LONGEST_FIRST[table], part + 1, self.params.seed, sink)
     }
 
     fn work(&self, asked: Asked) -> Box<dyn ThreadWork> {
@@ -79,12 +89,12 @@ struct Terminals {
 impl ThreadWork for Terminals {
     fn live(&self, number: usize, terminal: Terminal) -> Pin<Box<dyn Future<Output = ()>>> {
         let Asked { seed, interaction, is_imitation } = self.asked;
-        let inputs = input::Inputs::new(seed, self.of.seed, number, self.of.warehouses);
+        let inputs = input::Inputs::new(seed, self.of.params.seed, number, self.of.own);
         let acknowledged = Rc::clone(&self.acknowledged);
         Box::pin(terminal.live(transactions::Terminal::new(
             inputs,
             interaction,
-            self.of.has_pauses,
+            self.of.params.has_pauses,
             is_imitation,
             acknowledged,
         )))

@@ -86,7 +86,8 @@ class Server(server_process.Server):
 
 DIALECT = Dialect(
     "postgres",
-    foreign_keys="SELECT conrelid::regclass, conname, 0 FROM pg_constraint WHERE contype = 'f' AND conparentid = 0",
+    foreign_keys="SELECT conrelid::regclass, conname, 0 FROM pg_constraint"
+    " WHERE contype = 'f' AND conparentid = 0 AND connamespace = current_schema()::regnamespace",
 )
 
 SOFTWARE = Software(
@@ -344,6 +345,10 @@ class Engine(interface.Engine):
         """See interfaces.DatabasesEngine."""
         if not session.query(f"SELECT 1 FROM pg_database WHERE datname = '{name}'"):
             session.query(f"CREATE DATABASE {name}")
+
+    def create_schema(self, session: Session, name: str) -> None:
+        """See interfaces.SchemasEngine."""
+        session.query(f"CREATE SCHEMA IF NOT EXISTS {name}")
 
     def commit(self, session: Session) -> None:
         """A message of its own in the write-ahead log and nothing else (interfaces.CommittingEngine)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
-from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
@@ -29,7 +30,7 @@ class TransactionDriver:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
         for. The terminals of the phase connect when they are first needed."""
         engine, levels = running.engine, phase.levels
-        for unit in running.units:
+        for unit, *_ in running.units_by_tables():
             self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
         if not isinstance(engine, DurabilityEngine):
             return
@@ -56,15 +57,11 @@ class TransactionDriver:
     ) -> VisitResult:
         """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels = phase.levels
-        engine = running.engine
-        parameters = self.workload.driver_parameters(levels, self.experiment.seed * 1000 + block.parameter_set)
-        session = (
-            engine.session(levels["isolation"], multi_statement=self.workload.multi_statement)
-            if isinstance(engine, DurabilityEngine)
-            else []
-        )
-        parameters |= {"session": session, "imitation": not engine.returns_rows}
-        terminals = [unit.terminals(levels["placement"], of_unit(parameters, unit)) for unit in running.units]
+        seed = self.experiment.seed * 1000 + block.parameter_set
+        terminals = [
+            unit.terminals(levels["placement"], driver_parameters(running, unit, self.workload, levels, seed))
+            for unit in running.units
+        ]
         settle(running)
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
@@ -99,15 +96,17 @@ class TransactionDriver:
         )
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
-        """Of the conditions that the workload's specification states, and of its mix, in each unit; None where the server keeps
-        nothing."""
+        """Of the conditions that the workload's specification states, in each set of tables, and of its mix in each unit; None
+        where the server keeps nothing."""
         if not running.engine.returns_rows:
             return None
         found = []
-        for unit in running.units:
-            mix = self.workload.unlikely_mix(unit.executed)
-            violated = [*self.workload.violations(unit.session(), initially=initially), *([mix] if mix else [])]
-            found += [running.named(unit, text) for text in violated]
+        of_all = as_tenant(self.workload, running.arm.layout)
+        for units in running.units_by_tables():
+            violated = of_all.violations(units[0].session(), initially=initially)
+            found += [running.named(units, text) for text in violated]
+            mixes = [(unit, self.workload.unlikely_mix(unit.executed)) for unit in units]
+            found += [running.named([unit], mix) for unit, mix in mixes if mix]
         return found
 
 
@@ -115,6 +114,19 @@ UNIT_SEED = 1_000_003
 """Between the seeds of two units, so that they draw other transactions; that of the first is the arm's."""
 
 
-def of_unit(parameters: Json, unit: RunningUnit) -> Json:
-    """The driver's parameters of that unit."""
-    return {**parameters, "seed": parameters["seed"] + UNIT_SEED * unit.unit.number}
+def driver_parameters(
+    running: RunningArm, unit: RunningUnit, workload: TransactionWorkload, levels: Mapping[str, str], seed: int
+) -> Json:
+    """Of the terminals of one unit. ``seed``: the arm's."""
+    engine, its = running.engine, unit.unit
+    session = (
+        engine.session(levels["isolation"], multi_statement=workload.multi_statement)
+        if isinstance(engine, DurabilityEngine)
+        else []
+    )
+    own = as_tenant(workload, running.arm.layout, its.key)
+    return {
+        **own.driver_parameters(levels, seed + UNIT_SEED * its.number),
+        "session": session,
+        "imitation": not engine.returns_rows,
+    }

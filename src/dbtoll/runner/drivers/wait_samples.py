@@ -34,7 +34,7 @@ def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block
     with _looks(running) as looks:
         result = driver.drive(running, phase, block, query, first_execution=False)
     counted = {**risen(before, engine.server_statistics(running.unit.session())), "waiting": dict(looks)}
-    return {**work_done(result.units[: running.arm.layout.databases]), "counted": counted}
+    return {**work_done(result.units[: len(running.units_of(running.servers[0]))]), "counted": counted}
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.workload import Workload
 from dbtoll.model.experiment import Arm, ComponentSpec, Configuration, Experiment, Step
 from dbtoll.model.json import Json
-from dbtoll.model.layout import Layout
 from dbtoll.model.machine import Artifact, ServerPlace
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
@@ -41,7 +40,7 @@ def answered(
     """One start of ``arm`` that answers every statement once. EngineError for one that it does not answer."""
     answers: list[dict[str, Rows]] = []
     with ExitStack() as stack:
-        alone = replace(arm, layout=Layout(databases=arm.layout.databases))
+        alone = replace(arm, layout=arm.layout.in_server)
         data = fresh_data(alone)[0] if fresh_data else None
         stack.callback(drop_data, alone)
         machine = open_stack(context, alone, data, stack)

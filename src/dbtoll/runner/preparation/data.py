@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
@@ -21,11 +21,13 @@ from dbtoll.machines.storage import demand_device
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
+from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
 from dbtoll.runner.arms import (
     HostContext,
+    as_tenant,
     boots,
     copied_from,
     environment_of,
@@ -42,6 +44,10 @@ IMAGE_SPARE_BYTES = 64 << 20
 
 DATA_SPARE_BYTES = 256 << 20
 """For a write-ahead log and temporary files, at least; else as much as the data."""
+
+
+Masters = dict[tuple[Layout, str], Artifact]
+"""By what a server holds (`Layout.in_server`) and the kind of artifact."""
 
 
 def for_guests(cache: Cache, arms: Sequence[Arm], image: Artifact, suite: str, run_facts: Json, watch: Watch) -> Json:
@@ -69,10 +75,9 @@ def for_guests(cache: Cache, arms: Sequence[Arm], image: Artifact, suite: str, r
 
 def masters_of(
     cache: Cache, arms: Sequence[Arm], context: HostContext, engine: Engine, workload: Workload, watch: Watch
-) -> tuple[dict[tuple[int, str], Artifact], Json]:
+) -> tuple[Masters, Json]:
     """The masters of the arms of one configuration: the data directory, loaded once in a native arm with every processor that the
-    rig has (`images.dataset`), and where an arm needs it the disk that was made of it; by number of databases and kind of artifact.
-    Facts: of the one that has fewest."""
+    rig has (`images.dataset`), and where an arm needs it the disk that was made of it. Facts: of the one that has fewest units."""
     image = context.image
     assert image is not None
     resources = arms[0].configuration.resources
@@ -85,27 +90,30 @@ def masters_of(
         machine: Machine = native.open(context.host, machine_spec, context.journal)
         return machine
 
-    masters: dict[tuple[int, str], Artifact] = {}
+    masters: Masters = {}
     facts: Json = {}
-    for databases in sorted({arm.layout.databases for arm in arms}) or [1]:
+    layouts = {arm.layout.in_server for arm in arms} or {ONE_UNIT}
+    for layout in sorted(layouts, key=lambda each: (len(each.units), each.text)):
+        loaded = as_tenant(workload, layout)
+        provided = [arm for arm in arms if arm.layout.in_server == layout]
         with understood("the server that loads the data"):
             entry = dataset.build(
                 cache,
                 open_machine,
                 engine,
-                workload,
+                loaded,
                 image=image,
                 resources=resources,
-                databases=databases,
-                estimate_bytes=workload.estimate_bytes(),
+                layout=layout,
+                estimate_bytes=loaded.estimate_bytes(),
                 progress=watch.say,
             )
-        demand_memory([arm for arm in arms if arm.layout.databases == databases], entry.facts["data_bytes"])
-        masters[databases, "directory"] = entry.artifact()
-        found: Json = {"key": entry.key, "workload": workload.key(), **entry.facts}
-        if any(boots(step) for arm in arms if arm.layout.databases == databases for step in arm.stack):
+        demand_memory(provided, entry.facts["data_bytes"])
+        masters[layout, "directory"] = entry.artifact()
+        found: Json = {"key": entry.key, "workload": loaded.key(), **entry.facts}
+        if any(boots(step) for arm in provided for step in arm.stack):
             spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
-            masters[databases, "file"], found["disk"] = disk.disk_of(
+            masters[layout, "file"], found["disk"] = disk.disk_of(
                 cache, entry.artifact(), spare_bytes=spare_bytes, progress=watch.say
             )
         facts = facts or found
@@ -157,14 +165,14 @@ class Copies:
     """Fresh copies of the masters, one for each start, on the host where the arm stands; written to the journal, removed after the
     round. An arm that only reads what it is given, and works on a copy of its own, gets the master."""
 
-    def __init__(self, masters: Mapping[tuple[int, str], Artifact], context: HostContext) -> None:
+    def __init__(self, masters: Masters, context: HostContext) -> None:
         self.masters, self.context = masters, context
         self.made: dict[str, list[tuple[JournalEntry, Machine, str]]] = {}
         self.places: dict[str, Iterator[str]] = {}
 
     def master(self, arm: Arm) -> Artifact:
         """The one that its arm's copies are made of."""
-        return self.masters[arm.layout.databases, "file" if any(boots(step) for step in arm.stack) else "directory"]
+        return self.masters[arm.layout.in_server, "file" if any(boots(step) for step in arm.stack) else "directory"]
 
     def make(self, arm: Arm) -> tuple[Artifact, ...]:
         """Of each of its machines; where that has several servers, a directory with theirs, as `RunningServer.place` finds them."""

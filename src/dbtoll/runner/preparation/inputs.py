@@ -21,13 +21,13 @@ from dbtoll.model.description import Descriptions
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Arm, Configuration, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import Artifact, MachineSpec
+from dbtoll.model.machine import MachineSpec
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name
 from dbtoll.runner.hosts import RemoteHosts
 from dbtoll.runner.preparation.answering import of_another_engine
-from dbtoll.runner.preparation.data import Copies, demand_devices, for_guests, masters_of
+from dbtoll.runner.preparation.data import Copies, Masters, demand_devices, for_guests, masters_of
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import program_for, simulated
 from dbtoll.runner.preparation.software import system_image
@@ -132,7 +132,7 @@ class _Configured:
         if isinstance(engine, SettingIgnoringEngine) and engine.ignored_settings:
             watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
             self.facts["ignored_settings"] = sorted(engine.ignored_settings)
-        masters: dict[tuple[int, str], Artifact] = {}
+        masters: Masters = {}
         if not all(simulated(arm.stack[-1]) for arm in self.arms):
             self._make_image(cache, run_facts)
             if engine.keeps_data:  # a simulated arm has no files

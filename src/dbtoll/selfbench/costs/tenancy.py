@@ -1,4 +1,4 @@
-"""Many tenants at once: what driving them from one agent adds, how far apart their windows begin, what their agents and starts take."""
+"""Many tenants at once: what one agent for all adds, how far apart windows begin, and what agents and starts take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.visits.units import share_a_clock, start_spread_ns, totals
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
-from dbtoll.interfaces.engine import DurabilityEngine
 from dbtoll.interfaces.machine import Begun, Machine, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.machines.agent.machine import AgentMachine
@@ -35,7 +34,7 @@ from dbtoll.plan import Plan
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.drivers.protocol import settle, together
-from dbtoll.runner.drivers.transactions import of_unit
+from dbtoll.runner.drivers.transactions import driver_parameters
 from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
@@ -125,8 +124,8 @@ memory = "{options["memory"]}"
 
 @dataclass
 class _Seen:
-    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: transactions/s of one agent, of one for
-    each tenant."""
+    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: transactions/s of one agent, and of
+    one for each tenant."""
 
     records: list[Record] = field(default_factory=list)
     starts_s: dict[str, list[float]] = field(default_factory=dict)
@@ -182,7 +181,7 @@ def _certificate(seen: _Seen, told: Json) -> Certificate:
 
 @dataclass(slots=True, kw_only=True)
 class _Round(RoundRun):
-    """A round that looks at how long starts take, and at the agents before they end. ``paired``: the arm of the pairs of windows."""
+    """A round that looks at how long starts take, and at the agents before they end. ``paired``: the arm of the pairs."""
 
     seen: _Seen
     pairs: int
@@ -231,14 +230,10 @@ def _terminals(
     running: RunningArm, phase: Phase, workload: TransactionWorkload, agents: Sequence[Machine]
 ) -> Iterator[list[Terminals]]:
     """Of each unit, driven by the agent that it has there."""
-    engine, levels = running.engine, phase.levels
-    assert isinstance(engine, DurabilityEngine)
-    session = engine.session(levels["isolation"], multi_statement=workload.multi_statement)
-    parameters = {**workload.driver_parameters(levels, 1), "session": session, "imitation": False}
     with ExitStack() as closing:
         made = []
         for unit, agent in zip(running.units, agents, strict=True):
-            made.append(agent.terminals(unit.address(), of_unit(parameters, unit)))
+            made.append(agent.terminals(unit.address(), driver_parameters(running, unit, workload, phase.levels, 1)))
             closing.callback(made[-1].close)
         yield made
 

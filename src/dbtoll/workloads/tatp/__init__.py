@@ -50,7 +50,7 @@ class Workload(Transactions):
 
     def size(self) -> Json:
         """See Transactions."""
-        return {"tatp": {"subscribers": self.chosen["subscribers"], "seed": self.chosen["data_seed"]}}
+        return {"tatp": {"subscribers": self.count, "seed": self.chosen["data_seed"]}}
 
     def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
         """See interfaces.TransactionWorkload."""
@@ -60,7 +60,7 @@ class Workload(Transactions):
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
-        return (256 << 20) + SUBSCRIBER_BYTES * int(self.chosen["subscribers"])
+        return (256 << 20) + SUBSCRIBER_BYTES * self.count
 
     def scripts(self) -> Sequence[str]:
         """Foreign keys."""
@@ -68,7 +68,7 @@ class Workload(Transactions):
 
     def conditions(self) -> Sequence[Condition]:
         """What the description says of the tables; the shares within four standard deviations."""
-        subscribers = int(self.chosen["subscribers"])
+        subscribers = self.count
         return [
             Condition(
                 "subscribers are numbered without gaps",

@@ -45,7 +45,7 @@ class Workload(Transactions):
 
     def size(self) -> Json:
         """See Transactions."""
-        return {"tpcc": {"warehouses": self.chosen["warehouses"], "seed": self.chosen["data_seed"]}}
+        return {"tpcc": {"warehouses": self.count, "seed": self.chosen["data_seed"]}}
 
     def driver_parameters(self, levels: Mapping[str, str], seed: int) -> Json:
         """See interfaces.TransactionWorkload."""
@@ -55,7 +55,7 @@ class Workload(Transactions):
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
-        return (256 << 20) + WAREHOUSE_BYTES * int(self.chosen["warehouses"])
+        return (256 << 20) + WAREHOUSE_BYTES * self.count
 
     def scripts(self) -> Sequence[str]:
         """Procedures, which do no harm to who does not call them."""

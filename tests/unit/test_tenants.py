@@ -1,0 +1,56 @@
+"""Tenants that share one set of tables: whose rows are whose, and what is of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dbtoll import registry, spec
+from dbtoll.commands.planning import _data_bytes
+from dbtoll.model.layout import Layout
+from dbtoll.runner.arms import as_tenant
+
+ROWS = {"tpcc": ("warehouses", 2), "tatp": ("subscribers", 1000)}
+
+
+def workload(name: str, times: int = 1) -> Any:
+    option, rows = ROWS[name]
+    return registry.find("workloads", name)({option: times * rows})
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_tenant_has_as_many_rows_as_the_workload_alone(name: str) -> None:
+    option, rows = ROWS[name]
+    asked = [workload(name).as_tenant(number, 3).driver_parameters({}, 1)["workload"][name] for number in range(3)]
+    assert [each["own"] for each in asked] == [[1, rows], [rows + 1, 2 * rows], [2 * rows + 1, 3 * rows]]
+    assert {each[option] for each in asked} == {3 * rows}
+    assert "own" not in workload(name).driver_parameters({}, 1)["workload"][name]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_data_of_tenants_are_those_of_as_many_rows(name: str) -> None:
+    """So they are one entry of the cache, and the conditions are asked of all rows."""
+    shared, large = workload(name).as_tenant(1, 3), workload(name, times=3)
+    assert (shared.key(), shared.size(), shared.estimate_bytes()) == (large.key(), large.size(), large.estimate_bytes())
+    assert shared.conditions() == large.conditions()
+
+
+def test_a_workload_is_a_tenants_where_its_arm_has_keys() -> None:
+    alone = workload("tpcc")
+    assert as_tenant(alone, Layout(schemas=3)) is alone
+    assert as_tenant(alone, Layout(schemas=3, keys=2), 1).driver_parameters({}, 1) == alone.as_tenant(
+        1, 2
+    ).driver_parameters({}, 1)
+
+
+def test_a_plan_tells_of_what_each_server_holds() -> None:
+    def data_bytes(layout: str) -> tuple[int, int]:
+        text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}\n"
+        return _data_bytes(spec.parse(text, "x.toml"))
+
+    one, six = workload("tpcc").estimate_bytes(), workload("tpcc", times=3).estimate_bytes()
+    copies = 2  # the arm and its A/A copy
+    assert data_bytes("") == (one, copies * one)
+    assert data_bytes("machines = 2\nschemas = 3") == (3 * one, copies * 6 * one)
+    assert data_bytes("servers = 2\nkeys = 3") == (six, copies * 2 * six)
