@@ -15,7 +15,9 @@ from dbtoll.report.text import names, numbers
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import (
         Comparison,
+        DeviceResult,
         DriverResult,
+        Mean,
         Result,
         TransactionResult,
         UnitsResult,
@@ -95,6 +97,11 @@ class AtLevels:
         return [arm for arm in self.arms if arm.windows.units is not None]
 
     @property
+    def devices(self) -> list[tuple[ArmWindows, DeviceResult]]:
+        """What each device did in each arm."""
+        return [(arm, each) for arm in self.arms for each in arm.windows.devices]
+
+    @property
     def is_calibrated(self) -> bool:
         """Whether it is known what the driver does beside a server that costs nothing."""
         return any(arm.windows.driver.null_us_per_transaction is not None for arm in self.arms)
@@ -163,6 +170,22 @@ def fairness(units: UnitsResult) -> str:
 def start_spread(units: UnitsResult) -> str:
     """How far apart they began at most; nothing where that is not known."""
     return numbers.NOTHING if units.start_spread_ns is None else numbers.time_of(units.start_spread_ns)
+
+
+def mean(found: Mean | None, unit: float = 1.0) -> tuple[str, str]:
+    """``29.6`` and ``28.1 … 31.1``, in ``unit``; no bounds where there is no interval."""
+    if found is None:
+        return numbers.NOTHING, ""
+    if found.low is None or found.high is None:
+        return numbers.figure(found.estimate / unit), ""
+    value, *bounds = numbers.figures(*(each / unit for each in (found.estimate, found.low, found.high)))
+    return value, " … ".join(bounds)
+
+
+def mean_share(found: Mean) -> tuple[str, str]:
+    """``29.6 %`` and ``28.1 … 31.1``"""
+    shown = numbers.IntervalText(found.estimate, found.low, found.high)
+    return numbers.percent(found.estimate, shown.decimals, plus=False), shown.bounds
 
 
 def steadiness_text(windows: WindowsResult) -> str:

@@ -425,6 +425,8 @@ class Expected:
             if len({*each.units}) < len(each.units) or max(each.units) >= found:
                 raise ValueError(f"what units {each.units} did together is told of a visit of {found}")
             _demand_tree(each.cpu or {})
+        if any(each.kernel is not None and each.kernel >= units for each in visit.devices):
+            raise ValueError("devices of a kernel that the arm does not have")
         _demand_tree(visit.counts or {})
         for name, told in (visit.counts or {}).items():
             self._demand_told(name, told)

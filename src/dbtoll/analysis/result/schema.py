@@ -317,6 +317,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """Of what has a value in each round and is never below 0: the mean over rounds; no bounds where there are fewer than two."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Quantile:
     """``fraction`` of the transactions took no longer than ``value_ns``."""
 
@@ -398,13 +407,36 @@ class UnitsResult:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """What a block device did around the windows of an arm, as the kernel counts it (docs/method/devices.md).
+
+    ``where``: ``host``, or ``inside`` of an arm whose machine has a kernel of its own; of several guests the mean of one.
+    ``transfers``: reads and writes. ``service_ns``: the time in which it was busy over the transfers; ``wait_ns``: from when a
+    transfer was asked for until it was done; both null where there were none. ``utilisation``: the share of the time in which it
+    was busy. ``queue_length``: requests that it had, on the mean of the time. ``flushes_per_s``: null where they are not counted.
+    """
+
+    where: str
+    device: str
+    transfers_per_s: Mean
+    read_bytes_per_s: Mean
+    written_bytes_per_s: Mean
+    flushes_per_s: Mean | None
+    service_ns: Mean | None
+    wait_ns: Mean | None
+    utilisation: Mean
+    queue_length: Mean
+
+
+@dataclass(frozen=True, slots=True)
 class WindowsResult:
     """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
     ``per_s``: committed transactions that count for throughput; ``throughput``: the same in the workload's ``unit``. ``rate``:
     arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
     ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
-    which do not count. ``units``: of an arm with several; everything else is of all of them together.
+    which do not count. ``units``: of an arm with several; everything else is of all of them together. ``devices``:
+    that did something; empty of older runs.
     """
 
     arm: str
@@ -426,6 +458,7 @@ class WindowsResult:
     first_series: tuple[float, ...]
     transactions: tuple[TransactionResult, ...]
     units: UnitsResult | None = None
+    devices: tuple[DeviceResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dbtoll.analysis.result.schema import (
     UnitsResult,
     WindowsResult,
 )
-from dbtoll.analysis.transactions import steadiness
+from dbtoll.analysis.transactions import devices, steadiness
 from dbtoll.analysis.visits import units
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
 from dbtoll.analysis.visits.units import VisitTotals
@@ -83,9 +83,10 @@ def _summary(
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
-    first = windows[0]
+    steady = [visit for visit in visits if not visit.first_execution]
+    first, alpha = windows[0], 1 - experiment.precision.confidence
     unit = measured.run.descriptions.workload.throughput_unit
-    per_s = _rate(measured, [visit for visit in visits if not visit.first_execution])
+    per_s = _rate(measured, steady)
     ended = [window for window in windows if ended_well(window)]
     return WindowsResult(
         arm=visits[0].arm,
@@ -102,13 +103,12 @@ def _summary(
         connections_lost=sum(window["connections_lost"] for window in windows),
         reconnects=sum(window["reconnects"] for window in windows),
         driver=driver,
-        steadiness=steadiness.judge(
-            _by_round(visits), (1 - experiment.precision.confidence) / tests, experiment.precision
-        ),
+        steadiness=steadiness.judge(_by_round(visits), alpha / tests, experiment.precision),
         series=_series(windows),
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
-        units=_units(measured, [visit for visit in visits if not visit.first_execution], unit.seconds),
+        units=_units(measured, steady, unit.seconds),
+        devices=devices.find(steady, alpha),
     )
 
 

@@ -14,7 +14,8 @@ from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import RunningArm, RunningUnit
-from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
+from dbtoll.runner.drivers import devices
+from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
 
@@ -73,10 +74,10 @@ class TransactionDriver:
         def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
-        counters, replies = ServerCounters.around(running, lambda: together([partial(begin, its) for its in terminals]))
+        counters, used, replies = devices.around(running, lambda: together([partial(begin, its) for its in terminals]))
         counted = counters.of(CPU)
         told = zip(running.units, replies, counted.own, strict=True)
-        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared)
+        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared, devices=used)
 
     def _found(self, unit: RunningUnit, reply: WindowReply, own: Json) -> schema.UnitVisit:
         unit.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})
