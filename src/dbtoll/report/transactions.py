@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DriverResult,
         Mean,
         Result,
+        SessionsResult,
         TransactionResult,
         UnitsResult,
         WindowsResult,
@@ -100,6 +101,17 @@ class AtLevels:
     def devices(self) -> list[tuple[ArmWindows, DeviceResult]]:
         """What each device did in each arm."""
         return [(arm, each) for arm in self.arms for each in arm.windows.devices]
+
+    @property
+    def sessions(self) -> list[tuple[str, SessionsResult]]:
+        """Where the time of each arm's sessions went, of a run that explains."""
+        return [(arm.arm, arm.windows.sessions) for arm in self.arms if arm.windows.sessions is not None]
+
+    @property
+    def states(self) -> list[str]:
+        """Those in which some arm's sessions were found, in the order in which they are shown."""
+        seen = {each.name for _, its in self.sessions for each in its.shares if each.share.estimate}
+        return [name for name in STATES if name in seen]
 
     @property
     def is_calibrated(self) -> bool:
@@ -186,6 +198,55 @@ def mean_share(found: Mean) -> tuple[str, str]:
     """``29.6 %`` and ``28.1 … 31.1``"""
     shown = numbers.IntervalText(found.estimate, found.low, found.high)
     return numbers.percent(found.estimate, shown.decimals, plus=False), shown.bounds
+
+
+STATES = {
+    "on_cpu": "on a processor",
+    "run_queue": "waiting for a processor",
+    "running": "on a processor or waiting for it",
+    "data_files": "reading or writing data",
+    "log_files": "writing the log",
+    "log_insert_lock": "lock to insert into the log",
+    "log_write_lock": "lock to write the log",
+    "other_locks": "other locks",
+    "other": "other waits",
+    "client": "waiting for the client",
+}
+"""State of a session, in the order in which they are shown, and what it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackSegment:
+    """``x`` and ``width`` in per cent. ``kind``: the number of its state, which is its colour."""
+
+    name: str
+    kind: int
+    x: float
+    width: float
+    text: str
+
+
+def stack(sessions: SessionsResult) -> list[StackSegment]:
+    """The shares of one arm, one behind the other."""
+    shares = {each.name: each.share for each in sessions.shares}
+    found, x = [], 0.0
+    for kind, (name, title) in enumerate(STATES.items()):
+        if (share := shares.get(name)) is not None:
+            text = " ".join(filter(None, mean_share(share)))
+            found.append(StackSegment(title, kind, round(x, 2), round(100 * share.estimate, 2), text))
+            x += 100 * share.estimate
+    return found
+
+
+def kind_of_state(name: str) -> int:
+    """See `StackSegment`."""
+    return list(STATES).index(name)
+
+
+def share_in(sessions: SessionsResult, name: str) -> tuple[str, str]:
+    """Of one state, for a table."""
+    known = next((each.share for each in sessions.shares if each.name == name), None)
+    return (numbers.NOTHING, "") if known is None else mean_share(known)
 
 
 def steadiness_text(windows: WindowsResult) -> str:

@@ -170,6 +170,19 @@ class _MachineLevels(Struct):
     inside: _MachineLevel | None = None
 
 
+class _Scheduled(Struct):
+    elapsed_ns: Long
+    run_ns: Whole | None = None
+    run_queue_wait_ns: Whole | None = None
+
+
+class _Engine(Struct):
+    """Of transactions."""
+
+    waiting: dict[str, Many] = {}
+    processes: _Scheduled | None = None
+
+
 _COUNTED: dict[str, Any] = {
     "processes": _Processes,
     "calls": dict[str, _Call],
@@ -177,6 +190,7 @@ _COUNTED: dict[str, Any] = {
     "blocks": _Blocks,
     "machine": _MachineLevels,
     "samples": _Samples,
+    "engine": _Engine,
 }
 """What a collector counted, where something rests on it; all others are shown as they are."""
 
@@ -249,6 +263,7 @@ class _Options(Struct):
     scale: AtLeast0 | None = None
     rate: AtLeast0 | None = None
     threads: Positive = 1
+    terminals: Positive = 1
     ramp_up: Count | None = None
 
 

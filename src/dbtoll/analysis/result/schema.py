@@ -429,6 +429,27 @@ class DeviceResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeShare:
+    """Of the time of the server's sessions that serve terminals: ``name`` is a state, or what is waited for."""
+
+    name: str
+    share: Mean
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsResult:
+    """Where the sessions' time goes that serve terminals, of all servers of an arm together, in the windows of its counting passes
+    (docs/method/transactions.md). ``shares`` add up to 1 in each round, and so do their means.
+
+    ``samples``: how often the sessions of a server were sampled. ``reason``: why nothing is known of their waits; then no shares.
+    """
+
+    samples: int
+    shares: tuple[TimeShare, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowsResult:
     """The measurement windows of one arm at one combination of levels: sums of counts over windows.
 
@@ -436,7 +457,7 @@ class WindowsResult:
     arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
     ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
     which do not count. ``units``: of an arm with several; everything else is of all of them together. ``devices``:
-    that did something; empty of older runs.
+    that did something; empty of older runs. ``sessions``: of runs that explain.
     """
 
     arm: str
@@ -459,6 +480,7 @@ class WindowsResult:
     transactions: tuple[TransactionResult, ...]
     units: UnitsResult | None = None
     devices: tuple[DeviceResult, ...] = ()
+    sessions: SessionsResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

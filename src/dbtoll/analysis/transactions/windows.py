@@ -20,7 +20,7 @@ from dbtoll.analysis.result.schema import (
     UnitsResult,
     WindowsResult,
 )
-from dbtoll.analysis.transactions import devices, steadiness
+from dbtoll.analysis.transactions import devices, sessions, steadiness
 from dbtoll.analysis.visits import units
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
 from dbtoll.analysis.visits.units import VisitTotals
@@ -109,6 +109,7 @@ def _summary(
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
         units=_units(measured, steady, unit.seconds),
         devices=devices.find(steady, alpha),
+        sessions=sessions.find(measured, visits[0].arm, levels),
     )
 
 

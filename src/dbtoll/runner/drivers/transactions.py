@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +18,8 @@ from dbtoll.runner.arms import RunningArm, RunningUnit
 from dbtoll.runner.drivers import devices
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
+
+NOTHING = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,16 @@ class TransactionDriver:
         """Nothing: a window begins with its checkpoint."""
 
     def drive(
-        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
+        self,
+        running: RunningArm,
+        phase: Phase,
+        block: Block,
+        query: str,
+        *,
+        first_execution: bool,
+        beside: AbstractContextManager[object] = NOTHING,
     ) -> VisitResult:
-        """See VisitDriver. A first execution is a window too: the terminals' first."""
+        """See VisitDriver. A first execution is a window too: the terminals' first. ``beside``: lasts as long as the window."""
         levels = phase.levels
         engine = running.engine
         parameters = self.workload.driver_parameters(levels, self.experiment.seed * 1000 + block.parameter_set)
@@ -74,7 +84,11 @@ class TransactionDriver:
         def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
-        counters, used, replies = devices.around(running, lambda: together([partial(begin, its) for its in terminals]))
+        def windows() -> list[WindowReply]:
+            with beside:
+                return together([partial(begin, its) for its in terminals])
+
+        counters, used, replies = devices.around(running, windows)
         counted = counters.of(CPU)
         told = zip(running.units, replies, counted.own, strict=True)
         return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared, devices=used)
