@@ -81,10 +81,19 @@ def test_the_time_of_both_servers_sessions_is_told(run: Run, windows: WindowsRes
     assert sum("checkpointer" in name for name in each) == 2
 
 
+def test_writes_are_seen_on_the_same_device(windows: WindowsResult) -> None:
+    names = {each.device for each in windows.devices}
+    assert windows.writes and {each.where for each in windows.writes} == {"host"}
+    most = max(windows.writes, key=lambda each: each.count)
+    assert most.count > 10 and most.device in names
+    assert most.distances[-1].share == pytest.approx(1) and 0 <= most.sequential.estimate <= 1
+
+
 def test_the_page_shows_both(run: Run, windows: WindowsResult) -> None:
     assert windows.sessions is not None
     segments = transactions.stack(windows.sessions)
     assert sum(each.width for each in segments) == pytest.approx(100, abs=0.1)
     seen = Page(page.render(results.analyze_run(run), run))
     assert {"devices", "sessions"} <= set(seen.ids)
+    assert "Distances between successive writes" in seen.text
     assert "waiting for a processor" in seen.text and "KiB/s written" in seen.text

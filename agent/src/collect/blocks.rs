@@ -25,7 +25,7 @@ struct Requests {
     by_distance: BTreeMap<u64, u64>,
 }
 
-/// By device (`major:minor`), then `reads`, `writes`, `others` (discards, flushes).
+/// By device (its name; `major:minor` of one that has none), then `reads`, `writes`, `others` (discards, flushes).
 type Found = BTreeMap<String, BTreeMap<&'static str, Requests>>;
 
 /// Where the tracepoint has what is needed of it.
@@ -48,7 +48,14 @@ pub fn run() -> Result<(), String> {
     let (fields, recordings) = begin().map_err(|error| format!("requests are not recorded here: {error}"))?;
     super::say_ready()?;
     let records = perf::record(recordings, &over).map_err(|error| error.to_string())?;
-    super::tell(&found(&records, &fields))
+    let named = found(&records, &fields).into_iter().map(|(numbers, its)| (name_of(&numbers).unwrap_or(numbers), its));
+    super::tell(&named.collect::<Found>())
+}
+
+/// As /proc/diskstats calls the device of these numbers; None where /sys does not tell.
+fn name_of(numbers: &str) -> Option<String> {
+    let link = std::fs::read_link(format!("/sys/dev/block/{numbers}")).ok()?;
+    Some(link.file_name()?.to_str()?.replace('!', "/"))
 }
 
 pub(crate) fn read_records(records: Vec<Record>) {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TransactionResult,
         UnitsResult,
         WindowsResult,
+        WritesResult,
     )
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -103,6 +104,11 @@ class AtLevels:
         return [(arm, each) for arm in self.arms for each in arm.windows.devices]
 
     @property
+    def writes(self) -> list[tuple[ArmWindows, WritesResult]]:
+        """What was written to each device in each arm, of a run that explains."""
+        return [(arm, each) for arm in self.arms for each in arm.windows.writes]
+
+    @property
     def sessions(self) -> list[tuple[str, SessionsResult]]:
         """Where the time of each arm's sessions went, of a run that explains."""
         return [(arm.arm, arm.windows.sessions) for arm in self.arms if arm.windows.sessions is not None]
@@ -175,8 +181,12 @@ def figure(value: float) -> str:
 
 
 def fairness(units: UnitsResult) -> str:
-    """Of all windows."""
-    return numbers.number(units.fairness, 3)
+    """Of all windows: ``0.982 (0.975 … 0.989)``."""
+    bounds = (units.fairness_low, units.fairness_high)
+    if None in bounds:
+        return numbers.number(units.fairness, 3)
+    low, high = (numbers.number(bound, 3) for bound in bounds if bound is not None)
+    return f"{numbers.number(units.fairness, 3)} ({low} … {high})"
 
 
 def start_spread(units: UnitsResult) -> str:
@@ -198,6 +208,17 @@ def mean_share(found: Mean) -> tuple[str, str]:
     """``29.6 %`` and ``28.1 … 31.1``"""
     shown = numbers.IntervalText(found.estimate, found.low, found.high)
     return numbers.percent(found.estimate, shown.decimals, plus=False), shown.bounds
+
+
+NEAR = (16, 2048)
+"""Distances in blocks of 512 bytes, of which the table tells: 8 KiB, a page of a database, and 1 MiB."""
+
+
+def within(writes: WritesResult, blocks: int) -> str:
+    """``46 %`` of the writes began no farther than that from the end of the one before."""
+    return numbers.percent(
+        max((each.share for each in writes.distances if each.blocks <= blocks), default=0.0), plus=False
+    )
 
 
 STATES = {

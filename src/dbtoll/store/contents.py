@@ -148,18 +148,22 @@ class _Requests(Struct):
     count: AtLeast0
     bytes: AtLeast0
     sequential: AtLeast0
+    by_distance: dict[Annotated[str, Meta(pattern="^[1-9][0-9]{2,19}$")], AtLeast0] = {}
 
 
 class _Device(Struct):
     reads: _Requests | None = None
+    writes: _Requests | None = None
 
 
 class _Blocks(Struct):
     inside: dict[str, _Device | str]
+    around: dict[str, _Device | str] = {}
 
     def __post_init__(self) -> None:
-        if "missing" not in self.inside and not all(isinstance(each, _Device) for each in self.inside.values()):
-            raise ValueError("inside is not of devices")
+        for name, level in (("inside", self.inside), ("around", self.around)):
+            if "missing" not in level and not all(isinstance(each, _Device) for each in level.values()):
+                raise ValueError(f"{name} is not of devices")
 
 
 class _MachineLevel(Struct):

@@ -391,12 +391,24 @@ class DriverResult:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitResult:
+    """What one unit of an arm did. ``by_round``: its throughput in each round, or the mean of successive ones where they are many.
+    ``p50_ns``, ``p99_ns``: response times of the transaction that is the throughput, or of all where they all are, over all
+    windows; null without any."""
+
+    by_round: tuple[float, ...]
+    p50_ns: int | None
+    p99_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class UnitsResult:
     """What the units of an arm did at the same time, each in the workload's unit of throughput; means over windows.
 
     ``throughput``: of each unit, in the order of the arm's layout. ``least``, ``most``: of the unit that did least, and most, in a
-    window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything.
-    ``start_spread_ns``: the most that may lie between the starts of two units' windows; null: not known.
+    window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything; with its
+    bounds by the means of rounds, null of fewer than two. ``start_spread_ns``: the most that may lie between the starts of two
+    units' windows; null: not known. ``each``: more of each unit, in the same order.
     """
 
     throughput: tuple[float, ...]
@@ -404,6 +416,9 @@ class UnitsResult:
     most: float
     fairness: float
     start_spread_ns: int | None
+    fairness_low: float | None = None
+    fairness_high: float | None = None
+    each: tuple[UnitResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +441,32 @@ class DeviceResult:
     wait_ns: Mean | None
     utilisation: Mean
     queue_length: Mean
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """``share`` of the writes began no farther than ``blocks`` of 512 bytes from the end of the one before."""
+
+    blocks: int
+    share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class WritesResult:
+    """Requests to write of a device in the windows of an arm's counting passes, in the order in which they were issued
+    (docs/method/devices.md).
+
+    ``where``: ``host``; of an arm whose machine has a kernel of its own ``inside``, and ``around`` of the machine that this stands
+    on. ``count``: in all windows; ``mean_bytes`` of each. ``sequential``: the share that began where the one before had ended.
+    ``distances``: of the others too, rising; the last share is 1.
+    """
+
+    where: str
+    device: str
+    count: int
+    mean_bytes: float
+    sequential: Mean
+    distances: tuple[Distance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +498,8 @@ class WindowsResult:
     arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
     ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
     which do not count. ``units``: of an arm with several; everything else is of all of them together. ``devices``:
-    that did something; empty of older runs. ``sessions``: of runs that explain.
+    that did something; empty of older runs. ``sessions``,
+    ``writes``: of runs that explain.
     """
 
     arm: str
@@ -481,6 +523,7 @@ class WindowsResult:
     units: UnitsResult | None = None
     devices: tuple[DeviceResult, ...] = ()
     sessions: SessionsResult | None = None
+    writes: tuple[WritesResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

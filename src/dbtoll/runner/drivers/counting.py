@@ -46,6 +46,7 @@ class CountingDriver:
         result: VisitResult | None = None
         if not is_cold(phase) and phase.levels.get("connection", "persistent") == "persistent":
             # On a connection that is kept, its server process maps what it needs in the first execution.
+            self.driver.make_ready(running, phase, first_execution=True)
             result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
         passes, left_out = self._passes(running, phase)

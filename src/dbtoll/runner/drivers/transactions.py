@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,8 +17,6 @@ from dbtoll.runner.arms import RunningArm, RunningUnit
 from dbtoll.runner.drivers import devices
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
-
-NOTHING = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +50,13 @@ class TransactionDriver:
             raise EngineError(f"{arm}: its sessions are {told}, not {isolation}", "")
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
-        """Nothing: a window begins with its checkpoint."""
+        """A checkpoint: what a collector looks at is the window alone."""
+        settle(running)
 
     def drive(
-        self,
-        running: RunningArm,
-        phase: Phase,
-        block: Block,
-        query: str,
-        *,
-        first_execution: bool,
-        beside: AbstractContextManager[object] = NOTHING,
+        self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
     ) -> VisitResult:
-        """See VisitDriver. A first execution is a window too: the terminals' first. ``beside``: lasts as long as the window."""
+        """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels = phase.levels
         engine = running.engine
         parameters = self.workload.driver_parameters(levels, self.experiment.seed * 1000 + block.parameter_set)
@@ -76,7 +67,6 @@ class TransactionDriver:
         )
         parameters |= {"session": session, "imitation": not engine.returns_rows}
         terminals = [unit.terminals(levels["placement"], _of_unit(parameters, unit)) for unit in running.units]
-        settle(running)
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
             ramp_up_ns = 0
@@ -84,11 +74,7 @@ class TransactionDriver:
         def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
-        def windows() -> list[WindowReply]:
-            with beside:
-                return together([partial(begin, its) for its in terminals])
-
-        counters, used, replies = devices.around(running, windows)
+        counters, used, replies = devices.around(running, lambda: together([partial(begin, its) for its in terminals]))
         counted = counters.of(CPU)
         told = zip(running.units, replies, counted.own, strict=True)
         return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared, devices=used)

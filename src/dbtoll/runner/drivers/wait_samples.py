@@ -16,7 +16,6 @@ from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm, RunningServer
 from dbtoll.runner.drivers.protocol import VisitDriver, work_done
 from dbtoll.runner.drivers.statements import StatementDriver
-from dbtoll.runner.drivers.transactions import TransactionDriver
 
 LOOK_EVERY_S = 0.02
 """At what the sessions of a server wait for: some fifty times in a window of a second, and little enough work for it."""
@@ -36,10 +35,11 @@ def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block
         except Unavailable as error:
             return {"missing": error.message}
         return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
-    assert isinstance(driver, TransactionDriver)
+    driver.make_ready(running, phase, first_execution=False)
     before = _statistics(running, engine)
     seen: Json = {}
-    result = driver.drive(running, phase, block, query, first_execution=False, beside=_looks(running, engine, seen))
+    with _looks(running, engine, seen):
+        result = driver.drive(running, phase, block, query, first_execution=False)
     counted = added([risen(*pair) for pair in zip(before, _statistics(running, engine), strict=True)])
     return {**work_done(result.units), "counted": {**counted, **seen}}
 
