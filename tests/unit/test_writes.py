@@ -90,7 +90,7 @@ def test_the_curve_rises_from_what_is_sequential_to_all() -> None:
     assert drawn is not None
     ((curve,),) = [panel.curves for panel in drawn.panels]
     # 16 blocks are the fifth place of sixteen, 32 Ki the sixteenth.
-    assert (curve.kind, curve.path) == (1, "M0 750L312 250L1000 0")
+    assert (curve.kind, curve.path) == (1, "M0 750L250 750L312 250L938 250L1000 0")
     assert [tick.label for tick in drawn.time_ticks] == ["1", "256"]
     assert distances.curves(cast(Any, SimpleNamespace(writes=[])), []) is None
     assert [distances.blocks_text(2**power) for power in (4, 16, 24, 34)] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dbtoll.report.figures.axis import Tick
@@ -11,6 +11,7 @@ from dbtoll.report.figures.response_times import Curve, CurvePanel, Curves
 from dbtoll.report.text import numbers
 
 if TYPE_CHECKING:
+    from dbtoll.analysis.result.schema import Distance
     from dbtoll.report.transactions import AtLevels
 
 _SHARES = (0.25, 0.5, 0.75)
@@ -26,10 +27,7 @@ def curves(group: AtLevels, arms: Sequence[str]) -> Curves | None:
     most = max((each.distances[-1].blocks for _, each in group.writes), default=0)
     width = max(1.0, _power(most))
     for arm, each in group.writes:
-        points = [
-            f"{1000 * _power(distance.blocks) / width:.0f} {1000 - 1000 * distance.share:.0f}"
-            for distance in each.distances
-        ]
+        points = [f"{1000 * place / width:.0f} {1000 - 1000 * share:.0f}" for place, share in _corners(each.distances)]
         title = each.device if each.where == "host" else f"{each.device}, {each.where}"
         panels.setdefault(title, []).append(Curve(arm.arm, arms.index(arm.arm), "M" + "L".join(points)))
     if not panels:
@@ -43,6 +41,16 @@ def curves(group: AtLevels, arms: Sequence[str]) -> Curves | None:
         ],
         share_ticks=[Tick(100 - 100 * share, f"{100 * share:.0f}{numbers.THIN}%") for share in _SHARES],
     )
+
+
+def _corners(distances: Sequence[Distance]) -> Iterator[tuple[float, float]]:
+    """A curve rises within a class alone, which begins at half of where it ends."""
+    reached = 0.0
+    for distance in distances:
+        if distance.blocks:
+            yield _power(distance.blocks) - 1, reached
+        yield _power(distance.blocks), distance.share
+        reached = distance.share
 
 
 def _power(blocks: int) -> float:
