@@ -15,7 +15,7 @@ from dbtoll.model.experiment import ComponentSpec, Configuration, Experiment, Pr
 from dbtoll.model.json import Json
 from dbtoll.model.layout import Layout
 from dbtoll.plan import Plan
-from dbtoll.store.schema import CheckRecord, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, UnitVisit, Visit
+from dbtoll.store.schema import CheckRecord, Devices, PlanFile, RoundBegin, RoundEnd, RunEnd, Start, UnitVisit, Visit
 from dbtoll.store.writer import RunWriter
 from tests.support.make_run import DOCKER, FACTS, NATIVE, arms_of, start_facts
 
@@ -65,6 +65,7 @@ def make_windows(
     clock_rate: float = 1.0,
     step: Step = DOCKER_STEP,
     units: int = 1,
+    devices: Mapping[str, tuple[Devices, ...]] | None = None,
     seed: int = 1,
 ) -> Path:
     """Write the run. ``noise``: standard deviation of a window's level, log scale, and of an interval's, in per cent of its mean.
@@ -72,7 +73,7 @@ def make_windows(
     ``shapes`` and ``driver_us`` by arm; ``driver``: the calibration in the facts; ``causes``: ``failed`` and ``retried`` of the
     first transaction in each window; ``changes``: keys of every window that are other than usual;
     ``clock_rate``: of all arms' clocks, of the host's; ``step``: what the third arm is;
-    ``units``: machines of every arm, each of which does the same.
+    ``units``: machines of every arm, each of which does the same; ``devices`` of each window, by arm.
     """
     chance = random.Random(seed)
     kinds = KINDS if workload == "tpcc" else TATP_KINDS
@@ -137,6 +138,7 @@ def make_windows(
                                         window={**window, **(changes or {})},
                                     ),
                                 ) * units,
+                                devices=(devices or {}).get(arm, ()),
                             )
                         )  # fmt: skip
                         order += 1

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dbtoll.channel import replies
 from dbtoll.channel.client import Channel
 from dbtoll.channel.frames import DEPTH_MAX, FrameError, Kind, json_object
 from dbtoll.channel.output_buffer import SAID_MAX, Head, Tail, said
@@ -37,7 +38,7 @@ COUNTERS = {
         ),
         **dict.fromkeys(("context_switches", "forks", "kvm_exits", "pages_in_bytes", "pages_out_bytes"), None),
         **dict.fromkeys(("minor_faults", "major_faults"), 1),
-        "disk": {"vda": dict.fromkeys(("reads", "read_bytes", "writes", "written_bytes", "io_ns"), 1)},
+        "disk": {"vda": dict.fromkeys(replies.Disk.__annotations__, 1)},
         "pressure": dict.fromkeys(("cpu_some_ns", "memory_some_ns", "io_some_ns"), None),
     },
 }

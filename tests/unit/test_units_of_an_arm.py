@@ -16,7 +16,7 @@ from dbtoll.analysis.checks.evidence import Evidence, expected_plans
 from dbtoll.analysis.checks.servers import same_plans
 from dbtoll.analysis.visits.metrics import VALUES, as_cut
 from dbtoll.analysis.visits.units import VisitTotals, merged, of_each_unit, spread_of, start_spread_ns, totals
-from dbtoll.collectors import machine, processes
+from dbtoll.collectors import calls, machine, processes
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout, Unit
 from dbtoll.model.machine import Address
@@ -372,7 +372,13 @@ def test_a_collector_is_held_against_the_work_that_it_saw(
     layout: Layout, stack: str, of_server: int, of_kernel: int
 ) -> None:
     result = VisitResult(tuple(unit([1]) for _ in layout.units))
-    for collector, seen in ((processes.Collector(), of_server), (machine.Collector(), of_kernel)):
+    # What disturbs looks at one server, what does not at all of them.
+    of_all = len(layout.units)
+    for collector, seen in (
+        (calls.Collector(), of_server),
+        (machine.Collector(), of_kernel),
+        (processes.Collector(), of_all),
+    ):
         assert work_seen(running_arm(layout, stack), collector, result)["executions"] == seen
 
 

@@ -23,7 +23,7 @@ from dbtoll.model.experiment import Outcome, Precision, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.report import export, page, published, tables, transactions
-from dbtoll.report.figures import forest, over_time, response_times
+from dbtoll.report.figures import each_unit, forest, over_time, response_times
 from dbtoll.report.text import names, numbers, sentences
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import Counters
@@ -474,3 +474,41 @@ def test_pages_that_are_written_in_windows_are_no_background_work_but_a_checkpoi
         return noise.background_work(evidence.Evidence(NATIVE, visits=own, counters=counters)).check.passed
 
     assert found(0) is True and found(1) is False
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_unit_is_told_over_the_rounds(tmp_path: Path) -> None:
+    folder = make_windows(tmp_path / "run", rounds=3, units=4, noise=0.05)
+    result = results.analyze(folder)
+    units = of(result, NATIVE).units
+    assert units is not None and len(units.each) == 4
+    assert (units.fairness, units.fairness_low, units.fairness_high) == (1, 1, 1)  # each does the same
+    for each, throughput in zip(units.each, units.throughput, strict=True):
+        assert len(each.by_round) == 3 and np.mean(each.by_round) == pytest.approx(throughput)
+        assert (each.p50_ns, each.p99_ns) == (1_000_000, 2_000_000)  # of new orders alone
+    (group,) = transactions.groups(result)
+    native, *others = each_unit.panels(group, [NATIVE, COPY, DOCKER])
+    assert (native.arm, native.kind, len(native.panels), len(others)) == (NATIVE, 0, 4, 2)
+    assert native.most == max(
+        max(each.by_round) for arm in group.arms if arm.windows.units for each in arm.windows.units.each
+    )
+    assert native.panels[3].path.startswith("M0 ") and native.panels[3].path.count("L") == 2
+    text = Page(page.render(result, read_run(folder))).text
+    assert "tpmC of each unit by round" in text and "1.000 (1.000 … 1.000)" in text
+
+
+def test_of_one_round_a_unit_has_a_level_and_fairness_no_bounds(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, rounds=1, units=2)
+    units = of(result, NATIVE).units
+    assert units is not None and units.fairness_low is None and len(units.each[0].by_round) == 1
+    (group,) = transactions.groups(result)
+    level = each_unit.panels(group, [NATIVE, COPY, DOCKER])[0].panels[0].path
+    begin, end = (point.split()[1] for point in level.removeprefix("M").split("L"))
+    assert begin == end
+
+
+def test_of_many_rounds_successive_ones_are_together(tmp_path: Path) -> None:
+    units = of(analyzed(tmp_path, rounds=30, units=2), NATIVE).units
+    assert units is not None and [len(each.by_round) for each in units.each] == [24, 24]

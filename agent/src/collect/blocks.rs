@@ -1,5 +1,6 @@
 //! Requests to the block devices of this machine, as its kernel issues them (`block:block_rq_issue`): how many, how large, and how far
-//! each lies from the end of the one before it on the same device.
+//! each lies from the end of the one before it of its direction on the same device. A flush carries nothing and lies nowhere (the
+//! kernel says sector 0), so it is only counted.
 //!
 //! BIAS: everybody's requests are in it, and a device that several use sees their requests mixed: that is what it has to serve.
 
@@ -24,7 +25,7 @@ struct Requests {
     by_distance: BTreeMap<u64, u64>,
 }
 
-/// By device (`major:minor`), then `reads`, `writes`, `others` (discards, flushes).
+/// By device (its name; `major:minor` of one that has none), then `reads`, `writes`, `others` (discards, flushes).
 type Found = BTreeMap<String, BTreeMap<&'static str, Requests>>;
 
 /// Where the tracepoint has what is needed of it.
@@ -47,7 +48,14 @@ pub fn run() -> Result<(), String> {
     let (fields, recordings) = begin().map_err(|error| format!("requests are not recorded here: {error}"))?;
     super::say_ready()?;
     let records = perf::record(recordings, &over).map_err(|error| error.to_string())?;
-    super::tell(&found(&records, &fields))
+    let named = found(&records, &fields).into_iter().map(|(numbers, its)| (name_of(&numbers).unwrap_or(numbers), its));
+    super::tell(&named.collect::<Found>())
+}
+
+/// As /proc/diskstats calls the device of these numbers; None where /sys does not tell.
+fn name_of(numbers: &str) -> Option<String> {
+    let link = std::fs::read_link(format!("/sys/dev/block/{numbers}")).ok()?;
+    Some(link.file_name()?.to_str()?.replace('!', "/"))
 }
 
 pub(crate) fn read_records(records: Vec<Record>) {
@@ -56,19 +64,22 @@ pub(crate) fn read_records(records: Vec<Record>) {
 
 fn found(records: &[Record], fields: &Fields) -> Found {
     let mut found = Found::new();
-    let mut ends: HashMap<u32, u64> = HashMap::new();
+    let mut ends: HashMap<(u32, &str), u64> = HashMap::new();
     for record in records.iter().filter(|record| record.kind == SAMPLE) {
         let body = record.sample().fields;
         let (device, sector) = (u32_at(body, fields.device), u64_at(body, fields.sector));
         let bytes = u64::from(u32_at(body, fields.sectors)) * SECTOR_BYTES;
         // The kernel's own numbers: 12 bits and 20 bits (include/linux/kdev_t.h).
         let name = format!("{}:{}", device >> 20, device & 0xf_ffff);
-        let requests =
-            found.entry(name).or_default().entry(direction(body.get(fields.kind..).unwrap_or_default())).or_default();
+        let direction = direction(body.get(fields.kind..).unwrap_or_default());
+        let requests = found.entry(name).or_default().entry(direction).or_default();
         requests.count += 1;
         requests.bytes = requests.bytes.saturating_add(bytes);
+        if bytes == 0 {
+            continue;
+        }
         let start = sector.wrapping_mul(SECTOR_BYTES);
-        match ends.insert(device, start.wrapping_add(bytes)).map(|end| start.abs_diff(end)) {
+        match ends.insert((device, direction), start.wrapping_add(bytes)).map(|end| start.abs_diff(end)) {
             None => {}
             Some(0) => requests.sequential += 1,
             Some(distance) => {
@@ -112,13 +123,19 @@ mod tests {
             record(disk, 24, 8, b"RA"),
             record(7, 0, 8, b"FWS"),
             record(disk, 40, 8, b"W\0"),
+            record(disk, 0, 0, b"FF"),
+            record(disk, 32, 8, b"R\0"),
+            record(disk, 48, 8, b"WFS"),
+            record(disk, 64, 8, b"W\0"),
         ];
         let found = found(&records, &fields);
         assert_eq!(
             found["254:1"]["reads"],
-            Requests { count: 2, bytes: 24 * 512, sequential: 1, ..Requests::default() }
+            Requests { count: 3, bytes: 32 * 512, sequential: 2, ..Requests::default() }
         );
-        assert_eq!(found["254:1"]["writes"].by_distance, BTreeMap::from([(4096, 1)]));
+        let writes = Requests { count: 3, bytes: 24 * 512, sequential: 1, by_distance: BTreeMap::from([(8 * 512, 1)]) };
+        assert_eq!(found["254:1"]["writes"], writes, "reads and flushes in between move nothing");
+        assert_eq!(found["254:1"]["others"].count, 1);
         assert_eq!(found["0:7"]["writes"].count, 1);
     }
 

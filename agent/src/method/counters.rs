@@ -97,13 +97,23 @@ pub struct Machine {
     pub pressure: Pressure,
 }
 
+/// Of one device, as Documentation/admin-guide/iostats.rst has them.
 #[derive(Debug, Serialize)]
 pub struct Disk {
     pub reads: u64,
     pub read_bytes: u64,
+    /// From when each read was made until it was done, summed over all of them; so with the next two.
+    pub read_ns: u64,
     pub writes: u64,
     pub written_bytes: u64,
+    pub write_ns: u64,
+    /// None before Linux 5.5, which began to count them.
+    pub flushes: Option<u64>,
+    pub flush_ns: Option<u64>,
+    /// While it had any request.
     pub io_ns: u64,
+    /// The same times how many requests it had.
+    pub queue_ns: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -402,14 +412,46 @@ fn disks() -> Option<BTreeMap<String, Disk>> {
     Some(lines.filter(|(name, _)| !can_tell || is_whole(name)).collect())
 }
 
-/// One line of `/proc/diskstats`, which counts in sectors of 512 bytes whatever the device's are.
+/// One line of `/proc/diskstats`, which counts in sectors of 512 bytes whatever the device's are, and in ms.
 fn disk(line: &str) -> Option<(String, Disk)> {
     let mut words = line.split_ascii_whitespace().skip(2);
     let name = words.next()?.to_owned();
     let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-    let [reads, _, read_sectors, _, writes, _, written_sectors, _, _, io_ms, ..] = numbers[..] else { return None };
-    let (read_bytes, written_bytes) = (read_sectors.checked_mul(512)?, written_sectors.checked_mul(512)?);
-    Some((name, Disk { reads, read_bytes, writes, written_bytes, io_ns: io_ms.checked_mul(1_000_000)? }))
+    let [
+        reads,
+        _,
+        read_sectors,
+        read_ms,
+        writes,
+        _,
+        written_sectors,
+        write_ms,
+        _,
+        io_ms,
+        queue_ms,
+        ref since_4_18 @ ..,
+    ] = numbers[..]
+    else {
+        return None;
+    };
+    let (flushes, flush_ms) = match *since_4_18 {
+        [_, _, _, _, flushes, flush_ms, ..] => (Some(flushes), Some(flush_ms)),
+        _ => (None, None),
+    };
+    let (bytes, ns) = (|sectors: u64| sectors.checked_mul(512), |ms: u64| ms.checked_mul(1_000_000));
+    let disk = Disk {
+        reads,
+        read_bytes: bytes(read_sectors)?,
+        read_ns: ns(read_ms)?,
+        writes,
+        written_bytes: bytes(written_sectors)?,
+        write_ns: ns(write_ms)?,
+        flushes,
+        flush_ns: flush_ms.and_then(ns),
+        io_ns: ns(io_ms)?,
+        queue_ns: ns(queue_ms)?,
+    };
+    Some((name, disk))
 }
 
 fn pressure(resource: &str) -> Option<u64> {
@@ -496,7 +538,11 @@ mod tests {
     fn reads_disks_and_itself() {
         let (name, disk) = disk(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
         assert_eq!((name.as_str(), disk.reads, disk.read_bytes, disk.written_bytes), ("vda", 1, 3 * 512, 7 * 512));
-        assert_eq!(disk.io_ns, 10_000_000);
+        assert_eq!((disk.read_ns, disk.write_ns, disk.io_ns), (4_000_000, 8_000_000, 10_000_000));
+        assert_eq!((disk.queue_ns, disk.flushes, disk.flush_ns), (11_000_000, Some(16), Some(17_000_000)));
+        let (_, old) = super::disk("8 0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15").unwrap();
+        assert_eq!((old.queue_ns, old.flushes, old.flush_ns), (11_000_000, None, None));
+        assert!(super::disk("8 1 sda1 1 2 3 4").is_none(), "a partition's line before Linux 2.6.25");
         let pids = || Some(vec![std::process::id()]);
         let selection = Selection { pids: pids(), tree_of: None, all: false, threads: OfThreads::Each, machine: true };
         let counters = read(&selection).unwrap();

@@ -93,9 +93,14 @@ class Disk(TypedDict):
 
     reads: Count
     read_bytes: Count
+    read_ns: Count
     writes: Count
     written_bytes: Count
+    write_ns: Count
+    flushes: Count | None
+    flush_ns: Count | None
     io_ns: Count
+    queue_ns: Count
 
 
 class Pressure(TypedDict):

@@ -1,8 +1,9 @@
 """Requests to block devices as the kernel issues them, seen in the machine and in the one around it: how many, how large, and how
-far each lies from the end of the one before it (Zhang et al. 2014, §4: the distance tells how random they are).
+far each lies from the end of the one before it of its direction (Zhang et al. 2014, §4: the distance tells how random they are).
 
-It tells ``inside`` and ``around``, each by device (``major:minor``) and then ``reads``, ``writes`` and ``others``: ``count``,
-``bytes``, ``sequential``, ``by_distance`` (bytes, a power of two -> how many lie that far at most); or ``missing``: why.
+It tells ``inside`` and ``around``, each by device (its name; ``major:minor`` of one that has none) and then ``reads``, ``writes``
+and ``others``: ``count``, ``bytes``, ``sequential``, ``by_distance`` (bytes, a power of two -> how many lie that far at most); or
+``missing``: why.
 
 Cost: each request is recorded, some 100 ns. BIAS: it holds everybody's requests.
 """

@@ -265,6 +265,7 @@ class EngineContract:
             after = engine.server_statistics(session)
             assert all(after[key] >= value for key, value in before.items() if isinstance(value, int))
             assert engine.wait_events(session) == []
+            assert {*engine.serving(session)} <= processes(machine).keys()
             sleeping = threading.Thread(target=other.query, args=(contract.sleep,))
             sleeping.start()
             deadline = time.monotonic() + 5

@@ -149,6 +149,10 @@ class StatisticsEngine(Protocol):
         """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
         ...
 
+    def serving(self, session: Session) -> list[int]:
+        """Numbers of the processes that serve the other sessions and do nothing else; empty where sessions are threads of one."""
+        ...
+
 
 @runtime_checkable
 class DatabasesEngine(Protocol):

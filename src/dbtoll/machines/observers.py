@@ -100,3 +100,19 @@ def risen(before: Json, after: Json) -> Json:
         else:
             found[name] = None if old is None or new is None else new - old
     return found
+
+
+def added(counts: Sequence[Json]) -> Json:
+    """Of several servers together, at whatever depth: the sum of each counter, None where one of them does not tell; of a text the
+    first."""
+    total = dict(counts[0])
+    for other in counts[1:]:
+        for name, value in other.items():
+            before = total.get(name)
+            if isinstance(value, dict):
+                total[name] = added([before, value]) if isinstance(before, dict) else value
+            elif name not in total:
+                total[name] = value
+            elif not isinstance(before, str):
+                total[name] = None if before is None or value is None else before + value
+    return total

@@ -51,7 +51,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one arm loses, itemised. ``zero``: where nothing lies, per cent of the bar's width (items may also gain)."""
+    """What one arm loses, itemised. ``zero``: where nothing lies, per cent of the bar's width (items may also gain). ``several``:
+    it has units that may be of several servers."""
 
     arm: str
     levels: str
@@ -63,16 +64,22 @@ class Bill:
     accounted: tuple[tuple[str, str, str], ...]
     """The other ledger: state, time and share."""
     assumed: tuple[str, ...]
+    several: bool
 
 
 def bills(result: Result) -> list[Bill]:
     """One for each arm that differs from the baseline by more than its two copies do from each other."""
     varied = varied_factors(each.levels for each in result.ledgers)
     copies = {c.arm for c in result.comparisons if c.is_aa}
-    return [_bill(each, names.levels_text(each.levels, varied)) for each in result.ledgers if each.arm not in copies]
+    several = {arm.name for arm in result.arms if arm.units > 1}
+    return [
+        _bill(each, names.levels_text(each.levels, varied), several=each.arm in several)
+        for each in result.ledgers
+        if each.arm not in copies
+    ]
 
 
-def _bill(ledger: LedgerResult, levels: str) -> Bill:
+def _bill(ledger: LedgerResult, levels: str, *, several: bool) -> Bill:
     parts = [*((entry.amount, _kind(entry.amount.name)) for entry in ledger.items), (ledger.unexplained, None)]
     parts.sort(key=lambda part: (part[1] is None, -abs(part[0].ns)))
     gains = sum(-amount.ns for amount, _ in parts if amount.ns < 0)
@@ -88,6 +95,7 @@ def _bill(ledger: LedgerResult, levels: str) -> Bill:
         lines=tuple(_lines(ledger)),
         accounted=tuple(_accounted(ledger)),
         assumed=ledger.assumed,
+        several=several,
     )
 
 

@@ -18,7 +18,7 @@ from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
 from dbtoll.report import attribution, published, scaling, transactions
 from dbtoll.report.absolute import Absolutes
-from dbtoll.report.figures import axis, beside, forest, over_time, response_times, run_order
+from dbtoll.report.figures import axis, beside, distances, each_unit, forest, over_time, response_times, run_order
 from dbtoll.report.figures import scaling as scaling_figure
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
@@ -52,6 +52,8 @@ class TransactionGroup:
     group: AtLevels
     curves: response_times.Curves | None
     over_time: over_time.OverTime | None
+    distances: response_times.Curves | None
+    units: list[each_unit.UnitPanels]
     arms: list[tuple[str, int]]
     """Each with its number among all arms of the result: its colour."""
     steadiness: list[str]
@@ -232,6 +234,8 @@ def _transaction_groups(result: Result) -> Iterator[TransactionGroup]:
             group=group,
             curves=response_times.curves(group, arms),
             over_time=over_time.over_time(group),
+            distances=distances.curves(group, arms),
+            units=each_unit.panels(group, arms),
             arms=[(each.arm, arms.index(each.arm)) for each in group.arms],
             steadiness=[transactions.steadiness_text(each.windows) for each in group.arms],
         )

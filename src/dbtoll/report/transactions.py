@@ -15,11 +15,15 @@ from dbtoll.report.text import names, numbers
 if TYPE_CHECKING:
     from dbtoll.analysis.result.schema import (
         Comparison,
+        DeviceResult,
         DriverResult,
+        Mean,
         Result,
+        SessionsResult,
         TransactionResult,
         UnitsResult,
         WindowsResult,
+        WritesResult,
     )
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -95,6 +99,27 @@ class AtLevels:
         return [arm for arm in self.arms if arm.windows.units is not None]
 
     @property
+    def devices(self) -> list[tuple[ArmWindows, DeviceResult]]:
+        """What each device did in each arm."""
+        return [(arm, each) for arm in self.arms for each in arm.windows.devices]
+
+    @property
+    def writes(self) -> list[tuple[ArmWindows, WritesResult]]:
+        """What was written to each device in each arm, of a run that explains."""
+        return [(arm, each) for arm in self.arms for each in arm.windows.writes]
+
+    @property
+    def sessions(self) -> list[tuple[str, SessionsResult]]:
+        """Where the time of each arm's sessions went, of a run that explains."""
+        return [(arm.arm, arm.windows.sessions) for arm in self.arms if arm.windows.sessions is not None]
+
+    @property
+    def states(self) -> list[str]:
+        """Those in which some arm's sessions were found, in the order in which they are shown."""
+        seen = {each.name for _, its in self.sessions for each in its.shares if each.share.estimate}
+        return [name for name in STATES if name in seen]
+
+    @property
     def is_calibrated(self) -> bool:
         """Whether it is known what the driver does beside a server that costs nothing."""
         return any(arm.windows.driver.null_us_per_transaction is not None for arm in self.arms)
@@ -156,13 +181,93 @@ def figure(value: float) -> str:
 
 
 def fairness(units: UnitsResult) -> str:
-    """Of all windows."""
-    return numbers.number(units.fairness, 3)
+    """Of all windows: ``0.982 (0.975 … 0.989)``."""
+    bounds = (units.fairness_low, units.fairness_high)
+    if None in bounds:
+        return numbers.number(units.fairness, 3)
+    low, high = (numbers.number(bound, 3) for bound in bounds if bound is not None)
+    return f"{numbers.number(units.fairness, 3)} ({low} … {high})"
 
 
 def start_spread(units: UnitsResult) -> str:
     """How far apart they began at most; nothing where that is not known."""
     return numbers.NOTHING if units.start_spread_ns is None else numbers.time_of(units.start_spread_ns)
+
+
+def mean(found: Mean | None, unit: float = 1.0) -> tuple[str, str]:
+    """``29.6`` and ``28.1 … 31.1``, in ``unit``; no bounds where there is no interval."""
+    if found is None:
+        return numbers.NOTHING, ""
+    if found.low is None or found.high is None:
+        return numbers.figure(found.estimate / unit), ""
+    value, *bounds = numbers.figures(*(each / unit for each in (found.estimate, found.low, found.high)))
+    return value, " … ".join(bounds)
+
+
+def mean_share(found: Mean) -> tuple[str, str]:
+    """``29.6 %`` and ``28.1 … 31.1``"""
+    shown = numbers.IntervalText(found.estimate, found.low, found.high)
+    return numbers.percent(found.estimate, shown.decimals, plus=False), shown.bounds
+
+
+NEAR = (16, 2048)
+"""Distances in blocks of 512 bytes, of which the table tells: 8 KiB, a page of a database, and 1 MiB."""
+
+
+def within(writes: WritesResult, blocks: int) -> str:
+    """``46 %`` of the writes began no farther than that from the end of the one before."""
+    return numbers.percent(
+        max((each.share for each in writes.distances if each.blocks <= blocks), default=0.0), plus=False
+    )
+
+
+STATES = {
+    "on_cpu": "on a processor",
+    "run_queue": "waiting for a processor",
+    "running": "on a processor or waiting for it",
+    "data_files": "reading or writing data",
+    "log_files": "writing the log",
+    "log_insert_lock": "lock to insert into the log",
+    "log_write_lock": "lock to write the log",
+    "other_locks": "other locks",
+    "other": "other waits",
+    "client": "waiting for the client",
+}
+"""State of a session, in the order in which they are shown, and what it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackSegment:
+    """``x`` and ``width`` in per cent. ``kind``: the number of its state, which is its colour."""
+
+    name: str
+    kind: int
+    x: float
+    width: float
+    text: str
+
+
+def stack(sessions: SessionsResult) -> list[StackSegment]:
+    """The shares of one arm, one behind the other."""
+    shares = {each.name: each.share for each in sessions.shares}
+    found, x = [], 0.0
+    for kind, (name, title) in enumerate(STATES.items()):
+        if (share := shares.get(name)) is not None:
+            text = " ".join(filter(None, mean_share(share)))
+            found.append(StackSegment(title, kind, round(x, 2), round(100 * share.estimate, 2), text))
+            x += 100 * share.estimate
+    return found
+
+
+def kind_of_state(name: str) -> int:
+    """See `StackSegment`."""
+    return list(STATES).index(name)
+
+
+def share_in(sessions: SessionsResult, name: str) -> tuple[str, str]:
+    """Of one state, for a table."""
+    known = next((each.share for each in sessions.shares if each.name == name), None)
+    return (numbers.NOTHING, "") if known is None else mean_share(known)
 
 
 def steadiness_text(windows: WindowsResult) -> str:

@@ -431,6 +431,7 @@ class RoundRun:
                         asleep_ok=others_asleep,
                         units=result.units,
                         shared=result.shared,
+                        devices=result.devices,
                         counts=result.counts,
                     )
                 )

@@ -148,18 +148,22 @@ class _Requests(Struct):
     count: AtLeast0
     bytes: AtLeast0
     sequential: AtLeast0
+    by_distance: dict[Annotated[str, Meta(pattern="^[1-9][0-9]{2,19}$")], AtLeast0] = {}
 
 
 class _Device(Struct):
     reads: _Requests | None = None
+    writes: _Requests | None = None
 
 
 class _Blocks(Struct):
     inside: dict[str, _Device | str]
+    around: dict[str, _Device | str] = {}
 
     def __post_init__(self) -> None:
-        if "missing" not in self.inside and not all(isinstance(each, _Device) for each in self.inside.values()):
-            raise ValueError("inside is not of devices")
+        for name, level in (("inside", self.inside), ("around", self.around)):
+            if "missing" not in level and not all(isinstance(each, _Device) for each in level.values()):
+                raise ValueError(f"{name} is not of devices")
 
 
 class _MachineLevel(Struct):
@@ -170,6 +174,19 @@ class _MachineLevels(Struct):
     inside: _MachineLevel | None = None
 
 
+class _Scheduled(Struct):
+    elapsed_ns: Long
+    run_ns: Whole | None = None
+    run_queue_wait_ns: Whole | None = None
+
+
+class _Engine(Struct):
+    """Of transactions."""
+
+    waiting: dict[str, Many] = {}
+    processes: _Scheduled | None = None
+
+
 _COUNTED: dict[str, Any] = {
     "processes": _Processes,
     "calls": dict[str, _Call],
@@ -177,6 +194,7 @@ _COUNTED: dict[str, Any] = {
     "blocks": _Blocks,
     "machine": _MachineLevels,
     "samples": _Samples,
+    "engine": _Engine,
 }
 """What a collector counted, where something rests on it; all others are shown as they are."""
 
@@ -249,6 +267,7 @@ class _Options(Struct):
     scale: AtLeast0 | None = None
     rate: AtLeast0 | None = None
     threads: Positive = 1
+    terminals: Positive = 1
     ramp_up: Count | None = None
 
 
@@ -425,6 +444,8 @@ class Expected:
             if len({*each.units}) < len(each.units) or max(each.units) >= found:
                 raise ValueError(f"what units {each.units} did together is told of a visit of {found}")
             _demand_tree(each.cpu or {})
+        if any(each.kernel is not None and each.kernel >= units for each in visit.devices):
+            raise ValueError("devices of a kernel that the arm does not have")
         _demand_tree(visit.counts or {})
         for name, told in (visit.counts or {}).items():
             self._demand_told(name, told)

@@ -183,10 +183,36 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     minor_faults: Whole | None = None
 
 
+class DeviceCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a block device did in some time. ``read_ns``, ``write_ns``, ``flush_ns``: from when each request was made until it was
+    done, summed over them; ``io_ns``: while it had any; ``queue_ns``: the same times how many it had."""
+
+    reads: Count
+    read_bytes: Count
+    read_ns: Count
+    writes: Count
+    written_bytes: Count
+    write_ns: Count
+    io_ns: Count
+    queue_ns: Count
+    flushes: Count | None = None
+    flush_ns: Count | None = None
+
+
+class Devices(msgspec.Struct, frozen=True, kw_only=True):
+    """The block devices that a kernel used around a measurement window, by name, in ``elapsed_ns`` of its own clock. ``kernel``:
+    its number among those of the arm's machines; None: the host's, which all arms use that have none of their own."""
+
+    kernel: Index | None
+    elapsed_ns: Annotated[int, Meta(ge=1, le=2**53)]
+    devices: dict[str, DeviceCounts]
+
+
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: what each of its ``units`` brought, in the order of the arm's layout; they worked at the
-    same time. ``shared``: what several of them did together. In a counting pass only ``counts``: collector -> ``counted`` in so
-    many ``executions``, which took ``elapsed_ns``, or why it is ``missing``."""
+    same time. ``shared``: what several of them did together. ``devices``: of a window, what block devices did meanwhile. In a
+    counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why it is
+    ``missing``."""
 
     round: Place
     arm: str
@@ -198,6 +224,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     asleep_ok: bool | None
     units: Annotated[tuple[UnitVisit, ...], Meta(min_length=1)]
     shared: tuple[Shared, ...] = ()
+    devices: tuple[Devices, ...] = ()
     counts: Json | None = None
     parameter_set: Index | None = None
 

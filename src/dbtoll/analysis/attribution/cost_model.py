@@ -61,7 +61,6 @@ from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.experiment import Precision
 from dbtoll.model.json import Json
 from dbtoll.model.probes import CACHED, EXECUTOR_PROBES, HUGE_PAGES
-from dbtoll.store.schema import Visit
 
 LEAST_FACTOR = 1e-3
 """Of a predicted time, over the baseline's: with few rounds the costs of a baseline's events may exceed its time."""
@@ -77,13 +76,8 @@ class CostModel:
     def __init__(self, measured: ValidVisits, probes: ValidVisits | None = None, baseline: str | None = None) -> None:
         self.measured = measured
         self._counted: dict[tuple[str, object, str], dict[int, Json]] = defaultdict(dict)
-        for visit in measured.run.records(Visit):
-            if (
-                visit.counts is not None
-                and not visit.first_execution
-                and (visit.arm, visit.round) not in measured.void_rounds
-            ):
-                self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts
+        for visit in measured.counting_passes:
+            self._counted[visit.arm, levels_key(visit.levels), visit.query][visit.round] = visit.counts or {}
         probed: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for visit in (*(probes.visits if probes else ()), *measured.visits):
             if visit.batches is not None and (cost := event_time_ns(visit)) is not None:

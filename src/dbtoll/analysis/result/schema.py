@@ -317,6 +317,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """Of what has a value in each round and is never below 0: the mean over rounds; no bounds where there are fewer than two."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Quantile:
     """``fraction`` of the transactions took no longer than ``value_ns``."""
 
@@ -382,12 +391,24 @@ class DriverResult:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitResult:
+    """What one unit of an arm did. ``by_round``: its throughput in each round, or the mean of successive ones where they are many.
+    ``p50_ns``, ``p99_ns``: response times of the transaction that is the throughput, or of all where they all are, over all
+    windows; null without any."""
+
+    by_round: tuple[float, ...]
+    p50_ns: int | None
+    p99_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class UnitsResult:
     """What the units of an arm did at the same time, each in the workload's unit of throughput; means over windows.
 
     ``throughput``: of each unit, in the order of the arm's layout. ``least``, ``most``: of the unit that did least, and most, in a
-    window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything.
-    ``start_spread_ns``: the most that may lie between the starts of two units' windows; null: not known.
+    window. ``fairness``: Jain's index of a window's units: 1 where all did the same, 1/k where one of k did everything; with its
+    bounds by the means of rounds, null of fewer than two. ``start_spread_ns``: the most that may lie between the starts of two
+    units' windows; null: not known. ``each``: more of each unit, in the same order.
     """
 
     throughput: tuple[float, ...]
@@ -395,6 +416,78 @@ class UnitsResult:
     most: float
     fairness: float
     start_spread_ns: int | None
+    fairness_low: float | None = None
+    fairness_high: float | None = None
+    each: tuple[UnitResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """What a block device did around the windows of an arm, as the kernel counts it (docs/method/devices.md).
+
+    ``where``: ``host``, or ``inside`` of an arm whose machine has a kernel of its own; of several guests the mean of one.
+    ``transfers``: reads and writes. ``service_ns``: the time in which it was busy over the transfers; ``wait_ns``: from when a
+    transfer was asked for until it was done; both null where there were none. ``utilisation``: the share of the time in which it
+    was busy. ``queue_length``: requests that it had, on the mean of the time. ``flushes_per_s``: null where they are not counted.
+    """
+
+    where: str
+    device: str
+    transfers_per_s: Mean
+    read_bytes_per_s: Mean
+    written_bytes_per_s: Mean
+    flushes_per_s: Mean | None
+    service_ns: Mean | None
+    wait_ns: Mean | None
+    utilisation: Mean
+    queue_length: Mean
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """``share`` of the writes began no farther than ``blocks`` of 512 bytes from the end of the one before."""
+
+    blocks: int
+    share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class WritesResult:
+    """Requests to write of a device in the windows of an arm's counting passes, in the order in which they were issued
+    (docs/method/devices.md).
+
+    ``where``: ``host``; of an arm whose machine has a kernel of its own ``inside``, and ``around`` of the machine that this stands
+    on. ``count``: in all windows; ``mean_bytes`` of each. ``sequential``: the share that began where the one before had ended.
+    ``distances``: of the others too, rising; the last share is 1.
+    """
+
+    where: str
+    device: str
+    count: int
+    mean_bytes: float
+    sequential: Mean
+    distances: tuple[Distance, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """Of the time of the server's sessions that serve terminals: ``name`` is a state, or what is waited for."""
+
+    name: str
+    share: Mean
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsResult:
+    """Where the sessions' time goes that serve terminals, of all servers of an arm together, in the windows of its counting passes
+    (docs/method/transactions.md). ``shares`` add up to 1 in each round, and so do their means.
+
+    ``samples``: how often the sessions of a server were sampled. ``reason``: why nothing is known of their waits; then no shares.
+    """
+
+    samples: int
+    shares: tuple[TimeShare, ...]
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +497,9 @@ class WindowsResult:
     ``per_s``: committed transactions that count for throughput; ``throughput``: the same in the workload's ``unit``. ``rate``:
     arrivals a second that were scheduled, null in a closed loop; ``backlog_at_end``: those not served when their window ended.
     ``series``: transactions a second in each interval, the mean over windows; ``first_series``: of the first windows after a start,
-    which do not count. ``units``: of an arm with several; everything else is of all of them together.
+    which do not count. ``units``: of an arm with several; everything else is of all of them together. ``devices``:
+    that did something; empty of older runs. ``sessions``,
+    ``writes``: of runs that explain.
     """
 
     arm: str
@@ -426,6 +521,9 @@ class WindowsResult:
     first_series: tuple[float, ...]
     transactions: tuple[TransactionResult, ...]
     units: UnitsResult | None = None
+    devices: tuple[DeviceResult, ...] = ()
+    sessions: SessionsResult | None = None
+    writes: tuple[WritesResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

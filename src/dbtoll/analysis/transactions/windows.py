@@ -11,16 +11,18 @@ from statistics import fmean, median
 import numpy as np
 
 from dbtoll.analysis.effects import stats
+from dbtoll.analysis.result import bins
 from dbtoll.analysis.result.schema import (
     DriverResult,
     Levels,
     Quantile,
     Rate,
     TransactionResult,
+    UnitResult,
     UnitsResult,
     WindowsResult,
 )
-from dbtoll.analysis.transactions import steadiness
+from dbtoll.analysis.transactions import devices, sessions, steadiness, writes
 from dbtoll.analysis.visits import units
 from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
 from dbtoll.analysis.visits.units import VisitTotals
@@ -83,9 +85,10 @@ def _summary(
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
     windows = _counted(visits)
-    first = windows[0]
+    steady = [visit for visit in visits if not visit.first_execution]
+    first, alpha = windows[0], 1 - experiment.precision.confidence
     unit = measured.run.descriptions.workload.throughput_unit
-    per_s = _rate(measured, [visit for visit in visits if not visit.first_execution])
+    per_s = _rate(measured, steady)
     ended = [window for window in windows if ended_well(window)]
     return WindowsResult(
         arm=visits[0].arm,
@@ -102,17 +105,18 @@ def _summary(
         connections_lost=sum(window["connections_lost"] for window in windows),
         reconnects=sum(window["reconnects"] for window in windows),
         driver=driver,
-        steadiness=steadiness.judge(
-            _by_round(visits), (1 - experiment.precision.confidence) / tests, experiment.precision
-        ),
+        steadiness=steadiness.judge(_by_round(visits), alpha / tests, experiment.precision),
         series=_series(windows),
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
-        units=_units(measured, [visit for visit in visits if not visit.first_execution], unit.seconds),
+        units=_units(measured, steady, unit.seconds, alpha),
+        devices=devices.find(steady, alpha),
+        sessions=sessions.find(measured, visits[0].arm, levels),
+        writes=writes.find(measured, steady, alpha),
     )
 
 
-def _units(measured: ValidVisits, visits: Sequence[VisitTotals], seconds: float) -> UnitsResult | None:
+def _units(measured: ValidVisits, visits: Sequence[VisitTotals], seconds: float, alpha: float) -> UnitsResult | None:
     """``seconds``: of the unit of throughput. None of an arm of one unit."""
     if len(visits[0].units) == 1:
         return None
@@ -128,13 +132,38 @@ def _units(measured: ValidVisits, visits: Sequence[VisitTotals], seconds: float)
         for visit in visits
         if (spread := units.start_spread_ns(visit, one_clock=one_clock.get(visit.round, False))) is not None
     ]
+    rounds: dict[int, list[int]] = {}
+    for number, visit in enumerate(visits):
+        rounds.setdefault(visit.round, []).append(number)
+    of_rounds = [[fmean(each) for each in zip(*(rates[n] for n in its), strict=True)] for its in rounds.values()]
+    fair = devices.mean_of([fmean(spreads[n].fairness for n in its) for its in rounds.values()], alpha, most=1.0)
     return UnitsResult(
         throughput=tuple(fmean(each) for each in zip(*rates, strict=True)),
         least=fmean(each.least for each in spreads),
         most=fmean(each.most for each in spreads),
         fairness=fmean(each.fairness for each in spreads),
         start_spread_ns=max(starts, default=None),
+        fairness_low=fair.low if fair else None,
+        fairness_high=fair.high if fair else None,
+        each=tuple(
+            _unit([visit.units[unit].window or {} for visit in visits], by_round)
+            for unit, by_round in enumerate(zip(*of_rounds, strict=True))
+        ),
     )
+
+
+def _unit(windows: Sequence[Json], by_round: Sequence[float]) -> UnitResult:
+    counted = windows[0]["throughput_transaction"]
+    kinds = [
+        kind
+        for window in windows
+        for name, kind in window["transactions"].items()
+        if counted is None or name == counted
+    ]
+    buckets = merged(kinds)
+    p50_ns, p99_ns = (quantile(buckets, fraction) if buckets else None for fraction in (0.50, 0.99))
+    parts = [by_round[part] for part in bins.parts(len(by_round), bins.ROUNDS_MAX)]
+    return UnitResult(tuple(map(fmean, parts)), p50_ns, p99_ns)
 
 
 def _per_s(visit: VisitTotals) -> float:

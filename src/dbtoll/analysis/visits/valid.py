@@ -28,7 +28,7 @@ from dbtoll.analysis.visits.units import VisitTotals, totals_of_run
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import MAIN_METRICS, ended_well
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Fingerprint, Start
+from dbtoll.store.schema import Fingerprint, Start, Visit
 
 CONSISTENT = "consistent"
 RIGHT = frozenset({"equal_answers", CONSISTENT})
@@ -87,6 +87,17 @@ class ValidVisits:
             self._by_levels[levels_key(visit.levels)].append(visit)
         self._found: dict[str, Mapping[tuple[LevelsKey, bool], Sequence[VisitValue]]] = {}
         self._times: dict[tuple[LevelsKey, str, bool], TimeArray | None] = {}
+
+    @cached_property
+    def counting_passes(self) -> list[Visit]:
+        """Their visits of the rounds that count."""
+        return [
+            visit
+            for visit in self.run.records(Visit)
+            if visit.counts is not None
+            and not visit.first_execution
+            and (visit.arm, visit.round) not in self.void_rounds
+        ]
 
     @cached_property
     def main_metric(self) -> str:

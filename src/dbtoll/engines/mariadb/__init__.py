@@ -354,6 +354,10 @@ class Engine(interface.Engine):
         )
         return [row[0] or "" for row in rows]
 
+    def serving(self, session: Session) -> list[int]:
+        """None: a session is a thread of the server."""
+        return []
+
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """The rows of EXPLAIN without numbers of rows; a text that has no plan has the fingerprint ``none``."""
         try:

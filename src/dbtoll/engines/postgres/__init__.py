@@ -24,7 +24,7 @@ from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
-from dbtoll.model.description import EngineDescription
+from dbtoll.model.description import EngineDescription, Wait
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
@@ -68,6 +68,20 @@ PAGES = {
     "Temp Written Blocks": "temporary_written_pages",
 }
 """What EXPLAIN calls them, and this program: of 8 KiB each."""
+
+WAITS: Mapping[str, Wait] = {
+    "IO: ": Wait.DATA_FILES,
+    "IO: WAL": Wait.LOG_FILES,
+    "IO: Wal": Wait.LOG_FILES,
+    "LWLock: ": Wait.OTHER_LOCKS,
+    "LWLock: WALInsert": Wait.LOG_INSERT_LOCK,
+    "LWLock: WALWrite": Wait.LOG_WRITE_LOCK,
+    "Lock: ": Wait.OTHER_LOCKS,
+    "BufferPin: ": Wait.OTHER_LOCKS,
+    "Client: ": Wait.CLIENT,
+}
+"""Wait events by type and name, as versions 13 to 18 have them (manual, "Wait Events"). ``WALSync`` is ``WalSync`` from 17 on; the
+locks have kept their names."""
 
 DURABILITY: Mapping[str, Mapping[str, str]] = {
     "device": {},
@@ -116,6 +130,7 @@ class Engine(interface.Engine):
             **dict.fromkeys(("config_file", "hba_file", "ident_file", "external_pid_file"), _PATH),
             "unix_socket_directories": "a path; it says only where the driver finds the server",
         },
+        waits=WAITS,
     )
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     sql = DIALECT
@@ -429,11 +444,10 @@ class Engine(interface.Engine):
         return {column: sum(part.get(name, 0) for part in parts) for name, column in PAGES.items()}
 
     def server_statistics(self, session: Session) -> Json:
-        """BIAS: a session that works adds its own about once a second (PGSTAT_MIN_INTERVAL)."""
+        """Of all its databases. BIAS: a session that works adds its own about once a second (PGSTAT_MIN_INTERVAL)."""
         names = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "xact_commit", "xact_rollback", "deadlocks")
-        found = _integers(
-            session, f"SELECT {', '.join(names)} FROM pg_stat_database WHERE datname = current_database()"
-        )
+        sums = ", ".join(f"sum({name})" for name in names)
+        found = _integers(session, f"SELECT {sums} FROM pg_stat_database WHERE datname IS NOT NULL")
         return dict(zip(names, found, strict=True))
 
     def wait_events(self, session: Session) -> list[str]:
@@ -443,6 +457,11 @@ class Engine(interface.Engine):
             " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()"
         )
         return [row[0] or "" for row in rows]
+
+    def serving(self, session: Session) -> list[int]:
+        """Its backends."""
+        others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        return [int(row[0] or 0) for row in session.query(f"SELECT pid FROM pg_stat_activity WHERE {others}")]
 
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """Two plans of one shape have one fingerprint, whatever the parameters: literals do not count, nor do costs.

@@ -27,10 +27,12 @@ from dbtoll.report.export.results import (
 from dbtoll.report.export.samples import DEVIATION_COLUMNS, EXECUTION_COLUMNS, sample_rows, visit_value_rows
 from dbtoll.report.export.transactions import (
     BUCKET_COLUMNS,
+    DEVICE_COLUMNS,
     INTERVAL_COLUMNS,
     OUTCOME_COLUMNS,
     TOTALS_COLUMNS,
     WINDOW_COLUMNS,
+    device_rows,
     interval_rows,
     outcome_rows,
     response_time_rows,
@@ -49,7 +51,7 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
 
     Samples: a row per execution, also of attempts that do not count (``complete`` is false) and of visits that a check
     took out (``void``); a unit without any execution has one row, its ``problem`` says why. Visits: a row for each. Results: a row
-    per comparison, effects as fractions; rounds: a row per comparison and round. A run of transactions has no samples but four
+    per comparison, effects as fractions; rounds: a row per comparison and round. A run of transactions has no samples but five
     tables of its windows (docs/SCHEMA.md).
     """
     target = make_directory(folder / TABLES_FOLDER)
@@ -94,6 +96,9 @@ def write(folder: Path, result: Result, run: Run) -> list[Path]:
         return [*write_table(target, "samples", samples, rows, in_lists=EXECUTION_COLUMNS), *written]
     window = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **WINDOW_COLUMNS}
     times = {"run": "VARCHAR", "round": "BIGINT", **ARM_COLUMNS, **levels, **BUCKET_COLUMNS}
+    if any(visit.devices for visit, *_ in run.all_visits()):
+        devices = {**RUN_COLUMNS, **ARM_COLUMNS, **levels, **DEVICE_COLUMNS}
+        written += write_table(target, "devices", devices, device_rows(measured, factors, emulated))
     found = list(window_rows(measured, factors, emulated))
     return [
         *written,

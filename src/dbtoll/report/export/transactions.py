@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from dbtoll.analysis.transactions.windows import merged
 from dbtoll.report.export.columns import arm_cells
+from dbtoll.store.schema import DeviceCounts
 
 if TYPE_CHECKING:
     from dbtoll.analysis.visits.valid import ValidVisits
     from dbtoll.model.json import Json
+    from dbtoll.store.schema import Visit
 
 WINDOW_COLUMNS = {
     "block": "BIGINT",
@@ -37,6 +39,17 @@ OUTCOME_COLUMNS = {"transaction": "VARCHAR", "outcome": "VARCHAR", "cause": "VAR
 
 INTERVAL_COLUMNS = {"from_ns": "BIGINT", "interval_ns": "BIGINT", "transactions": "BIGINT"}
 
+DEVICE_COLUMNS = {
+    "block": "BIGINT",
+    "order": "BIGINT",
+    "first_execution": "BOOLEAN",
+    "void": "BOOLEAN",
+    "kernel": "BIGINT",
+    "device": "VARCHAR",
+    "elapsed_ns": "BIGINT",
+    **dict.fromkeys(DeviceCounts.__struct_fields__, "BIGINT"),
+}
+
 BUCKET_COLUMNS = {"windows": "BIGINT", "transaction": "VARCHAR", "value_ns": "BIGINT", "count": "BIGINT"}
 
 
@@ -44,21 +57,40 @@ def window_rows(
     measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
 ) -> Iterator[tuple[dict[str, Any], Json]]:
     """What tells a window of one unit from all others, and what was counted in it."""
+    for visit, at in _visits(measured, factors, emulated):
+        for number, unit in enumerate(visit.units):
+            yield {**at, "unit": number, "problem": unit.problem}, unit.window or {}
+
+
+def device_rows(measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]) -> Iterator[dict[str, Any]]:
+    """A row for each device of each kernel around a window."""
+    for visit, at in _visits(measured, factors, emulated):
+        for used in visit.devices:
+            for name, counts in used.devices.items():
+                said = {counter: getattr(counts, counter) for counter in counts.__struct_fields__}
+                yield {**at, "kernel": used.kernel, "device": name, "elapsed_ns": used.elapsed_ns, **said}
+
+
+def _visits(
+    measured: ValidVisits, factors: Sequence[str], emulated: Collection[str]
+) -> Iterator[tuple[Visit, dict[str, Any]]]:
+    """Of every attempt, each with what tells it from all others."""
     run = measured.run
     kept = {(visit.round, visit.order) for visit in measured.visits}
     for visit, attempt, complete in run.all_visits():
-        at = {
-            "run": run.begin.run,
-            "round": visit.round,
-            "attempt": attempt,
-            "complete": complete,
-            **arm_cells(visit.arm, emulated=visit.arm in emulated),
-            **{factor: visit.levels.get(factor) for factor in factors},
-            **{name: getattr(visit, name) for name in ("block", "order", "first_execution")},
-            "void": complete and (visit.round, visit.order) not in kept,
-        }
-        for number, unit in enumerate(visit.units):
-            yield {**at, "unit": number, "problem": unit.problem}, unit.window or {}
+        yield (
+            visit,
+            {
+                "run": run.begin.run,
+                "round": visit.round,
+                "attempt": attempt,
+                "complete": complete,
+                **arm_cells(visit.arm, emulated=visit.arm in emulated),
+                **{factor: visit.levels.get(factor) for factor in factors},
+                **{name: getattr(visit, name) for name in ("block", "order", "first_execution")},
+                "void": complete and (visit.round, visit.order) not in kept,
+            },
+        )
 
 
 def window_totals(window: Json) -> dict[str, Any]:

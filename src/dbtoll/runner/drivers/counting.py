@@ -11,9 +11,10 @@ from msgspec import structs
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.collector import Collector
 from dbtoll.interfaces.engine import StatisticsEngine
+from dbtoll.machines.observers import added
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.arms import RunningArm, RunningServer
 from dbtoll.runner.drivers.protocol import VisitDriver, VisitResult, is_cold, work_done
 from dbtoll.runner.drivers.wait_samples import engine_account
 
@@ -22,8 +23,9 @@ from dbtoll.runner.drivers.wait_samples import engine_account
 class CountingDriver:
     """The same again while collectors look on: first all that do not disturb it, then each of the others by itself.
 
-    Of an arm with several servers they look on at the first one, or at the kernel that it stands on, while all work. BIAS: what
-    they count in the machine around that holds what the arm's other guests asked for.
+    Of an arm with several servers those that do not disturb look on at all of them, or at the kernel that the first stands on;
+    those that do, at the first, while all work. BIAS: what they count in the machine around that kernel holds what the arm's other
+    guests asked for.
     """
 
     driver: VisitDriver
@@ -44,6 +46,7 @@ class CountingDriver:
         result: VisitResult | None = None
         if not is_cold(phase) and phase.levels.get("connection", "persistent") == "persistent":
             # On a connection that is kept, its server process maps what it needs in the first execution.
+            self.driver.make_ready(running, phase, first_execution=True)
             result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
         passes, left_out = self._passes(running, phase)
@@ -112,19 +115,36 @@ def _can_go_on(result: VisitResult) -> bool:
 
 
 def work_seen(running: RunningArm, collector: Collector, result: VisitResult) -> Json:
-    """What was done in the units that it looks at: of the first server, or all that stand on the kernel of that."""
-    seen = running.servers_by_kernel()[0] if collector.of_kernel else running.servers[:1]
+    """What was done in the units that it looks at."""
+    seen = running.servers_by_kernel()[0] if collector.of_kernel else _looked_at(running, collector)
     return work_done(result.units[: sum(len(running.units_of(server)) for server in seen)])
+
+
+def _looked_at(running: RunningArm, collector: Collector) -> Sequence[RunningServer]:
+    """The servers whose processes it is given: one stands for its kernel, and all where that costs next to nothing."""
+    return running.servers[:1] if collector.of_kernel or collector.disturbs else running.servers
 
 
 def _look_on(running: RunningArm, collectors: Sequence[Collector], looking: ExitStack) -> dict[str, Callable[[], Json]]:
     """Name -> what tells afterwards, until ``looking`` ends. What cannot be counted in this arm is not tried again."""
-    server = running.servers[0].server
-    assert server is not None and server.pid is not None
     told = {}
     for collector in collectors:
         try:
-            told[collector.name] = looking.enter_context(collector.around(running.machine, server.pid))
+            told[collector.name] = _together(
+                [
+                    looking.enter_context(collector.around(server.machine, _pid(server)))
+                    for server in _looked_at(running, collector)
+                ]
+            )
         except Unavailable as error:
             running.uncounted[collector.name] = error.message
     return told
+
+
+def _together(told: Sequence[Callable[[], Json]]) -> Callable[[], Json]:
+    return lambda: added([each() for each in told])
+
+
+def _pid(server: RunningServer) -> int:
+    assert server.server is not None and server.server.pid is not None
+    return server.server.pid

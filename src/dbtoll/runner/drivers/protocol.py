@@ -24,6 +24,7 @@ class VisitResult:
     units: tuple[schema.UnitVisit, ...]
     counts: Json | None = None
     shared: tuple[schema.Shared, ...] = ()
+    devices: tuple[schema.Devices, ...] = ()
 
 
 class VisitDriver(Protocol):
@@ -115,6 +116,12 @@ class ServerCounters:
         before = _counters(running, brief=brief)
         result = work()
         return cls(running, before, _counters(running, brief=brief)), result
+
+    @property
+    def by_kernel(self) -> list[tuple[Json, Json]]:
+        """Of each kernel, before and after: any of its servers tells of all of it."""
+        firsts = [id(servers[0]) for servers in self.running.servers_by_kernel()]
+        return [(self.before[first], self.after[first]) for first in firsts]
 
     def of(self, wanted: Wanted) -> Counted:
         """Processes are of one server, a machine's counters of one kernel. What that did is a unit's own if it works there alone,

@@ -15,7 +15,8 @@ from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
-from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, ServerCounters, VisitResult, ended, settle, together
+from dbtoll.runner.drivers import devices
+from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
 
@@ -50,7 +51,8 @@ class TransactionDriver:
             raise EngineError(f"{arm}: its sessions are {told}, not {isolation}", "")
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
-        """Nothing: a window begins with its checkpoint."""
+        """A checkpoint: what a collector looks at is the window alone."""
+        settle(running)
 
     def drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
@@ -62,7 +64,6 @@ class TransactionDriver:
             unit.terminals(levels["placement"], driver_parameters(running, unit, self.workload, levels, seed))
             for unit in running.units
         ]
-        settle(running)
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
             ramp_up_ns = 0
@@ -70,10 +71,10 @@ class TransactionDriver:
         def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
-        counters, replies = ServerCounters.around(running, lambda: together([partial(begin, its) for its in terminals]))
+        counters, used, replies = devices.around(running, lambda: together([partial(begin, its) for its in terminals]))
         counted = counters.of(CPU)
         told = zip(running.units, replies, counted.own, strict=True)
-        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared)
+        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared, devices=used)
 
     def _found(self, unit: RunningUnit, reply: WindowReply, own: Json) -> schema.UnitVisit:
         unit.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})

@@ -1,0 +1,67 @@
+"""How far successive writes of a device lie apart, by what a collector saw in counting passes (docs/method/devices.md)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from dbtoll.analysis.result.schema import Distance, Levels, WritesResult
+from dbtoll.analysis.transactions.devices import mean_of
+from dbtoll.analysis.visits.units import VisitTotals
+from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.model.json import Json
+
+BLOCK_BYTES = 512
+"""A sector of the kernel's, in which it counts whatever the device's are."""
+
+COUNT, BYTES, SEQUENTIAL = "count", "bytes", "sequential"
+
+
+def find(measured: ValidVisits, steady: Sequence[VisitTotals], alpha: float) -> tuple[WritesResult, ...]:
+    """``steady``: the windows of an arm at one combination of levels. Nothing of a run that does not explain, and of one from
+    before `VisitTotals.devices` were kept, whose distances are from the request before, whatever that was."""
+    if not any(visit.devices for visit in steady):
+        return ()
+    arm, levels = steady[0].arm, steady[0].levels
+    own_kernel = any(used.kernel is not None for visit in steady for used in visit.devices)
+    rounds: dict[tuple[str, str], dict[int, Counter[str | int]]] = defaultdict(lambda: defaultdict(Counter))
+    for number, told in _told(measured, arm, levels):
+        for where, name in (("inside", "inside"), ("around", "around")) if own_kernel else (("inside", "host"),):
+            for device, requests in told.get(where, {}).items():
+                if isinstance(requests, dict) and (writes := requests.get("writes")):
+                    its = rounds[name, device][number]
+                    its.update({each: int(writes[each]) for each in (COUNT, BYTES, SEQUENTIAL)})
+                    its.update({int(most): int(many) for most, many in writes.get("by_distance", {}).items()})
+    found = (
+        _result(where, device, list(its.values()), alpha)
+        for (where, device), its in sorted(rounds.items(), key=lambda each: (each[0][0] != "inside", each[0]))
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def _told(measured: ValidVisits, arm: str, levels: Levels) -> Iterator[tuple[int, Json]]:
+    """Round, and what was seen in it."""
+    for visit in measured.counting_passes:
+        if (visit.arm, visit.levels) == (arm, levels):
+            yield visit.round, (visit.counts or {}).get("blocks", {}).get("counted", {})
+
+
+def _result(where: str, device: str, rounds: Sequence[Counter[str | int]], alpha: float) -> WritesResult | None:
+    """None where no write came after another."""
+    whole: Counter[str | int] = Counter()
+    for each in rounds:
+        whole.update(each)
+    after_another = [(each[SEQUENTIAL], _all(each)) for each in rounds]
+    sequential = mean_of([some / of for some, of in after_another if of], alpha, most=1.0)
+    if sequential is None:
+        return None
+    reached, distances = whole[SEQUENTIAL], [Distance(0, whole[SEQUENTIAL] / _all(whole))]
+    for most in sorted(key for key in whole if isinstance(key, int)):
+        reached += whole[most]
+        distances.append(Distance(most // BLOCK_BYTES, reached / _all(whole)))
+    return WritesResult(where, device, whole[COUNT], whole[BYTES] / whole[COUNT], sequential, tuple(distances))
+
+
+def _all(writes: Counter[str | int]) -> int:
+    """Those that came after another one."""
+    return writes[SEQUENTIAL] + sum(many for most, many in writes.items() if isinstance(most, int))
