@@ -33,7 +33,7 @@ struct Request {
     seed: u64,
 }
 
-/// Prints `{"requests", "elapsed_ns", "sum_ns", "least_ns", "median_ns"}`.
+/// Prints `{"requests", "elapsed_ns", "mean_ns", "least_ns", "median_ns"}`.
 pub fn run(request: &str) -> Result<(), String> {
     let request: Request = serde_json::from_str(request).map_err(|error| error.to_string())?;
     let what = |error: std::io::Error| format!("{}: {error}", request.path.display());
@@ -56,7 +56,7 @@ pub fn run(request: &str) -> Result<(), String> {
             let (file, next) = (Arc::clone(&file), Arc::clone(&next));
             let (writes, is_random, bytes, seed) = (request.writes, request.random, request.bytes, request.seed);
             thread::spawn(move || -> Result<Histogram<u64>, String> {
-                let mut times = Histogram::new(3).map_err(|error| error.to_string())?;
+                let mut times = new_times()?;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
                 let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
                 let mut memory = Mapping::new(length, libc::PROT_READ | libc::PROT_WRITE, flags, None)
@@ -84,7 +84,7 @@ pub fn run(request: &str) -> Result<(), String> {
             })
         })
         .collect();
-    let mut times = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
+    let mut times = new_times()?;
     for thread in threads {
         let of_one = thread.join().map_err(|_| "a thread has ended in a defect".to_owned())??;
         times.add(of_one).map_err(|error| error.to_string())?;
@@ -101,4 +101,9 @@ pub fn run(request: &str) -> Result<(), String> {
         })
     );
     Ok(())
+}
+
+/// From a microsecond to an hour.
+fn new_times() -> Result<Histogram<u64>, String> {
+    Histogram::new_with_bounds(1_000, 3_600_000_000_000, 3).map_err(|error| error.to_string())
 }
