@@ -16,15 +16,18 @@ from pathlib import Path
 import pytest
 
 from dbtoll.channel.json_lines import JsonLines
+from dbtoll.environments.ssh import Environment as Ssh
 from dbtoll.errors import ChannelError, Unavailable
 from dbtoll.machines import disk_model
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.disk_model import DiskModel
 from dbtoll.machines.disk_models import MODELS, FixedTimes
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.json import Json
 from dbtoll.runner.cleanup.journal import Journal
 from dbtoll.runner.cleanup.removers import Cleaned, clean_one
+from tests.support.sshd import Sshd
 
 MS = 1_000_000
 SIZE_BYTES = 64 << 20
@@ -258,6 +261,20 @@ def test_a_device_that_is_still_mounted_stays_in_the_journal(
         assert [line["kind"] for line in journal.leftovers()] == [disk_model.KIND]
         local.run(["umount", str(at)], check=False)
         disk_model.remove(local, journal.leftovers()[0])
+
+
+def test_another_host_has_one_too(local: AgentMachine, loopback: Sshd, tmp_path: Path) -> None:
+    """What is made there is noted here."""
+    tmp_path.chmod(0o700)
+    with Journal(tmp_path) as journal, Ssh().reach(local, loopback.options(), journal) as there:
+        options = {"size_bytes": SIZE_BYTES}
+        with disk_model.disk_model(there, SLOW, there.directory, "test", there.journal, **options) as disk:
+            noted = [line["what"]["kind"] for line in journal.leftovers() if line["kind"] == "remote"]
+            assert disk_model.KIND in noted
+            disk.pace(True)
+            assert exercised(through_agent(there), disk.device)["least_ns"] >= 5 * MS * 0.999
+        noted = [line["what"]["kind"] for line in journal.leftovers() if line["kind"] == "remote"]
+        assert disk_model.KIND not in noted
 
 
 def test_a_place_that_cannot_hold_it_is_told(local: AgentMachine) -> None:

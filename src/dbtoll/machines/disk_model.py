@@ -4,9 +4,9 @@ The agent serves one file by FUSE (agent/src/disk/), and a loop device with dire
 file without a name, the file system is mounted nowhere, and the program that serves ends with the stream that it was started by. So
 whatever is killed, nothing is left but the loop device, whose requests then fail; that is in the journal.
 
-BIAS: each request goes through FUSE and a loop device. To one that is alone that adds 0.05 to 0.4 ms (`dbtoll selfbench disks`: what
-it is here), and the program needs a processor for it. Data also lie in the page cache of the machine that serves them, and are
-written back from there to the disk that they really lie on. `DiskStatistics.late` says how late answers were.
+BIAS: each request goes through FUSE and a loop device. To one that is alone that adds 0.05 to 0.4 ms (what it is here: `dbtoll
+selfbench disks`), and the program needs a processor for it. Data also lie in the page cache of the machine that serves them,
+and are written back from there to the disk that they really lie on. `DiskStatistics.late` says how late answers were.
 """
 
 from __future__ import annotations
