@@ -6,6 +6,7 @@ pub mod clock;
 pub mod collect;
 pub mod connection;
 pub mod device;
+pub mod disk;
 pub mod driver;
 pub mod elsewhere;
 pub mod failure;

@@ -49,6 +49,15 @@ def test_starts_are_timed_by_the_hosts_agent(stacks: list[str]) -> None:
         assert found["bounds"]["docker_s"]["max"] == 1
 
 
+def test_a_disk_model_is_held_against_its_data_sheet() -> None:
+    found = certificate("disks", models="hdd15k", duration="300ms")
+    assert found["figures"]["faster_than_model"] == 0
+    assert found["figures"]["hdd15k_random_read_ms"]["published"] == pytest.approx(5.67, abs=0.01)
+    assert found["figures"]["hdd15k_sequential_read_mb_per_s"]["measured"] > 0
+    assert set(found["figures"]["added_us"]) == {"hdd15k random_read", "hdd15k log_write"}
+    assert "Cheetah" in found["facts"]["sources"]["hdd15k"]
+
+
 def test_answers_of_an_engine_in_an_environment_are_counted_that_are_right() -> None:
     found = certificate("answers", engines="duckdb", environments="native", scale=0.01, queries="Q1+Q6", drawn=3)
     assert found["holds"], found["failure"]

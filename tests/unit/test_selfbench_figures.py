@@ -18,7 +18,7 @@ from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.errors import DbtollError, UsageError
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
-from dbtoll.selfbench.costs import driver, growth, null_server, switch
+from dbtoll.selfbench.costs import disks, driver, growth, null_server, switch
 from dbtoll.selfbench.robustness import answers
 from dbtoll.selfbench.statistics import aa
 from dbtoll.selfbench.support import available, peers, round_trip_counter, switch_agreement
@@ -268,6 +268,43 @@ def test_simulated_environments_are_no_part_of_a_machine() -> None:
     assert "simulated" not in stacks
     assert "simulated" not in missing
     assert Arm("native", (Step("native"),)).name == available.BASELINE
+
+
+# --- disks -----------------------------------------------------------------------------------------------------------
+
+
+def disk_seen(factor: float, modelled: float = 1.0) -> dict[str, disks.Seen]:
+    """Of the disk with 7200 revolutions: as published, but for these factors."""
+    found = {}
+    for kind in disks.KINDS:
+        published = disks.MODELS["hdd7200"].published(kind.request_bytes).get(kind.name, 5.0)
+        slower = 1 / factor if kind.rate else factor
+        found[kind.name] = disks.Seen(published * slower, published * modelled, 50.0, 100.0, 1)
+    return found
+
+
+def test_a_disk_model_is_held_against_what_was_published() -> None:
+    found = disks.figures_of({"hdd7200": disk_seen(1.05)})
+    assert found["hdd7200_random_read_ms"]["ratio"] == pytest.approx(1.05)
+    assert "published" not in found["hdd7200_random_read_8_ms"]
+    assert found["rotating_deviation"] == pytest.approx(0.05)
+    assert found["faster_than_model"] == 0
+    assert Certificate("disks", found, disks.BOUNDS).holds()
+    far = disks.figures_of({"hdd7200": disk_seen(1.3)})
+    assert not Certificate("disks", far, disks.BOUNDS).holds()
+
+
+def test_a_disk_model_that_answers_too_soon_is_found() -> None:
+    found = disks.figures_of({"hdd7200": disk_seen(0.98)})
+    assert found["faster_than_model"] == len(disks.KINDS)
+    assert not Certificate("disks", found, disks.BOUNDS).holds()
+
+
+def test_requests_become_a_time_for_each_or_a_rate() -> None:
+    told = {"requests": 100, "elapsed_ns": 10**9, "least_ns": 7}
+    one = disks.of(disks.KINDS[0], told, 9 * 10**8, 10**7, 2 * 10**7)
+    assert (one.measured, one.modelled, one.late_us, one.cpu_us) == pytest.approx((10.0, 9.0, 100.0, 200.0))
+    assert disks.of(disks.KINDS[4], told, 9 * 10**8, 0, 0).measured == pytest.approx(13.1072)
 
 
 # --- null-server ---

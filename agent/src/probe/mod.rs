@@ -19,6 +19,8 @@ mod processes;
 mod sockets;
 mod storage;
 
+pub(crate) use pages::Mapping;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

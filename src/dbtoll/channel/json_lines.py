@@ -1,4 +1,4 @@
-"""Commands and replies as JSON lines over one stream of an agent: what its drivers speak."""
+"""Commands and replies as JSON lines over one stream of an agent: what its drivers speak, and its disk model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ SLACK_S: Final = 120.0
 
 
 class JsonLines:
-    """One driver of an agent. One command at a time; the stream ends with the driver."""
+    """One driver of an agent. One command at a time; the stream ends with the driver. ``who`` it is, for people."""
 
-    def __init__(self, channel: Channel, method: str, parameters: Json) -> None:
+    def __init__(self, channel: Channel, method: str, parameters: Json, who: str = "the load driver") -> None:
         self._channel = channel
+        self._who = who
         self._buffer = bytearray()
         self._stream = channel.open(method, parameters)
 
@@ -46,7 +47,7 @@ class JsonLines:
                 f"a command of {len(line)} bytes for {self._channel.name}; at most {LINE_MAX_BYTES} are taken"
             )
         if not self._stream.write(line, until):
-            raise self.strange("the load driver has ended")
+            raise self.strange("it has ended")
 
     def reply(self, until: float, shape: Any = None) -> Json:
         """The next reply, which nobody may have asked for. Errors as `ask`."""
@@ -89,9 +90,7 @@ class JsonLines:
 
     def strange(self, what: str) -> ChannelError:
         """An error for what the protocol does not foresee."""
-        return ChannelError(
-            f"the load driver on {self._channel.name}: {what}", "run again; if it repeats, it is a defect"
-        )
+        return ChannelError(f"{self._who} on {self._channel.name}: {what}", "run again; if it repeats, it is a defect")
 
     def _read_line(self, until: float) -> bytes:
         searched = 0
@@ -101,7 +100,7 @@ class JsonLines:
                 raise self.strange(f"an answer of more than {LINE_MAX_BYTES} bytes")
             piece = self._stream.receive(until)
             if piece is None:
-                raise self.strange("the load driver ended without an answer")
+                raise self.strange("it ended without an answer")
             if piece.channel == MAIN:
                 self._buffer += piece.payload
         line = bytes(self._buffer[:newline])

@@ -17,7 +17,7 @@ from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
 from dbtoll.interfaces.environment import RemoteEnvironment
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines import chroot, network_interfaces, remote_journal, storage, sysctl, tmpfs
+from dbtoll.machines import chroot, disk_model, network_interfaces, remote_journal, storage, sysctl, tmpfs
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -52,6 +52,7 @@ def on_host(host: AgentMachine) -> Iterator[Mapping[str, Remover]]:
             "stage": lambda identity: chroot.remove(host, identity),
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
             tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
+            disk_model.KIND: lambda identity: disk_model.remove(host, identity),
             storage.KIND: lambda identity: storage.remove(host, identity),
             sysctl.KIND: lambda identity: sysctl.restore(host, identity),
             commits.TRACING: lambda identity: commits.end_tracing(host, identity),
