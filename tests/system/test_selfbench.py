@@ -58,6 +58,17 @@ def test_a_disk_model_is_held_against_its_data_sheet() -> None:
     assert "Cheetah" in found["facts"]["sources"]["hdd15k"]
 
 
+def test_tenants_begin_together_in_every_design_and_are_driven_by_one_agent_or_by_many() -> None:
+    found = certificate("tenancy", tenants=2, rounds=1, blocks=1, pairs=2, environments="none", memory="1GiB")
+    figures, pairs = found["figures"], found["facts"]["pairs"]
+    assert set(figures["designs"]) == {"native dedicated x2", "native shared x2"}
+    assert all(each["start_s"] > 0 and each["agents_mib"] > 1 for each in figures["designs"].values())
+    # Whether they are within their bounds is asked of more windows, on a machine that does nothing else.
+    assert 0 <= figures["window_skew_ms"] < 1000 and figures["violations"] == 0
+    assert len(pairs) == 2 and all(min(pair) > 0 for pair in pairs)
+    assert figures["driver_ratio_low"] < figures["driver_ratio"] < figures["driver_ratio_high"]
+
+
 def test_answers_of_an_engine_in_an_environment_are_counted_that_are_right() -> None:
     found = certificate("answers", engines="duckdb", environments="native", scale=0.01, queries="Q1+Q6", drawn=3)
     assert found["holds"], found["failure"]
