@@ -59,7 +59,7 @@ def test_a_disk_model_is_held_against_its_data_sheet() -> None:
 
 
 def test_tenants_begin_together_in_every_design_and_are_driven_by_one_agent_or_by_many() -> None:
-    found = certificate("tenancy", tenants=2, rounds=1, blocks=1, pairs=2, environments="none", memory="1GiB")
+    found = certificate("tenancy", tenants=2, rounds=1, blocks=1, pairs=2, memory="1GiB")
     figures, pairs = found["figures"], found["facts"]["pairs"]
     assert set(figures["designs"]) == {"native dedicated x2", "native shared x2"}
     assert all(each["start_s"] > 0 and each["agents_mib"] > 1 for each in figures["designs"].values())

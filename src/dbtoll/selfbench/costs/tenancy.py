@@ -46,7 +46,7 @@ from dbtoll.store.schema import CheckRecord, Record, Start, Visit
 SUMMARY = "tenancy: driver_ratio, window_skew_ms, and of each design start_s and agents_mib"
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
-    "environments": Option("list", ["docker"], "in which tenants are isolated, joined by +; `none`: in none"),
+    "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
     "rounds": Option("integer", 2, "fresh starts of every design", least=1),
     "blocks": Option("integer", 10, "windows of every design after each start", least=1),
     "pairs": Option("integer", 40, "windows with one agent and with one for each tenant, in turn; 0: none", least=0),
@@ -74,7 +74,7 @@ BOUNDS = {
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Rounds as of a run, each with a fresh start of every design; at the end of the last, in the dedicated one, windows that one
     agent drives and windows that an agent for each tenant drives, in turn."""
-    named = [name for name in options["environments"] if name != "none"]
+    named = options["environments"]
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
     designs = [(BASELINE, DEDICATED), (BASELINE, SHARED), *((stack, ISOLATED) for stack in stacks if stack != BASELINE)]
