@@ -66,7 +66,9 @@ VISIT = {
 }
 TIMES = {"min": 1, "max": 2, "sum": 3, "buckets": [[1, 1], [2, 1]]}
 WINDOW = {
-    **dict.fromkeys(("start_ns", "begin_ns", "from_ns", "until_ns", "end_ns", "interval_ns", "round_trips", "statements"), 5),
+    **dict.fromkeys(
+        ("start_ns", "begin_ns", "from_ns", "until_ns", "end_ns", "interval_ns", "round_trips", "statements"), 5
+    ),
     **dict.fromkeys(
         ("sent_bytes", "received_bytes", "driver_cpu_ns", "backlog_at_end", "connections_lost", "reconnects"), 5
     ),
