@@ -20,6 +20,7 @@ from dbtoll.errors import EngineError, SpecError, UsageError
 from dbtoll.interfaces.engine import ThreadedEngine
 from dbtoll.model.description import EngineDescription
 from dbtoll.model.experiment import Arm, Step
+from dbtoll.model.machine import Address
 from dbtoll.plan import Plan
 from dbtoll.report import page, scaling, tables
 from dbtoll.report.figures import scaling as figure
@@ -286,7 +287,7 @@ class Threaded:
         self.starts.append(settings["workers"])
         return self
 
-    address = None
+    address = Address("postgres", "u", "d")
 
     def stop(self, machine: Any, server: Any) -> None:
         pass

@@ -121,7 +121,7 @@ def _of_iops(name: str, sequential_read: int, random_read: int, sequential_write
     return FixedTimes(
         what=f"{name} of Zhang et al. 2014",
         # Its capacity is not published there.
-        source="zhang2014, Table 1: requests per second of 8 KiB each, so a mean time for each kind; the capacity is assumed",
+        source="Zhang et al. 2014, Table 1: requests per second of 8 KiB, so a mean time of each kind; the capacity is assumed",
         capacity_bytes=512 << 30,
         unit_bytes=8192,
         sequential_read_ns=sequential_read_ns,
