@@ -63,7 +63,7 @@ class RotatingDisk:
 
     def parameters(self) -> Json:
         """As the agent takes it."""
-        return _parameters(self, "write_cache_bytes", "queue_depth", "rotates")
+        return _parameters(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,18 @@ class FixedTimes:
 
     def parameters(self) -> Json:
         """As the agent takes it."""
-        return _parameters(self, "write_cache_bytes", "queue_depth", "rotates")
+        return _parameters(self)
 
 
 DiskDescription = RotatingDisk | FixedTimes
 
 
-def _parameters(disk: DiskDescription, *others: str) -> Json:
-    return {key: value for key, value in asdict(disk).items() if key not in ("what", "source", *others)}
+NOT_OF_THE_MODEL: Final = ("what", "source", "write_cache_bytes", "queue_depth", "rotates")
+"""Of a description: for people, or chosen for each device."""
+
+
+def _parameters(disk: DiskDescription) -> Json:
+    return {key: value for key, value in asdict(disk).items() if key not in NOT_OF_THE_MODEL}
 
 
 def _of_iops(name: str, sequential_read: int, random_read: int, sequential_write: int, random_write: int) -> FixedTimes:

@@ -444,8 +444,7 @@ class _Reader:
                     f"{arm.name}: {servers} servers would have a buffer pool of {pool // servers >> 10} KiB each",
                     f'buffer_pool = "{-(-servers * engine.buffer_least_bytes >> 20)} MiB", or fewer tenants',
                 )  # fmt: skip
-            given = replace(resources, buffer_pool_bytes=pool)
-            found.append(replace(arm, configuration=replace(arm.configuration, resources=given)))
+            found.append(_with_resources(arm, buffer_pool_bytes=pool))
         self.require_none()
         return found
 
@@ -988,12 +987,12 @@ def with_sessions(arms: Sequence[Arm]) -> list[Arm]:
         for arm in arms
     ]
     sessions = max([Resources().sessions, *needed])
-    found: list[Arm] = []
-    for arm in arms:
-        configuration = arm.configuration
-        resources = replace(configuration.resources, sessions=sessions)
-        found.append(replace(arm, configuration=replace(configuration, resources=resources)))
-    return found
+    return [_with_resources(arm, sessions=sessions) for arm in arms]
+
+
+def _with_resources(arm: Arm, **changed: Any) -> Arm:
+    configuration = arm.configuration
+    return replace(arm, configuration=replace(configuration, resources=replace(configuration.resources, **changed)))
 
 
 def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:
