@@ -39,7 +39,7 @@ def find(measured: ValidVisits, arm: str, levels: Levels) -> SessionsResult | No
     experiment = measured.run.plan.experiment
     asked = experiment.arm(arm)
     waits = measured.run.descriptions.engines[asked.configuration.engine.name].waits
-    samples = sum(told["waiting"].get("looks", 0) for its in rounds.values() for told in its)
+    samples = sum(told["waiting"].get(SAMPLES, 0) for its in rounds.values() for told in its)
     if not waits:
         return SessionsResult(samples, (), NOT_TOLD)
     of_a_server = asked.configuration.workload.options.get("terminals", 1) * len(asked.layout.in_server.units)
