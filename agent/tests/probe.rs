@@ -120,8 +120,8 @@ fn end(tracer: &Child) {
     assert!(killed.success());
 }
 
-#[test]
-fn calls_are_counted_exactly() {
+/// What the tracer tells of a process that does `PRIME` system calls in a row.
+fn traced_calls() -> Value {
     let mut subject = waiting("system_call");
     let mut said = BufReader::new(subject.stdout.take().unwrap());
     assert_eq!(line(&mut said), "ready\n");
@@ -136,12 +136,22 @@ fn calls_are_counted_exactly() {
     end(&tracer);
     let seen: Value = serde_json::from_str(&line(&mut told)).unwrap();
     assert!(tracer.wait().unwrap().success());
-    assert_eq!(seen["calls"]["getppid"]["count"], json!(PRIME), "{seen}");
-    assert_eq!(seen["calls"]["getppid"]["failed"], json!(0));
-    let alone = seen["calls"]["getppid"]["alone"].as_u64().unwrap();
-    assert!(alone < PRIME / 10, "they come in a row: {seen}");
-    assert_eq!(seen["calls"]["getppid"]["background"], json!(PRIME), "it serves nobody");
     assert!(subject.wait().unwrap().success());
+    seen["calls"]["getppid"].clone()
+}
+
+#[test]
+fn calls_are_counted_exactly() {
+    // Counts hold every time. Whether a call follows the one before it at once is told by a clock, to which a wait for a
+    // processor is added where other tests run; so one quiet time of several is enough.
+    let in_a_row = (0..10).any(|_| {
+        let calls = traced_calls();
+        assert_eq!(calls["count"], json!(PRIME), "{calls}");
+        assert_eq!(calls["failed"], json!(0));
+        assert_eq!(calls["background"], json!(PRIME), "it serves nobody");
+        calls["alone"].as_u64().unwrap() < PRIME / 10
+    });
+    assert!(in_a_row, "they come in a row, yet a tenth of them is told as alone every time");
 }
 
 #[test]
