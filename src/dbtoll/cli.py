@@ -101,6 +101,14 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A variable of the specification; `dbtoll plan` lists them."),
 ]
+Over = Annotated[
+    str | None,
+    typer.Option(
+        "--over",
+        metavar="VARIABLE=V1,V2,…",
+        help="A variable and its values: tenants=1,2,8, or tenants=1:32, which doubles.",
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", help="Of the run: a part of its folder's name, and what other commands find it by."),
@@ -186,7 +194,7 @@ def begin(
         _as_root_of_ones_own()
 
 
-MEASURING = ("quick", "compare", "run", "probe", "predict", "reproduce", "doctor", "clean", "selfbench")
+MEASURING = ("quick", "compare", "run", "sweep", "probe", "predict", "reproduce", "doctor", "clean", "selfbench")
 """Commands that use the machine: without root, in a user namespace."""
 
 HELP_WORDS = ("-h", "--help")
@@ -366,10 +374,88 @@ def run(
     raise typer.Exit(code)
 
 
-@command(MEASURE, "dbtoll plan spec.toml", "dbtoll plan spec.toml --visits --rounds 3", codes=(65,))
+@command(
+    MEASURE,
+    "dbtoll sweep spec.toml --over tenants=1:32",
+    "dbtoll sweep spec.toml --over device=nvme,hdd --set tenants=8 --budget 10m",
+    "dbtoll sweep spec.toml --over tenants=1:32 --limit p99=20ms --costs costs.toml",
+    "dbtoll sweep latest --resume",
+    codes=(NO_VERDICT_POSSIBLE, 65, 66, 69, 71, INTERRUPTED),
+)
+def sweep(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help="A specification (TOML), or with --resume a run of the sweep.", autocompletion=completion.runs
+        ),
+    ],
+    over: Over = None,
+    variables: Set = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            "--limit", help="p99=20ms or new_order.p99=20ms: look for the largest value at which each design keeps it."
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option("--costs", help="A table of costs (TOML): what is done for the money, too.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time to measure each value, instead of the specification's.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with that sweep: what is finished is kept.")] = False,
+    name: Name = None,
+    exclusive: Exclusive = False,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> None:
+    """Measure a specification at several values of one of its variables: which design is best, and from which value on.
+
+    Each value is a run of its own. An arm that does not fit at a value is left out there, and named before anything is started.
+    """
+    from dbtoll.commands import sweep
+    from dbtoll.store.folders import find_run
+
+    if resume:
+        if over is not None or limit is not None or variables or name is not None:
+            raise UsageError("a sweep goes on as it began", "leave --over, --set, --limit and --name out")
+        folder = find_run(spec, runs_dir).absolute()
+        code = sweep.resume(
+            folder, budget=budget, costs=costs, runs_dir=runs_dir, as_json=as_json, quiet=quiet, yes=yes
+        )
+        raise typer.Exit(code)
+    if over is None:
+        raise UsageError("a sweep goes over a variable", "--over tenants=1,2,4, or --over tenants=1:32, which doubles")
+    code = sweep.sweep(
+        spec,
+        over=over,
+        variables=variables or [],
+        limit=limit,
+        costs=costs,
+        budget=budget,
+        name=name,
+        exclusive=exclusive,
+        runs_dir=runs_dir,
+        as_json=as_json,
+        quiet=quiet,
+        yes=yes,
+    )
+    raise typer.Exit(code)
+
+
+@command(
+    MEASURE,
+    "dbtoll plan spec.toml",
+    "dbtoll plan spec.toml --visits --rounds 3",
+    "dbtoll plan spec.toml --over tenants=1:32",
+    codes=(65,),
+)
 def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
     variables: Set = None,
+    over: Over = None,
     rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
     blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
     visits: Annotated[bool, typer.Option("--visits", help="Show each visit in its order.")] = False,
@@ -377,9 +463,11 @@ def plan(
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
-    """Show what a run would do, without doing it: time, disk, what is missing for it, and its order."""
+    """Show what a run would do, without doing it: time, disk, what is missing for it, and its order; or a sweep's values."""
     from dbtoll.commands import planning
 
+    if over is not None:
+        raise typer.Exit(planning.show_sweep(spec, over=over, variables=variables or [], as_json=as_json))
     code = planning.show_plan(
         spec, variables=variables or [], rounds=rounds, blocks=blocks, visits=visits, as_json=as_json
     )
@@ -646,11 +734,15 @@ def analyze(
 def report(
     run: RunFolder, runs_dir: RunsDir = RUNS, as_json: AsJson = False, quiet: Quiet = False, yes: Yes = False
 ) -> None:
-    """Write the page, CSV and Parquet of a run, and print its table."""
-    from dbtoll.commands import inspect
+    """Write the page, CSV and Parquet of a run, and print its table; of a run of a sweep also the page of that."""
+    from dbtoll.commands import inspect, sweep
     from dbtoll.store.folders import find_run
+    from dbtoll.terminal import notices
 
-    inspect.report(find_run(run, runs_dir), as_json=as_json, quiet=quiet)
+    folder = find_run(run, runs_dir)
+    inspect.report(folder, as_json=as_json, quiet=quiet)
+    if (page := sweep.write_again(folder)) is not None:
+        notices(quiet=quiet)(f"sweep: {page}")
 
 
 @command(MACHINE, "dbtoll doctor", "dbtoll doctor --quick --json", codes=(69,))

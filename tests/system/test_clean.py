@@ -26,7 +26,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.cleanup import journal, removers
 from dbtoll.runner.cleanup.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, temporary_journal
 from dbtoll.runner.cleanup.removers import Cleaned, clean_all
-from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.cleanup.beside_arms import workspace
 from tests.support.program import is_root
 
 pytestmark = pytest.mark.usefixtures("local")

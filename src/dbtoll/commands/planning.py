@@ -82,6 +82,19 @@ def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int,
     return 0
 
 
+def show_sweep(path: Path, *, over: str, variables: Sequence[str], as_json: bool) -> int:
+    """The values of a sweep, how long they take, and what does not fit. ``variables``: NAME=VALUE."""
+    from dbtoll.commands import sweep
+
+    planned = sweep.planned_from(path, over=over, variables=variables)
+    if as_json:
+        print(msgspec.json.encode({"sweep": planned.sweep, "experiments": list(planned.experiments.values())}).decode())
+        return 0
+    for line in sweep.preview(planned):
+        print(printable(line))
+    return 0
+
+
 def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
     """``workload``: as the experiment has it; ``first``: a round of one block."""
     visits = sum(len(block.visits) for phase in first.phases for block in phase.blocks)

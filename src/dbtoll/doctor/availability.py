@@ -21,7 +21,7 @@ from dbtoll.model.experiment import Arm, Resources, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import DATA, Artifact, MachineSpec, MissingRequirement, Provision, ServerPlace
 from dbtoll.runner.arms import environment_of
-from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.cleanup.beside_arms import workspace
 from dbtoll.runner.preparation import requirements
 from dbtoll.runner.preparation.software import image_software
 from dbtoll.spec.stack import parse_stack

@@ -33,7 +33,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
 from dbtoll.runner.arms import HostContext, busy_ns, open_stack
-from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.cleanup.beside_arms import workspace
 from dbtoll.runner.preparation.processors import Reserved, reserved
 
 LINES = 60_000

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from dbtoll.model.layout import ONE_UNIT, Layout
+from dbtoll.model.sweep import Sweep
 
 THREADS = "threads"
 """The factor whose levels are numbers."""
@@ -260,6 +261,7 @@ class Experiment:
     ``unsupported``: factor -> level that was asked for, or is the usual one, and the engine has not -> why.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
     specification's variables had; they are in their places already.
+    ``sweep``: which value of which sweep this is; None: of none.
     ``name``: of the run, as its user calls it; "" if it has none. ``running_time``: how long it takes, as its author says.
     """
 
@@ -279,6 +281,7 @@ class Experiment:
     paper: str = ""
     role: str = ""
     variables: dict[str, Any] = field(default_factory=dict)
+    sweep: Sweep | None = None
     name: str = ""
     running_time: str = ""
 

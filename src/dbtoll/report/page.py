@@ -78,7 +78,7 @@ def render(result: Result, run: Run) -> str:
     drawn = [each for figures in (*arm_forests, *query_forests) for each in figures.forests]
     queries = list(dict.fromkeys(names.query_of(c.estimand) for c in result.comparisons if names.query_of(c.estimand)))
     groups_of_transactions = list(_transaction_groups(result))
-    template = _environment().get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     return template.render(
         result=result,
         facts=_facts(result),
@@ -128,8 +128,9 @@ def render(result: Result, run: Run) -> str:
     )
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """In which pages are made: all of it escaped, and what templates call."""
+    made = Environment(
         loader=PackageLoader("dbtoll.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -137,7 +138,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(
+    made.globals.update(
         decides=lambda c: numbers.decisive(c).bounds or numbers.NOTHING,
         causes=names.causes,
         cell_class=published.cell_class,
@@ -173,7 +174,7 @@ def _environment() -> Environment:
         verdict_of=sentences.verdict_of,
         is_beyond=sentences.is_beyond,
     )
-    return environment
+    return made
 
 
 def _rounds(result: Result) -> str:

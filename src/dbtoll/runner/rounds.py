@@ -290,7 +290,7 @@ class RoundRun:
     def undo(self, arm: Arm, running: RunningArm | None, closing: ExitStack) -> None:
         """Take an arm down, however far it came, and its copy of the data; what goes wrong is said and does not spread.
 
-        What remains stays open in the journal, for the sweep at the end of the run (cleanup/sweep.py).
+        What remains stays open in the journal, for the cleaning at the end of the run (cleanup/beside_arms.py).
         """
         steps: list[Callable[[], object]] = [closing.close]
         if running is not None:

@@ -23,9 +23,9 @@ from dbtoll.model.json import Json
 from dbtoll.plan import Plan
 from dbtoll.runner import pilot
 from dbtoll.runner.budget import Budget, RoundLength, proposed_minutes
+from dbtoll.runner.cleanup.beside_arms import cleaned, host_of
 from dbtoll.runner.cleanup.journal import of_run, resume_command, resuming
 from dbtoll.runner.cleanup.signals import Stop
-from dbtoll.runner.cleanup.sweep import host_of, swept
 from dbtoll.runner.hosts import remote_hosts
 from dbtoll.runner.preparation import baseline_answers, inputs, requirements
 from dbtoll.runner.rounds import Cut, RoundRun, Watch
@@ -264,7 +264,7 @@ def ready(
         _room(folder),
         of_run(folder) as journal,
         stop.handling_signals(),
-        swept(journal, stop, watch),
+        cleaned(journal, stop, watch),
         host_of(experiment, folder.name, journal, watch.say) as (host, cpuset),
         remote_hosts(host, experiment.cpus, journal) as remotes,
     ):

@@ -95,7 +95,7 @@ def read(path: Path, *, exclusive: bool = False, variables: Mapping[str, Any] | 
     ``exclusive``: its user said beside the file that this machine is theirs for the run. ``variables``: values of those that the
     file declares; texts are converted.
     """
-    text = _text(path)
+    text = read_text(path)
     return parse(text, str(path), exclusive=exclusive, variables=variables), text
 
 
@@ -108,13 +108,52 @@ def parse(text: str, file: str, *, exclusive: bool = False, variables: Mapping[s
     return replace(reader.experiment(), variables=values)
 
 
+def fitting(
+    text: str,
+    file: str,
+    *,
+    exclusive: bool = False,
+    variables: Mapping[str, Any],
+    unfit: Callable[[Experiment], Mapping[str, str]],
+) -> tuple[Experiment | None, dict[str, str]]:
+    """As `parse`, without the arms that do not fit; those, each with why. None where no arm is left.
+
+    ``unfit``: of arms that this machine has no room for, why. Where the baseline does not fit, the first arm that does takes its
+    place; what was held against an arm that is left out is held against that.
+    """
+    left_out: dict[str, str] = {}
+    while True:
+        reader = _Reader(_document(text, file), text, file)
+        values = reader.put_in(variables)
+        if exclusive:
+            reader.document["exclusive"] = True
+        reader.left_out = left_out
+        try:
+            experiment = replace(reader.experiment(), variables=values)
+        except NoArmLeft:
+            return None, left_out
+        more = unfit(experiment)
+        if not more:
+            return experiment, left_out
+        left_out |= more
+
+
+class NoArmLeft(Exception):
+    """None of the arms of a specification fits."""
+
+
 def variables_of(path: Path) -> dict[str, Option]:
     """The variables that a specification declares, by name. Raises SpecError."""
-    text = _text(path)
-    return _Reader(_document(text, str(path)), text, str(path)).variables()
+    return declared_in(read_text(path), str(path))
 
 
-def _text(path: Path) -> str:
+def declared_in(text: str, file: str) -> dict[str, Option]:
+    """The same of a text; ``file`` names it in errors."""
+    return _Reader(_document(text, file), text, file).variables()
+
+
+def read_text(path: Path) -> str:
+    """Of a specification. Raises SpecError."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -139,6 +178,8 @@ class _Reader:
         self.tables: dict[str, str] = {}
         """Arm -> the table that it stands in."""
         self.has_variables = False
+        self.left_out: dict[str, str] | None = None
+        """Arms that do not fit, with why: they are left out, and more are noted there; None: such an arm is a fault."""
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -191,7 +232,10 @@ class _Reader:
         if not -(2**63) <= experiment.seed < 2**63:
             self.fault("", "seed", "a seed has 64 bits", "seed = 1")
         self.require_none()  # what follows needs all of its parts
-        arms = with_sessions(self.with_buffer_pools(arms))
+        arms = self.without_unfit(self.with_buffer_pools(arms))
+        if arms and baseline in (self.left_out or {}):
+            experiment = replace(experiment, baseline=arms[0].name)
+        arms = with_sessions(arms)
         experiment = replace(experiment, arms=tuple(arms))
         with self.collected():
             self.check_baseline(experiment)
@@ -405,6 +449,14 @@ class _Reader:
             )
         return layout
 
+    def without_unfit(self, arms: Sequence[Arm]) -> list[Arm]:
+        """The arms without those that are left out. Raises NoArmLeft."""
+        left_out = self.left_out or {}
+        kept = [arm for arm in arms if arm.name not in left_out]
+        if not kept:
+            raise NoArmLeft
+        return [replace(arm, against=None) if arm.against in left_out else arm for arm in kept]
+
     def with_buffer_pools(self, arms: Sequence[Arm]) -> list[Arm]:
         """The arms. If some of them are designs for tenants, with buffer pools that are equal in all: a part of the memory, unless
         it is said how much."""
@@ -439,11 +491,14 @@ class _Reader:
                     f'buffer_pool = "{resources.memory_bytes // BUFFER_SHARE >> 20} MiB"',
                 )  # fmt: skip
             if pool // servers < engine.buffer_least_bytes:
-                self.fault(
-                    where, "buffer_pool",
-                    f"{arm.name}: {servers} servers would have a buffer pool of {pool // servers >> 10} KiB each",
-                    f'buffer_pool = "{-(-servers * engine.buffer_least_bytes >> 20)} MiB", or fewer tenants',
-                )  # fmt: skip
+                why = f"{servers} servers would have a buffer pool of {pool // servers >> 10} KiB each"
+                if self.left_out is not None:
+                    self.left_out.setdefault(arm.name, why)
+                else:
+                    self.fault(
+                        where, "buffer_pool", f"{arm.name}: {why}",
+                        f'buffer_pool = "{-(-servers * engine.buffer_least_bytes >> 20)} MiB", or fewer tenants',
+                    )  # fmt: skip
             found.append(_with_resources(arm, buffer_pool_bytes=pool))
         self.require_none()
         return found

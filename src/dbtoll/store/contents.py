@@ -18,6 +18,7 @@ from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
+from dbtoll.model.sweep import PERIODS_S, Sweep
 from dbtoll.store.schema import (
     CheckRecord,
     Count,
@@ -315,6 +316,7 @@ def demand_plan(plan: PlanFile) -> None:
         (precision.rounds_of_slow >= 2, f"{precision.rounds_of_slow} rounds of slow arms"),
         (precision.settled is None or 0 < precision.settled < 1, f"a loss of {precision.settled} that is settled"),
         (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),
+        (experiment.sweep is None or _is_sweep(experiment.sweep), "it is no value of its sweep"),
         (min(timing.lead_in_ns, timing.measurement_time_ns, timing.statement_timeout_ns) >= 0, "a time of a visit below 0"),
     ):  # fmt: skip
         if not holds:
@@ -329,6 +331,25 @@ def demand_plan(plan: PlanFile) -> None:
         if not own.engine.name or not own.workload.name:
             raise ValueError(f"the arm {arm.name!r} has no engine or no workload")
         _demand(own.workload.options, _Options, "workload.options")
+
+
+def _is_sweep(sweep: Sweep) -> bool:
+    """Whether a command line could have asked for it."""
+    costs, limit = sweep.costs, sweep.limit
+    return (
+        sweep.value in sweep.values
+        and len(set(sweep.values)) == len(sweep.values)
+        and all(each.value in sweep.values for each in sweep.left_out)
+        and (limit is None or (limit.quantile in ("p50", "p95", "p99") and limit.ns > 0))
+        and (
+            costs is None
+            or (
+                costs.period in PERIODS_S
+                and min(costs.host, costs.processor, costs.memory_gib, costs.machine, costs.server) >= 0
+                and all(each >= 0 for each in costs.devices.values())
+            )
+        )
+    )
 
 
 def _leads_to(experiment: Experiment, name: str) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
-from dbtoll.analysis.visits.units import VisitTotals, of_each_unit, over_units
+from dbtoll.analysis.visits.units import VisitTotals, merged, of_each_unit, over_units
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST, ended_well
 from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
@@ -200,6 +200,23 @@ def response_quantile(fraction: float) -> Metric:
                     yield visit, name, math.nan
                 elif (found := quantile(kind["response_ns"]["buckets"], fraction)) is not None:
                     yield visit, name, float(found)
+
+    return values
+
+
+def response_quantile_together(fraction: float, transaction: str = "") -> Metric:
+    """Of all transactions of a window together, or of one kind alone, from the scheduled start."""
+
+    def values(visits: Sequence[VisitTotals]) -> Iterator[VisitValue]:
+        for visit in visits:
+            kinds = visit.window["transactions"] if visit.window is not None else {}
+            buckets = merged(
+                kind["response_ns"]["buckets"] for name, kind in kinds.items() if transaction in ("", name)
+            )
+            if kinds and failed(visit):
+                yield visit, visit.query, math.nan
+            elif (found := quantile(buckets, fraction)) is not None:
+                yield visit, visit.query, float(found)
 
     return values
 

@@ -1,1 +1,1 @@
-"""What is left behind, and who removes it: the journal, removers, the last sweep, signals."""
+"""What is left behind, and who removes it: the journal, removers, the last cleaning, signals."""

@@ -85,12 +85,8 @@ def require_beforehand(experiment: Experiment) -> None:
 
     Unavailable: too few processors. ImageError: an image that is none. UsageError: a server in a simulated machine.
     """
-    wanted, there = experiment.cpus, len(os.sched_getaffinity(0))
-    if wanted > there:
-        raise Unavailable(
-            f"an arm shall have {wanted} processors and there are {there}",
-            f"--cpus {there}, or cpus = {there} under [resources]",
-        )
+    for name, (why, hint) in unfit(experiment).items():
+        raise Unavailable(f"{name}: {why}", hint)
     if (
         "cold" in experiment.factors.get("cache", ())
         and not namespaces.is_root()
@@ -110,6 +106,46 @@ def require_beforehand(experiment: Experiment) -> None:
                 f"{', '.join(simulating)}: a simulated machine runs no programs, so no server of {engine} starts in it",
                 f'--engine {defaults.FLOOR}, or name = "{defaults.FLOOR}" under [engine]',
             )
+
+
+FEWEST_BYTES = 256 << 20
+"""Memory that a machine needs (spec), and so a guest."""
+
+
+def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
+    """Arms for which this machine has too few processors or too little memory: why, and what would help.
+
+    Memory is demanded of designs for tenants, whose arms are to have what was given them, and of guests, which keep theirs while
+    others work: all of them stand at the same time.
+    """
+    cpus, memory_bytes = len(os.sched_getaffinity(0)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    guests_bytes = 0
+    found: dict[str, tuple[str, str]] = {}
+    for arm in (arm for arm in experiment.arms if _is_here(arm)):
+        asked, name = arm.configuration.resources, arm.copy_of or arm.name
+        less = "a smaller memory under [resources]"
+        if asked.cpus > cpus:
+            found[name] = (
+                f"it shall have {asked.cpus} processors and there are {cpus}",
+                f"--cpus {cpus}, or cpus = {cpus} under [resources]",
+            )
+        elif arm.design and asked.memory_bytes > memory_bytes:
+            found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
+        elif any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack) and arm.design:
+            guests_bytes += asked.memory_bytes
+            each_bytes = asked.memory_bytes // arm.layout.machines
+            if each_bytes < FEWEST_BYTES:
+                found[name] = (
+                    f"each of its {arm.layout.machines} guests would have {each_bytes >> 20} MiB of memory",
+                    "more memory under [resources], or fewer tenants",
+                )
+            elif guests_bytes > memory_bytes:
+                guests_bytes -= asked.memory_bytes
+                found[name] = (
+                    f"its guests keep {asked.memory_bytes >> 20} MiB, with those of the other arms more than the "
+                    f"{memory_bytes >> 20} MiB that are there", less,
+                )  # fmt: skip
+    return found
 
 
 def _is_here(arm: Arm) -> bool:

@@ -19,7 +19,7 @@ from dbtoll.machines.disk_model import DiskModel, disk_model
 from dbtoll.machines.disk_models import MODELS
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
-from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.cleanup.beside_arms import workspace
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
 
 SUMMARY = (

@@ -16,7 +16,7 @@ from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Experiment, Resources
 from dbtoll.model.machine import DATA, Artifact, MachineSpec, Provision
-from dbtoll.runner.cleanup.sweep import workspace
+from dbtoll.runner.cleanup.beside_arms import workspace
 from dbtoll.runner.preparation.software import image_software
 from dbtoll.selfbench.support.certificate import Say
 

@@ -1,4 +1,4 @@
-"""What a run has on the host beside its arms, each in the journal; and the sweep that leaves nothing."""
+"""What a run has on the host beside its arms, each in the journal; and the cleaning that leaves nothing."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dbtoll.runner.rounds import Watch
 
 
 @contextmanager
-def swept(journal: Journal, stop: Stop, watch: Watch) -> Iterator[None]:
+def cleaned(journal: Journal, stop: Stop, watch: Watch) -> Iterator[None]:
     """Before: what this run left when it was killed. After: what a teardown that failed or was cut has left."""
-    _sweep(journal, stop, watch)
+    _clean(journal, stop, watch)
     try:
         yield
     finally:
         stop.granted()
-        _sweep(journal, stop, watch)
+        _clean(journal, stop, watch)
 
 
-def _sweep(journal: Journal, stop: Stop, watch: Watch) -> None:
+def _clean(journal: Journal, stop: Stop, watch: Watch) -> None:
     """By an agent of its own: the line to the run's may be what broke."""
     if not journal.leftovers():
         return
@@ -75,7 +75,7 @@ def _directory_of(host: Machine, path: Path, journal: Journal) -> Iterator[None]
 
 
 def _removed(host: Machine, path: Path, entry: JournalEntry) -> None:
-    with suppress(DbtollError):  # with the line to the host broken, the sweep does it
+    with suppress(DbtollError):  # with the line to the host broken, the cleaning does it
         dataset.remove_copy(host, str(path))
         entry.done()
 

@@ -1,0 +1,417 @@
+"""Runs of one sweep in, a `SweepResult` out: what `sweep.json` holds (docs/method/sweeps.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, compare, missing
+from dbtoll.analysis.effects.stats import Floats
+from dbtoll.analysis.reproduction.parts import Part
+from dbtoll.analysis.result.schema import NOT_FINISHED, Bounds, Levels
+from dbtoll.analysis.sweeps import price
+from dbtoll.analysis.sweeps.crossovers import Banded, banded, crossings, segments
+from dbtoll.analysis.sweeps.schema import (
+    SWEEP_SCHEMA_VERSION,
+    Best,
+    Contrast,
+    Crossover,
+    Curve,
+    DesignAt,
+    Point,
+    RatioPoint,
+    Stretch,
+    SweepResult,
+    ValueRun,
+)
+from dbtoll.analysis.visits.arrays import TimeArray
+from dbtoll.analysis.visits.metrics import QUANTILES, Metric, levels_key, response_quantile_together
+from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.errors import RunFolderError
+from dbtoll.model.experiment import Arm, Precision, Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
+from dbtoll.model.sweep import Limit, Sweep, Value
+from dbtoll.store.reader import Run
+
+THROUGHPUT, PER_TENANT, LEAST, TIME = "throughput", "throughput_per_tenant", "throughput_of_the_least", "time"
+"""Names of measures; those of response times are quantiles, such as ``p99`` or ``new_order.p99``."""
+MEDIAN, TAIL = "p50", "p99"
+
+SECOND_NS = 1e9
+
+
+def analyze(runs: Sequence[Run]) -> SweepResult:
+    """All that may be said about the runs of one sweep, in any order. RunFolderError where they are none."""
+    return Swept([Part(run) for run in runs]).result()
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The parts of a sweep, one for each value that was measured."""
+
+    parts: Sequence[Part]
+
+    def __post_init__(self) -> None:
+        sweeps = [part.run.plan.experiment.sweep for part in self.parts]
+        if (
+            not sweeps
+            or len({None if each is None else (each.id, each.variable) for each in sweeps}) != 1
+            or None in sweeps
+        ):
+            raise RunFolderError("these are not runs of one sweep", "name a run that `dbtoll sweep` made")
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """As the last of them says: what one that was resumed is asked for may have grown."""
+        return max((self._of(part) for part in self.parts), key=lambda each: len(each.values))
+
+    @staticmethod
+    def _of(part: Part) -> Sweep:
+        sweep = part.run.plan.experiment.sweep
+        assert sweep is not None
+        return sweep
+
+    @cached_property
+    def by_value(self) -> Mapping[Value, Part]:
+        """In the order of the values that were asked for. A value that was measured twice is its later run."""
+        found = {self._of(part).value: part for part in sorted(self.parts, key=lambda part: part.run.begin.run)}
+        return {value: found[value] for value in self.sweep.values if value in found}
+
+    @cached_property
+    def precision(self) -> Precision:
+        return next(iter(self.by_value.values())).run.plan.experiment.precision
+
+    @cached_property
+    def designs_at(self) -> Mapping[Value, Mapping[str, Arm]]:
+        """Value -> design -> its arm. A design is an arm without its number of tenants, where that tells all of them apart."""
+        found = {}
+        arms = {
+            value: [arm for arm in part.run.plan.experiment.arms if arm.copy_of is None and arm.clock == "time"]
+            for value, part in self.by_value.items()
+        }
+        told = all(
+            len({design_of(arm.name, len(arm.layout.units)) for arm in its}) == len(its) for its in arms.values()
+        )
+        for value, its in arms.items():
+            found[value] = {design_of(arm.name, len(arm.layout.units)) if told else arm.name: arm for arm in its}
+        return found
+
+    @cached_property
+    def designs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(design for its in self.designs_at.values() for design in its))
+
+    @cached_property
+    def levels(self) -> list[Levels]:
+        keys = dict.fromkeys(levels_key(each) for part in self.by_value.values() for each in part.book.measured.levels)
+        return [dict(key) for key in keys]
+
+    @cached_property
+    def has_windows(self) -> bool:
+        """Whether the workload is of transactions."""
+        return any(part.result.windows for part in self.by_value.values())
+
+    @cached_property
+    def measures(self) -> Mapping[str, str | Metric]:
+        """By name, that of what the sweep is about first; each a cost."""
+        if not self.has_windows:
+            first = next(iter(self.by_value.values()))
+            return {TIME: first.book.measured.main_metric}
+        throughput: dict[str, str | Metric] = {THROUGHPUT: TIME_PER_TRANSACTION, TAIL: response(Limit(TAIL, "", 1))}
+        median: dict[str, str | Metric] = {MEDIAN: response(Limit(MEDIAN, "", 1))}
+        options = next(iter(self.by_value.values())).run.plan.experiment.configuration.workload.options
+        found = {**median, **throughput} if options.get("rate") else throughput
+        if any(len(arm.layout.units) > 1 for its in self.designs_at.values() for arm in its.values()):
+            found |= {LEAST: TIME_PER_TRANSACTION_LEAST}
+        if (limit := self.sweep.limit) is not None:
+            found.setdefault(limit.measure, response(limit))
+        return found
+
+    def measured(self, value: Value) -> ValidVisits:
+        return self.by_value[value].book.measured
+
+    @cached_property
+    def _times(self) -> dict[object, TimeArray | None]:
+        return {}
+
+    def times(self, value: Value, levels: Levels, measure: str) -> TimeArray | None:
+        key = (value, levels_key(levels), measure)
+        if key not in self._times:
+            self._times[key] = self.measured(value).times(levels, self.measures[measure], False)
+        return self._times[key]
+
+    def logs(self, value: Value, levels: Levels, measure: str, design: str) -> Floats | str:
+        """[round]: log of the cost, ns; or why there is none."""
+        arm = self.designs_at[value].get(design)
+        if arm is None:
+            return self.why_left_out(value, design)
+        times = self.times(value, levels, measure)
+        if times is None or arm.name not in times.arms:
+            return f"no visit of {arm.name} counts"
+        index = times.arm(arm.name)
+        if times.failed[:, index].any():
+            return "; ".join(self.measured(value).failures(arm.name)) or "a visit failed"
+        ns = times.ns[..., index]
+        if np.isposinf(ns).any():
+            return "statements ran into the timeout"
+        with np.errstate(invalid="ignore", divide="ignore"):
+            of_rounds = stats.midmean(np.log(ns), -2)
+        found = of_rounds[np.isfinite(of_rounds).all(axis=1)].mean(axis=1)
+        return found if len(found) else f"no visit of {arm.name} counts"
+
+    def why_left_out(self, value: Value, design: str) -> str:
+        for each in self.sweep.left_out:
+            # Its layout is not known, its name is: with whatever number of tenants.
+            if each.value == value and (not each.arm or design in (each.arm, each.arm.rpartition(" x")[0])):
+                return f"left out: {each.why}"
+        return "it is not among the arms at this value"
+
+    # --- the result ----------------------------------------------------------------------------------------------------------
+
+    def result(self) -> SweepResult:
+        contrasts = tuple(self.contrasts())
+        brackets = tuple(price.brackets(self)) if self.sweep.limit else ()
+        costs = self.sweep.costs
+        tenant_prices = tuple(price.of_tenants(self, brackets, costs)) if costs and brackets else ()
+        main = next(iter(self.measures))
+        return SweepResult(
+            sweep=self.sweep.id,
+            schema_version=SWEEP_SCHEMA_VERSION,
+            question=next(iter(self.by_value.values())).run.plan.experiment.question,
+            variable=self.sweep.variable,
+            asked=self.sweep.values,
+            scale=self.scale,
+            confidence=self.precision.confidence,
+            margin=self.precision.margin,
+            values=tuple(
+                ValueRun(
+                    value, part.run.begin.run, len(part.run.complete_rounds),
+                    part.run.end.reason if part.run.end else NOT_FINISHED,
+                )
+                for value, part in self.by_value.items()
+            ),
+            designs=self.designs,
+            parts=tuple(self.parts_of_designs()),
+            left_out=self.sweep.left_out,
+            main_measure=main,
+            units={measure: self.unit(measure) for measure in (*self.measures, *([PER_TENANT] if LEAST in self.measures else ()))},
+            curves=tuple(self.curves()),
+            contrasts=contrasts,
+            best=tuple(best_of(contrasts, self.here)),
+            limit=self.sweep.limit,
+            brackets=brackets,
+            costs=costs,
+            prices=tuple(price.prices(self, costs)) if costs else (),
+            cheapest=tuple(best_of(tuple(price.contrasts(self, costs)), self.here)) if costs else (),
+            tenant_prices=tenant_prices,
+            cheapest_tenant=price.cheapest_of(tenant_prices),
+        )  # fmt: skip
+
+    @cached_property
+    def scale(self) -> str | None:
+        values = list(self.by_value)
+        if len(values) < 2 or any(isinstance(each, bool | str) for each in values):
+            return None
+        return "log" if all(isinstance(each, int | float) and each > 0 for each in values) else "linear"
+
+    def place(self, value: Value) -> float:
+        """On the axis."""
+        number = float(value)
+        return math.log(number) if self.scale == "log" else number
+
+    def value_at(self, place: float) -> float:
+        return math.exp(place) if self.scale == "log" else place
+
+    def here(self, value: Value) -> list[str]:
+        """The designs that were measured there."""
+        return list(self.designs_at[value])
+
+    def parts_of_designs(self) -> Iterator[DesignAt]:
+        for value, designs in self.designs_at.items():
+            for design, arm in designs.items():
+                asked = arm.configuration.resources
+                pool = asked.buffer_pool_bytes
+                yield DesignAt(
+                    value, design, arm.name,
+                    tenants=len(arm.layout.units), machines=arm.layout.machines, servers=arm.layout.all_servers,
+                    cpus=asked.cpus, memory_bytes=asked.memory_bytes,
+                    pool_bytes=None if pool is None else pool // arm.layout.all_servers,
+                    emulated=arm.name in self.measured(value).emulated,
+                )  # fmt: skip
+
+    def unit(self, measure: str) -> str:
+        if measure in (THROUGHPUT, PER_TENANT, LEAST):
+            return next(iter(self.by_value.values())).run.descriptions.workload.throughput_unit.name
+        return "ns"
+
+    def shown(self, measure: str) -> Callable[[float], float]:
+        """From the log of a cost to the figure that is shown: of throughput its inverse, in its unit."""
+        if measure not in (THROUGHPUT, PER_TENANT, LEAST):
+            return lambda log: math.exp(min(log, 700.0))
+        seconds = next(iter(self.by_value.values())).run.descriptions.workload.throughput_unit.seconds
+        return lambda log: seconds * SECOND_NS * math.exp(min(-log, 700.0))
+
+    def point(self, value: Value, logs: Floats | str, shown: Callable[[float], float]) -> Point:
+        if isinstance(logs, str):
+            return Point(value, None, None, None, 0, logs)
+        found = stats.interval(logs, 1 - self.precision.confidence, self.precision.rounds_min)
+        low, high = sorted((shown(found.shown.low), shown(found.shown.high))) if found else (None, None)
+        return Point(value, shown(float(logs.mean())), low, high, len(logs))
+
+    def curves(self) -> Iterator[Curve]:
+        for levels in self.levels:
+            for measure in self.measures:
+                for design in self.designs:
+                    logs = {value: self.logs(value, levels, measure, design) for value in self.by_value}
+                    shown = self.shown(measure)
+                    yield Curve(measure, levels, design, tuple(self.point(v, each, shown) for v, each in logs.items()))
+                    if measure == THROUGHPUT and LEAST in self.measures:
+                        each_s = {
+                            v: each if isinstance(each, str) else each + math.log(self.tenants(v, design))
+                            for v, each in logs.items()
+                        }
+                        points = tuple(self.point(v, each, shown) for v, each in each_s.items())
+                        yield Curve(PER_TENANT, levels, design, points)
+
+    def tenants(self, value: Value, design: str) -> int:
+        return len(self.designs_at[value][design].layout.units)
+
+    # --- designs against one another -----------------------------------------------------------------------------------------
+
+    def contrasts(self) -> Iterator[Contrast]:
+        """Of every two designs, of every measure."""
+        for levels in self.levels:
+            for measure in self.measures:
+                for design, against in combinations(self.designs, 2):
+                    yield self.contrast(levels, measure, design, against)
+
+    def contrast(
+        self, levels: Levels, measure: str, design: str, against: str, shift: Callable[[Value], float] = lambda _: 0.0
+    ) -> Contrast:
+        """``shift``: is added to the log ratio at a value (of prices)."""
+        values = list(self.by_value)
+        effects = {value: self.effect(value, levels, measure, design, against) for value in values}
+        by_round = [
+            np.array([each for _, each in effect.by_round]) + shift(value)
+            if isinstance(effect, Effect)
+            else np.empty(0)
+            for value, effect in effects.items()
+        ]
+        widths = [effect.widened_by if isinstance(effect, Effect) else 0.0 for effect in effects.values()]
+        bands = [
+            self.barred(value, design, against, effects[value], each)
+            for value, each in zip(values, banded(by_round, self.precision, widened_by=widths), strict=True)
+        ]
+        points = tuple(
+            _ratio_point(value, effects[value], each, len(logs), why, self.precision)
+            for value, (each, why), logs in zip(values, bands, by_round, strict=True)
+        )
+        stretches, crossovers = self.regions(design, against, [each for each, _ in bands])
+        return Contrast(measure, levels, design, against, points, stretches, crossovers)
+
+    def effect(self, value: Value, levels: Levels, measure: str, design: str, against: str) -> Effect | str:
+        """The paired effect of the two arms, A/A of both beside it; or why there is none."""
+        arms = self.designs_at[value]
+        for each in (design, against):
+            if each not in arms:
+                return f"{each}: {self.why_left_out(value, each)}"
+        times = self.times(value, levels, measure)
+        if times is None:
+            return "nothing was measured"
+        one, other = arms[design].name, arms[against].name
+        copies = {copy: of for copy, of in self.measured(value).copies.items() if of in (one, other)}
+        found = compare(times, None, {one: other, **copies}, copies, self.precision, per_query=False)
+        return next(each for each in found if (each.arm, each.estimand) == (one, GEOMEAN))
+
+    def barred(
+        self, value: Value, design: str, against: str, effect: Effect | str, found: Banded
+    ) -> tuple[Banded, str | None]:
+        """What may be said of it, and why not more: what bars verdicts of either arm bars these."""
+        if isinstance(effect, str) or found.shown is None:
+            return found, effect if isinstance(effect, str) else effect.reason
+        one, other = (self.measured(value).bars(self.designs_at[value][each].name) for each in (design, against))
+        if why := one.all_of_them or other.all_of_them:
+            return Banded(found.shown, None, Verdict.CANNOT_TELL), why
+        lacking = missing(effect.left_out)
+        better, worse = found.verdict in GOOD, found.verdict in (Verdict.LOSES, Verdict.NO_DIFFERENCE)
+        sign = 0 if found.band is None else int(found.band.low > 0) - int(found.band.high < 0)
+        if (one.good_news or lacking) and (better or sign < 0):
+            return Banded(found.shown, None, Verdict.CANNOT_TELL), "; ".join((*one.good_news, *lacking))
+        if other.good_news and (worse or sign > 0):
+            return Banded(found.shown, None, Verdict.CANNOT_TELL), "; ".join(other.good_news)
+        return found, None
+
+    def regions(
+        self, design: str, against: str, bands: Sequence[Banded]
+    ) -> tuple[tuple[Stretch, ...], tuple[Crossover, ...]]:
+        if self.scale is None:
+            return (), ()
+        at = [self.place(value) for value in self.by_value]
+        better = {-1: design, 0: None, 1: against}
+        found = segments(at, [each.band for each in bands])
+        estimates = [each.shown.estimate if each.shown else None for each in bands]
+        crossed = [
+            Crossover(
+                self.value_at(each.low),
+                self.value_at(each.estimate),
+                self.value_at(each.high),
+                better_before=design if each.before < 0 else against,
+                better_after=against if each.before < 0 else design,
+            )
+            for each in crossings(at, estimates, found)
+        ]
+        stretches = (Stretch(self.value_at(e.low), self.value_at(e.high), better[e.sign]) for e in found)
+        return tuple(stretches), tuple(crossed)
+
+
+GOOD = (Verdict.GAINS, Verdict.NO_DIFFERENCE)
+
+
+def design_of(arm: str, tenants: int) -> str:
+    """An arm's name without its number of tenants (`model.tenancy.arm_name`)."""
+    return arm.removesuffix(f" x{tenants}")
+
+
+def response(limit: Limit) -> Metric:
+    """The metric that a limit is about."""
+    return response_quantile_together(QUANTILES[f"response_{limit.quantile}"], limit.transaction)
+
+
+def _ratio_point(
+    value: Value, effect: Effect | str, found: Banded, rounds: int, why: str | None, precision: Precision
+) -> RatioPoint:
+    shown, decisive = Bounds.of(found.shown), Bounds.of(found.band)
+    widened = 0.0 if isinstance(effect, str) or found.shown is None else math.expm1(effect.widened_by)
+    reason = why or (stats.too_few(rounds, precision) if found.shown else None)
+    return RatioPoint(
+        value,
+        shown.estimate,
+        shown.low,
+        shown.high,
+        decisive.low,
+        decisive.high,
+        found.verdict,
+        rounds,
+        widened,
+        reason,
+    )
+
+
+def best_of(contrasts: Sequence[Contrast], here: Callable[[Value], Sequence[str]]) -> Iterator[Best]:
+    """At each value the designs that none is better than. ``here``: those at a value."""
+    groups: dict[tuple[str, str], list[Contrast]] = {}
+    for each in contrasts:
+        groups.setdefault((each.measure, str(each.levels)), []).append(each)
+    for group in groups.values():
+        for index, point in enumerate(group[0].points):
+            told = [(each.design, each.against, each.points[index].verdict) for each in group]
+            beaten = {a for a, _, verdict in told if verdict == Verdict.LOSES}
+            beaten |= {b for _, b, verdict in told if verdict == Verdict.GAINS}
+            left = tuple(design for design in here(point.value) if design not in beaten)
+            alike = all(v == Verdict.NO_DIFFERENCE for a, b, v in told if a in left and b in left)
+            yield Best(group[0].measure, group[0].levels, point.value, left, len(left) == 1 or alike)

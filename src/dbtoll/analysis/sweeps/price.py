@@ -1,0 +1,151 @@
+"""What designs cost: up to which value a limit is kept, what is done for the money, what a tenant costs (docs/method/sweeps.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dbtoll.analysis.result.schema import Levels
+from dbtoll.analysis.sweeps.crossovers import banded
+from dbtoll.analysis.sweeps.schema import Bracket, Contrast, LimitPoint, Price, TenantPrice
+from dbtoll.model.experiment import Arm
+from dbtoll.model.sweep import PERIODS_S, Costs, Value
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.sweeps.builder import Swept
+
+GIB = 1 << 30
+
+
+def brackets(swept: Swept) -> Iterator[Bracket]:
+    """Of each design, by the band of its quantile over the limit."""
+    limit = swept.sweep.limit
+    assert limit is not None
+    values = list(swept.by_value)
+    for levels in swept.levels:
+        for design in swept.designs:
+            logs = [swept.logs(value, levels, limit.measure, design) for value in values]
+            known = [np.empty(0) if isinstance(each, str) else each - math.log(limit.ns) for each in logs]
+            points = [
+                LimitPoint(value, _keeps(swept, value, design, found.band.low, found.band.high) if found.band else None)
+                for value, found in zip(values, banded(known, swept.precision), strict=True)
+                if design in swept.designs_at[value]
+            ]
+            unfit = [value for value in swept.sweep.values if swept.why_left_out(value, design).startswith("left out")]
+            yield _bracket(levels, design, points, [v for v in unfit if design not in swept.designs_at.get(v, {})])
+
+
+def _keeps(swept: Swept, value: Value, design: str, low: float, high: float) -> bool | None:
+    """By the band. What failed or answered wrongly keeps no limit for sure."""
+    bars = swept.measured(value).bars(swept.designs_at[value][design].name)
+    if low > 0:
+        return False
+    return True if high < 0 and not bars.all_of_them and not bars.good_news else None
+
+
+def _bracket(levels: Levels, design: str, points: Sequence[LimitPoint], unfit: Sequence[Value]) -> Bracket:
+    """``points`` and ``unfit`` in the order of the values."""
+    broken = next((each.value for each in points if each.keeps is False), None)
+    first_unfit = next(iter(unfit), None)
+    fits_not = first_unfit is not None and (broken is None or _before(first_unfit, broken))
+    breaks = first_unfit if fits_not else broken
+    below = [each.value for each in points if each.keeps and (breaks is None or _before(each.value, breaks))]
+    return Bracket(levels, design, tuple(points), below[-1] if below else None, breaks, fits_not)
+
+
+def _before(one: Value, other: Value) -> bool:
+    return float(one) < float(other)
+
+
+def cost_of(arm: Arm, costs: Costs) -> float:
+    """Of what an arm stands on and has, for the period."""
+    resources, layout = arm.configuration.resources, arm.layout
+    named = {str(value) for step in arm.stack for value in step.options.values()}
+    return (
+        costs.host
+        + costs.processor * resources.cpus
+        + costs.memory_gib * resources.memory_bytes / GIB
+        + costs.machine * layout.machines
+        + costs.server * layout.all_servers
+        + sum(cost for device, cost in costs.devices.items() if device in named)
+    )
+
+
+def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
+    """Throughput's interval carries over: what it costs is no random figure."""
+    main = next(iter(swept.measures))
+    measure = "throughput" if swept.has_windows else main
+    for levels in swept.levels:
+        for value, designs in swept.designs_at.items():
+            for design, arm in designs.items():
+                logs, cost = swept.logs(value, levels, measure, design), cost_of(arm, costs)
+                gib = arm.configuration.resources.memory_bytes / GIB
+                per_period = PERIODS_S[costs.period] / cost if cost else math.inf
+
+                def done(log: float, factor: float) -> float:
+                    return factor * 1e9 * math.exp(min(-log, 600.0))
+
+                if not cost:
+                    logs = "it costs nothing"
+                yield Price(
+                    levels, value, design, cost,
+                    swept.point(value, logs, lambda log, factor=per_period: done(log, factor)),  # type: ignore[misc]
+                    swept.point(value, logs, lambda log, factor=1 / gib: done(log, factor)),  # type: ignore[misc]
+                )  # fmt: skip
+
+
+def contrasts(swept: Swept, costs: Costs) -> Iterator[Contrast]:
+    """Of what a transaction costs, in money: the ratio of times by that of costs."""
+    measure = "throughput" if swept.has_windows else next(iter(swept.measures))
+    for levels in swept.levels:
+        for design, against in combinations(swept.designs, 2):
+
+            def shift(value: Value, one: str = design, other: str = against) -> float:
+                arms = swept.designs_at[value]
+                if one not in arms or other not in arms:
+                    return 0.0
+                own, its = cost_of(arms[one], costs), cost_of(arms[other], costs)
+                return math.log(own / its) if own and its else 0.0
+
+            yield swept.contrast(levels, measure, design, against, shift)
+
+
+def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator[TenantPrice]:
+    """What a tenant costs at the largest value that keeps the limit, and at the largest that might."""
+    for each in found:
+        arms = {value: its[each.design] for value, its in swept.designs_at.items() if each.design in its}
+        may = [v for v in swept.sweep.values if each.breaks is None or _before(v, each.breaks)]
+        most = may[-1] if may and each.breaks is not None else None
+        holds = arms.get(each.holds) if each.holds is not None else None
+        tenants = len(holds.layout.units) if holds else None
+        below = _tenants_at(most, arms, swept.sweep.variable)
+        any_arm = holds or next(iter(arms.values()))
+        yield TenantPrice(
+            each.levels,
+            each.design,
+            tenants,
+            below,
+            cost_of(holds, costs) / tenants if holds and tenants else None,
+            cost_of(any_arm, costs) / below if below else None,
+        )
+
+
+def _tenants_at(value: Value | None, arms: dict[Value, Arm], variable: str) -> int | None:
+    """How many tenants a design has at a value, which may not have been measured."""
+    if value is None:
+        return None
+    if value in arms:
+        return len(arms[value].layout.units)
+    is_number_of_tenants = all(len(arm.layout.units) == measured for measured, arm in arms.items())
+    return int(value) if is_number_of_tenants else None
+
+
+def cheapest_of(found: Sequence[TenantPrice]) -> tuple[str, ...]:
+    """The designs of which none is cheaper for sure: all that it costs at most there is less than what it costs at least here."""
+    surely = min((each.cost_most for each in found if each.cost_most is not None), default=math.inf)
+    left = [each.design for each in found if each.cost_least is None or each.cost_least <= surely]
+    return tuple(dict.fromkeys(left))

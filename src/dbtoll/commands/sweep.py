@@ -1,0 +1,366 @@
+"""One specification at several values of a variable, each a run of its own: `sweep`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dbtoll import spec
+from dbtoll.commands.inspect import require_no_link
+from dbtoll.commands.measure import asked_otherwise, bring_programs
+from dbtoll.errors import BudgetTooSmall, RunFolderError, Stopped, UsageError
+from dbtoll.model.experiment import Experiment
+from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
+from dbtoll.report.text import numbers
+from dbtoll.runner.preparation.requirements import unfit
+from dbtoll.spec import sweeps as spec_sweeps
+from dbtoll.spec.variables import from_words
+from dbtoll.store import sweeps as store_sweeps
+from dbtoll.store.folders import folder_name
+from dbtoll.store.schema import STOPPED
+from dbtoll.terminal import notices, print_tables
+
+if TYPE_CHECKING:
+    from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.analysis.sweeps.schema import SweepResult
+    from dbtoll.store.reader import Run
+
+SWEEP_FOLDER = "sweep"
+"""In the folder of a sweep's first run: its page, its result, its tables."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """``experiments``: by value, of those at which some arm fits. ``text``: of the specification."""
+
+    sweep: Sweep
+    experiments: Mapping[Value, Experiment]
+    text: str
+
+
+def plan(
+    text: str,
+    file: str,
+    over: str,
+    *,
+    variables: Mapping[str, Any],
+    limit: Limit | None = None,
+    costs: Costs | None = None,
+    exclusive: bool = False,
+    name: str = "",
+) -> Planned:
+    """What each value's run is. ``over``: as on the command line; ``variables``: of the others. UsageError, SpecError."""
+    variable, values = spec_sweeps.values(over, spec.declared_in(text, file), each=limit is not None)
+    if variable in variables:
+        raise UsageError(f"--set {variable}: the sweep gives it its values", "leave it out")
+    if limit is not None and not all(isinstance(each, int | float) for each in values):
+        raise UsageError(f"--limit: the values of {variable} are no numbers among which to search", "leave it out")
+    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    asked = Sweep(folder_name(stamp, name), file, variable, values, values[0], limit=limit, costs=costs)
+    return _planned(asked, text, variables, exclusive=exclusive)
+
+
+def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive: bool) -> Planned:
+    experiments: dict[Value, Experiment] = {}
+    left_out: list[LeftOut] = []
+    for value in asked.values:
+        found, without = spec.fitting(
+            text,
+            asked.file,
+            exclusive=exclusive,
+            variables={**variables, asked.variable: value},
+            unfit=lambda experiment: {arm: why for arm, (why, _) in unfit(experiment).items()},
+        )
+        left_out += [LeftOut(value, arm, why) for arm, why in without.items()]
+        if found is not None:
+            experiments[value] = found
+    if not experiments:
+        raise UsageError(
+            f"no arm fits at any value: {'; '.join(dict.fromkeys(each.why for each in left_out))}",
+            "more memory under [resources], or smaller values",
+        )
+    whole = replace(asked, left_out=tuple(left_out))
+    made = {value: replace(each, sweep=replace(whole, value=value)) for value, each in experiments.items()}
+    return Planned(whole, made, text)
+
+
+def preview(planned: Planned) -> Iterator[str]:
+    """What will be measured, how long, and what does not fit."""
+    sweep, experiments = planned.sweep, planned.experiments
+    budget_s = next(iter(experiments.values())).precision.budget_s
+    listed = ", ".join(map(value_text, experiments))
+    if sweep.limit is None:
+        runs = len(experiments)
+        yield f"sweep over {sweep.variable} = {listed}"
+    else:
+        designs = max(len([arm for arm in each.arms if arm.copy_of is None]) for each in experiments.values())
+        runs = min(len(experiments), designs * len(experiments).bit_length())
+        yield (
+            f"search for the largest {sweep.variable} of {listed} at which {sweep.limit.measure} stays below "
+            f"{numbers.time_of(sweep.limit.ns)}: at most about {numbers.plural(runs, 'run')}"
+        )
+    yield (
+        f"  {numbers.plural(runs, 'run')}, each measures for up to {numbers.span(budget_s)}, "
+        f"{numbers.span(runs * budget_s)} in all; set-up comes on top"
+    )
+    for each in sweep.left_out:
+        yield f"  {sweep.variable} = {value_text(each.value)}: {each.arm} is left out: {each.why}"
+    for value, experiment in experiments.items():
+        pools = {
+            arm.name: (arm.layout.all_servers, arm.configuration.resources.buffer_pool_bytes)
+            for arm in experiment.arms
+            if arm.copy_of is None and arm.design
+        }
+        said = [
+            f"{name} {servers} of {pool // servers >> 20} MiB"
+            for name, (servers, pool) in pools.items()
+            if pool is not None
+        ]
+        if said:
+            yield f"  {sweep.variable} = {value_text(value)}: buffer pools: {', '.join(said)}"
+
+
+def value_text(value: Value) -> str:
+    """As a user writes it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def measure(
+    planned: Planned,
+    runs_dir: Path,
+    *,
+    so_far: Mapping[Value, Path] | None = None,
+    budget: str | None = None,
+    quiet: bool,
+    yes: bool,
+    after: Callable[[list[Part]], object] = lambda parts: None,
+) -> list[Part]:
+    """The runs of all values, or of those that a search looks at, in the order in which they were measured.
+
+    ``so_far``: value -> its run, of a sweep that goes on: what is finished is kept, what is not is resumed. ``budget``: of each
+    value; runs that it ended go on where it is larger now. ``after``: is told all so far, after each. Raises Stopped where the user
+    stopped one.
+    """
+    from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.progress import Progress
+    from dbtoll.runner import run as runs
+    from dbtoll.store.reader import read_run
+
+    say = notices(quiet=quiet)
+    folders = dict(so_far or {})
+    found: dict[Value, Part] = {}
+    for value, experiment in _in_turn(planned, found):
+        asked = asked_otherwise(experiment, budget, None)
+        folder = folders.get(value)
+        known = _finished(folder, asked if budget is not None else None) if folder else None
+        if known is None:
+            bring_programs(asked, yes=yes)
+            say(f"{planned.sweep.variable} = {value_text(value)}{' (resumed)' if folder else ''}: {asked.question}")
+            with Progress(asked, quiet=quiet, yes=yes) as progress:
+                try:
+                    if folder is None:
+                        folder = runs.begin(asked, planned.text, runs_dir, progress)
+                    else:
+                        kept = asked_otherwise(runs.experiment_of(folder), budget, None)
+                        runs.resume(folder, progress, kept.precision)
+                except BudgetTooSmall as error:
+                    raise BudgetTooSmall(
+                        f"{planned.sweep.variable} = {value_text(value)}: {error.message}",
+                        f"a larger budget for each value: {_going_on(planned.sweep, runs_dir)} --budget …",
+                    ) from None
+            known = read_run(folder)
+        found[value] = Part(known)
+        after(list(found.values()))
+        if known.end is None or known.end.reason == STOPPED:
+            raise Stopped(f"{known.folder}: {STOPPED}", f"go on with the sweep: {_going_on(planned.sweep, runs_dir)}")
+    return list(found.values())
+
+
+def _in_turn(planned: Planned, found: Mapping[Value, Part]) -> Iterator[tuple[Value, Experiment]]:
+    """The next value as long as there is one. ``found``: what was measured meanwhile."""
+    if planned.sweep.limit is None:
+        yield from planned.experiments.items()
+        return
+    from dbtoll.analysis.sweeps import price
+    from dbtoll.analysis.sweeps.builder import Swept
+    from dbtoll.analysis.sweeps.search import next_value
+
+    candidates = list(planned.experiments)
+    while True:
+        brackets = list(price.brackets(Swept(list(found.values())))) if found else []
+        value = next_value(brackets, candidates, found)
+        if value is None:
+            return
+        yield value, planned.experiments[value]
+
+
+def _finished(folder: Path, larger: Experiment | None) -> Run | None:
+    """The run, if nothing of it is left to measure. ``larger``: with another budget, which may let it go on."""
+    from dbtoll.analysis.effects.stopping import BUDGET_ENDED
+    from dbtoll.store.reader import read_run
+
+    try:
+        run = read_run(folder)
+    except RunFolderError:  # killed before its history had a line; resuming it says what else is wrong
+        return None
+    if run.end is None or run.end.reason == STOPPED:
+        return None
+    if larger and run.end.reason == BUDGET_ENDED and run.elapsed_s < larger.precision.budget_s:
+        return None
+    return run
+
+
+def _going_on(sweep: Sweep, runs_dir: Path) -> str:
+    first = next(iter(store_sweeps.runs_of(sweep.id, runs_dir)), None)
+    return f"dbtoll sweep {first or runs_dir} --resume"
+
+
+def sweep(
+    path: Path,
+    *,
+    over: str,
+    variables: Sequence[str],
+    limit: str | None,
+    costs: Path | None,
+    budget: str | None,
+    name: str | None,
+    exclusive: bool,
+    runs_dir: Path,
+    as_json: bool,
+    quiet: bool,
+    yes: bool,
+) -> int:
+    """Measure a new sweep."""
+    planned = planned_from(
+        path, over=over, variables=variables, limit=limit, costs=costs, name=name, exclusive=exclusive, budget=budget
+    )
+    say = notices(quiet=quiet)
+    for line in preview(planned):
+        say(line)
+    found = measure(planned, runs_dir, budget=budget, quiet=quiet, yes=yes, after=write)
+    return _conclude(found, as_json=as_json, quiet=quiet)
+
+
+def planned_from(
+    path: Path,
+    *,
+    over: str,
+    variables: Sequence[str] = (),
+    limit: str | None = None,
+    costs: Path | None = None,
+    name: str | None = None,
+    exclusive: bool = False,
+    budget: str | None = None,
+) -> Planned:
+    """As the command line has it."""
+    planned = plan(
+        spec.read_text(path),
+        str(path.absolute()),
+        over,
+        variables=from_words(variables),
+        limit=None if limit is None else spec_sweeps.limit(limit),
+        costs=None if costs is None else spec_sweeps.costs(costs),
+        exclusive=exclusive,
+        name=name or "",
+    )
+    experiments = {value: asked_otherwise(each, budget, None, name) for value, each in planned.experiments.items()}
+    return replace(planned, experiments=experiments)
+
+
+def resume(
+    folder: Path, *, budget: str | None, costs: Path | None, runs_dir: Path, as_json: bool, quiet: bool, yes: bool
+) -> int:
+    """Go on with the sweep that a run is of. ``costs``: another table, or the first."""
+    from dbtoll.runner import run as runs
+    from dbtoll.store.reader import read_file
+    from dbtoll.store.schema import SPEC_FILE
+
+    known = runs.experiment_of(folder)
+    asked = known.sweep
+    if asked is None:
+        raise UsageError(f"{folder}: it is no run of a sweep", f"dbtoll run {folder} --resume")
+    if costs is not None:
+        asked = replace(asked, costs=spec_sweeps.costs(costs))
+    others = {name: value for name, value in known.variables.items() if name != asked.variable}
+    planned = _planned(asked, read_file(folder / SPEC_FILE).decode(), others, exclusive=known.exclusive)
+    named = {
+        value: replace(each, name=known.name, precision=_budget_of(each, known))
+        for value, each in planned.experiments.items()
+    }
+    so_far = {
+        each.value: path
+        for path in store_sweeps.runs_of(asked.id, folder.parent)
+        if (each := store_sweeps.sweep_of(path))
+    }
+    say = notices(quiet=quiet)
+    say(f"{folder}: its plan is carried out, with your rights: resume only folders of people whom you trust")
+    for line in preview(replace(planned, experiments=named)):
+        say(line)
+    found = measure(
+        replace(planned, experiments=named),
+        folder.parent,
+        so_far=so_far,
+        budget=budget,
+        quiet=quiet,
+        yes=yes,
+        after=write,
+    )
+    return _conclude(found, as_json=as_json, quiet=quiet)
+
+
+def _budget_of(experiment: Experiment, known: Experiment) -> Any:
+    """Its own, with the budget of a run of the same sweep."""
+    return replace(experiment.precision, budget_s=known.precision.budget_s)
+
+
+def write(found: Sequence[Part]) -> tuple[SweepResult, Path]:
+    """The page of a sweep with its result and tables, in the folder of its first run. Returns what is said, and the page's path."""
+    from dbtoll.analysis.sweeps.builder import Swept
+    from dbtoll.report import sweep as reports
+
+    first = min((part.run for part in found), key=lambda run: run.begin.run)
+    swept = Swept(found)
+    result, parts = swept.result(), swept.by_value.values()
+    try:
+        page = reports.write(
+            first.folder / SWEEP_FOLDER, result, [part.result for part in parts], [part.run for part in parts]
+        )
+    except OSError as error:
+        require_no_link(error)
+        raise RunFolderError(
+            f"{first.folder}: the page cannot be written: {error.strerror}", "make room there"
+        ) from error
+    return result, page
+
+
+def write_again(folder: Path) -> Path | None:
+    """The page of the sweep that a run is of, of all its runs beside it that can be read; None of another run."""
+    from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.store.reader import read_run
+
+    known = store_sweeps.sweep_of(folder)
+    if known is None:
+        return None
+    found = []
+    for each in store_sweeps.runs_of(known.id, folder.absolute().parent):
+        try:
+            found.append(Part(read_run(each)))
+        except RunFolderError as error:
+            notices()(f"{each.name} is left out of the sweep's page: {error.message}")
+    return write(found)[1] if found else None
+
+
+def _conclude(found: Sequence[Part], *, as_json: bool, quiet: bool) -> int:
+    from dbtoll.analysis.sweeps.schema import to_json
+    from dbtoll.report import sweep as reports
+
+    result, page = write(found)
+    if as_json:
+        print(to_json(result))
+    else:
+        print_tables(reports.terminal(result))
+    notices(quiet=quiet)(f"page: {page}")
+    return 0
