@@ -24,9 +24,9 @@ from dbtoll.images import dataset
 from dbtoll.images.cache import Cache, scratch
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.runner.cleanup import journal, removers
+from dbtoll.runner.cleanup.beside_arms import workspace
 from dbtoll.runner.cleanup.journal import FILE, SUFFIX, Foreign, StillAlive, leftovers, of_run, temporary_journal
 from dbtoll.runner.cleanup.removers import Cleaned, clean_all
-from dbtoll.runner.cleanup.beside_arms import workspace
 from tests.support.program import is_root
 
 pytestmark = pytest.mark.usefixtures("local")

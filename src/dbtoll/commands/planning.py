@@ -99,7 +99,7 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
     """``workload``: as the experiment has it; ``first``: a round of one block."""
     visits = sum(len(block.visits) for phase in first.phases for block in phase.blocks)
     is_real = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
-    data_bytes, copies_bytes = _data_bytes(experiment) if is_real else (0, 0)
+    loaded_bytes, copies_bytes = data_bytes(experiment) if is_real else (0, 0)
     built = {each.image["suite"] for each, _ in experiment.configurations if "path" not in each.image}
     missing = list(_missing(experiment)) if is_real else []
     command, _ = fixes.together(missing)
@@ -110,15 +110,15 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
         round_s_min=visits * _visit_ns(experiment, workload) / 1e9,
         rounds_min=experiment.precision.rounds_min,
         image_bytes=debian.ESTIMATE_BYTES * len(built) if is_real else 0,
-        data_bytes=data_bytes,
+        data_bytes=loaded_bytes,
         copies_bytes=copies_bytes,
-        free_bytes=_free_bytes(default_root()),
+        free_bytes=free_bytes(default_root()),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
         command=command,
     )
 
 
-def _data_bytes(experiment: Experiment) -> tuple[int, int]:
+def data_bytes(experiment: Experiment) -> tuple[int, int]:
     """Of all loaded data, and of a copy for each server of each arm, as estimated."""
     loaded = copies = 0
     for configuration, names in experiment.configurations:
@@ -145,7 +145,7 @@ def _visit_ns(experiment: Experiment, workload: Any) -> int:
     return experiment.visit_timing.measurement_time_ns
 
 
-def _free_bytes(path: Path) -> int:
+def free_bytes(path: Path) -> int:
     """Of the disk that the path is on, or will be."""
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     return shutil.disk_usage(there).free

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbtoll import spec
-from dbtoll.commands.inspect import require_no_link
+from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import BudgetTooSmall, RunFolderError, Stopped, UsageError
+from dbtoll.images.cache import default_root
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
 from dbtoll.report.text import numbers
@@ -89,6 +90,8 @@ def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive
 
 def preview(planned: Planned) -> Iterator[str]:
     """What will be measured, how long, and what does not fit."""
+    from dbtoll.commands import planning
+
     sweep, experiments = planned.sweep, planned.experiments
     budget_s = next(iter(experiments.values())).precision.budget_s
     listed = ", ".join(map(value_text, experiments))
@@ -106,6 +109,12 @@ def preview(planned: Planned) -> Iterator[str]:
         f"  {numbers.plural(runs, 'run')}, each measures for up to {numbers.span(budget_s)}, "
         f"{numbers.span(runs * budget_s)} in all; set-up comes on top"
     )
+    data_bytes, copies_bytes = max(map(planning.data_bytes, experiments.values()))
+    if copies_bytes:
+        yield (
+            f"  disk: up to about {numbers.size_of(data_bytes)} for the data and {numbers.size_of(copies_bytes)} for copies of it, "
+            f"{numbers.size_of(planning.free_bytes(default_root()))} are free"
+        )
     for each in sweep.left_out:
         yield f"  {sweep.variable} = {value_text(each.value)}: {each.arm} is left out: {each.why}"
     for value, experiment in experiments.items():
@@ -172,6 +181,7 @@ def measure(
                         f"a larger budget for each value: {_going_on(planned.sweep, runs_dir)} --budget …",
                     ) from None
             known = read_run(folder)
+            write_page(folder)
         found[value] = Part(known)
         after(list(found.values()))
         if known.end is None or known.end.reason == STOPPED:

@@ -179,7 +179,8 @@ def contrast_text(contrast: Contrast, result: SweepResult) -> str:
         for each in contrast.stretches
     ]
     crossed = [
-        f"crossover at {place_text(each.estimate)} ({place_text(each.low)} … {place_text(each.high)}), beyond it {each.better_after}"
+        f"crossover at {place_text(each.estimate)} ({place_text(each.low)} … {place_text(each.high)}), "
+        f"beyond it {each.better_after}"
         for each in contrast.crossovers
     ]
     return f"{pair}: {'; '.join(crossed) or 'no crossover is certain'}; {', '.join(said)}"
@@ -214,14 +215,18 @@ def tenant_text(each: TenantPrice, result: SweepResult) -> str:
     if each.cost_least is None or each.cost_least == each.cost_most:
         more = "" if each.cost_least is not None else " at most"
         return f"{each.design}: {each.cost_most:.4g} {unit}{more}, with {each.tenants} tenants"
-    return f"{each.design}: {each.cost_least:.4g} to {each.cost_most:.4g} {unit}, with {each.tenants} to {each.tenants_most} tenants"
+    tenants = f"{each.tenants} to {each.tenants_most} tenants"
+    return f"{each.design}: {each.cost_least:.4g} to {each.cost_most:.4g} {unit}, with {tenants}"
 
 
 def pool_lines(result: SweepResult) -> Iterator[str]:
     """What each design has, and how its buffer pools are sized: the rule, and what it gives at each value."""
     if not any(each.pool_bytes is not None for each in result.parts):
         return
-    yield "An arm's processors and memory are the same in every design; its servers' buffer pools are equal in sum, each an equal part."
+    yield (
+        "An arm's processors and memory are the same in every design; its servers' buffer pools are equal in sum, and each has "
+        "an equal part."
+    )
     for value, its in groupby(result.parts, key=lambda each: each.value):
         said = [
             f"{each.design} {each.servers} of {numbers.size_of(each.pool_bytes)}"
@@ -408,7 +413,7 @@ def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) 
         devices=list(_devices(result, results)),
         pools=list(pool_lines(result)),
         left_out=list(left_out_lines(result)),
-        kinds={design: kind for kind, design in enumerate(result.designs)},
+        kinds=kinds_of(result),
         value_text=value_text,
         figure_text=figure_text,
         ratio_text=ratio_text,
@@ -418,6 +423,15 @@ def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) 
         host=first.host,
         confidence=numbers.percent(result.confidence, 0, plus=False),
     )  # fmt: skip
+
+
+_KINDS = (0, 2, 3, 4, 5, 1)
+"""Colours and dashes in the order in which designs get them: that of second copies last."""
+
+
+def kinds_of(result: SweepResult) -> dict[str, int]:
+    """Of each design, the same in all pictures."""
+    return {design: _KINDS[number % len(_KINDS)] for number, design in enumerate(result.designs)}
 
 
 def _across(result: SweepResult) -> over_values.Across:
@@ -458,7 +472,7 @@ def _picture(
         place, up = over_values.up_by_factors(min(ends), max(ends), numbers.time_of)
     else:
         place, up = over_values.up_from_zero(max(ends), lambda value: f"{value:g}")
-    kinds = {design: kind for kind, design in enumerate(result.designs)}
+    kinds = kinds_of(result)
 
     def title(design: str, value: object, figure: over_values.Figure) -> str:
         shown = numbers.time_of(figure[0]) if unit == "ns" else numbers.figure(figure[0])
@@ -508,9 +522,7 @@ def _ratio_picture(result: SweepResult, contrast: Contrast) -> over_values.OverV
     return over_values.OverValues(
         title=name,
         caption=f"{axis.title}, by {result.variable}{_scale_word(result)}",
-        lines=over_values.lines(
-            {name: changes}, {name: list(result.designs).index(contrast.design)}, across, place, title
-        ),
+        lines=over_values.lines({name: changes}, {name: kinds_of(result)[contrast.design]}, across, place, title),
         across=across.ticks(value_text),
         up=up,
         crossings=list(_marks(contrast, across)),
@@ -522,11 +534,17 @@ def _ratio_picture(result: SweepResult, contrast: Contrast) -> over_values.OverV
 def _groups(result: SweepResult, value: str, own: Result) -> Iterator[ValueGroup]:
     own = names.with_arm_labels(own)
     copies = {arm.name for arm in own.arms if arm.copy_of}
-    arms = [arm.name for arm in own.arms]
+    arms, kinds = [arm.name for arm in own.arms], kinds_of(result)
+    design_of = {
+        arm_label(each.arm, emulated=each.emulated): each.design
+        for each in result.parts
+        if value_text(each.value) == value
+    }
     for group in transactions.groups(own):
         title = f"{result.variable} {value}" + (f", {group.title}" if group.title else "")
         kept = replace(group, title=title, arms=[arm for arm in group.arms if arm.arm not in copies])
-        yield ValueGroup(value, kept, each_unit.panels(kept, arms))
+        panels = [replace(each, kind=kinds[design_of[each.arm]]) for each in each_unit.panels(kept, arms)]
+        yield ValueGroup(value, kept, panels)
 
 
 def _busy(device: DeviceResult) -> Mean | None:
@@ -553,7 +571,7 @@ def _devices(result: SweepResult, results: Sequence[Result]) -> Iterator[over_va
             design = design_of.get((value.value, windows.arm))
             for device in windows.devices if design is not None else ():
                 found.setdefault((device.where, device.device), {}).setdefault(design or "", {})[value.value] = device
-    kinds = {design: kind for kind, design in enumerate(result.designs)}
+    kinds = kinds_of(result)
     across = _across(result)
     for (where, name), its in sorted(found.items()):
         for what, of, text in _TOLD:

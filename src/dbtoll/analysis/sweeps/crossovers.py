@@ -72,7 +72,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The effect goes through 0 at ``estimate``, from the sign ``before`` to the other; from ``low`` to ``high`` the band holds 0."""
+    """The effect goes through 0 at ``estimate``, from sign ``before`` on. The band holds 0 from ``low`` to ``high``."""
 
     low: float
     estimate: float

@@ -169,8 +169,11 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class TenantPrice:
-    """What a tenant costs where its arm has as many as keep the limit: ``tenants``, those of the largest value that does (null:
-    none was found), at ``cost_most`` each; ``tenants_most``: of the largest value that may, at ``cost_least`` each (null: not known)."""
+    """What a tenant costs where its arm has as many as keep the limit.
+
+    ``tenants``: of the largest value that does (null: none was found), at ``cost_most`` each; ``tenants_most``: of the largest that
+    may, at ``cost_least`` each (null: not known).
+    """
 
     levels: Levels
     design: str

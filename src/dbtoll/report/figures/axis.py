@@ -56,7 +56,7 @@ class Axis:
 
     def _ticks(self) -> list[Tick]:
         if self.log:
-            factors = _log_factors(1 + self.low, 1 + self.high)
+            factors = log_factors(1 + self.low, 1 + self.high)
             return [Tick(self.place(f - 1), "1" if f == 1 else f"{f:g}×") for f in factors]
         step = _step((self.high - self.low) / (TICKS_MAX - 1))
         decimals = max(0, -math.floor(math.log10(step * 100) + 1e-9))
@@ -89,7 +89,8 @@ def _step(at_least: float) -> float:
     return next(m * power for m in (1, 2, 5, 10) if m * power >= at_least * (1 - 1e-9))
 
 
-def _log_factors(low: float, high: float) -> list[float]:
+def log_factors(low: float, high: float) -> list[float]:
+    """Round numbers between the two, as many as there is room for on a logarithmic axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for mantissas in ((1, 1.5, 2, 3, 4, 5, 7), (1, 1.5, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         factors = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtoll.report.figures.axis import Axis, Tick
+from dbtoll.report.figures.axis import Axis, Tick, log_factors
 
 _BESIDE = 6.0
 """Per cent of the width that are left free at each side."""
@@ -125,13 +125,7 @@ def up_by_factors(
     def place(value: float) -> float:
         return round(100 - 100 * min(1.0, max(0.0, math.log(max(value, low) / low) / scale)), 2)
 
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    marks: list[float] = []
-    for mantissas in ((1, 2, 5), (1,)):
-        marks = [m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d <= high]
-        if len(marks) <= 6:
-            break
-    return place, [Tick(place(mark), label(mark)) for mark in marks]
+    return place, [Tick(place(mark), label(mark)) for mark in log_factors(low, high)]
 
 
 def up_by_changes(axis: Axis) -> tuple[Callable[[float], float], list[Tick]]:
