@@ -1,0 +1,288 @@
+"""Sweeps, in the simulated world and on planted figures: the runs of values, crossovers that cover what was planted, limit, price."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dbtoll import spec
+from dbtoll.analysis.sweeps.builder import Swept
+from dbtoll.analysis.sweeps.crossovers import banded, crossings, segments
+from dbtoll.cli import app
+from dbtoll.commands import sweep
+from dbtoll.errors import RunFolderError, UsageError
+from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.store.folders import run_folders
+from dbtoll.store.reader import read_run
+from dbtoll.store.schema import HISTORY_FILE
+from dbtoll.store.sweeps import runs_of, sweep_of
+
+PLANTED = """
+question = "Which simulated design does more, from which effect on?"
+[variables]
+effect = { kind = "number", default = 0.1, help = "Planted overhead of the arm that grows." }
+kind = { kind = "text", default = "simulated", help = "Where." }
+many = { kind = "integer", default = 2, help = "Units of each arm." }
+[engine]
+name = "noop"
+[workload]
+name = "tatp"
+window = "4s"
+ramp_up = "0s"
+[precision]
+budget = "600s"
+rounds_min = 10
+rounds_max = 10
+[[arm]]
+name = "grows"
+stack = "$kind"
+machines = "$many"
+[arm.options]
+effect = "$effect"
+start_spread = 0.002
+[[arm]]
+name = "fixed"
+stack = "simulated:effect=0.3,start_spread=0.002"
+machines = "$many"
+"""
+VALUES = (0.1, 0.2, 0.4, 0.8)
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    path = tmp_path / "planted.toml"
+    path.write_text(PLANTED, encoding="utf-8")
+    return path
+
+
+def run(*words: str) -> Any:
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == 0, found.output + repr(found.exception)
+    return found
+
+
+def test_every_value_is_a_run_and_the_planted_crossover_is_found(planted: Path, tmp_path: Path) -> None:
+    runs_dir = tmp_path / "runs"
+    told = run(
+        "sweep",
+        str(planted),
+        "--over",
+        "effect=0.1,0.2,0.4,0.8",
+        "--runs-dir",
+        str(runs_dir),
+        "--name",
+        "planted",
+        "--json",
+        "-q",
+    )
+    result = json.loads(told.stdout)
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "sweep.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(result, schema)
+    folders = run_folders(runs_dir)
+    assert len(folders) == len(VALUES)
+    assert {each.value for folder in folders if (each := sweep_of(folder))} == set(VALUES)
+    assert runs_of(result["sweep"], runs_dir) == folders[::-1]
+    for folder in folders:
+        assert (folder / "report.html").exists()
+        assert read_run(folder).plan.experiment.variables["effect"] == sweep_of(folder).value  # type: ignore[union-attr]
+    assert result["scale"] == "log" and result["designs"] == ["grows", "fixed"]
+    (contrast,) = [each for each in result["contrasts"] if each["measure"] == "throughput"]
+    (crossed,) = contrast["crossovers"]
+    assert crossed["low"] < 0.3 < crossed["high"] and 0.2 < crossed["estimate"] < 0.4
+    assert (crossed["better_before"], crossed["better_after"]) == ("grows", "fixed")
+    assert [each["better"] for each in contrast["stretches"]] == ["grows", None, "fixed"]
+    best = [each for each in result["best"] if each["measure"] == "throughput"]
+    assert [each["designs"] for each in best] == [["grows"], ["grows"], ["fixed"], ["fixed"]]
+    assert all(each["certain"] for each in best)
+    curves = {(each["measure"], each["design"]): each["points"] for each in result["curves"]}
+    for all_of_them, one in zip(curves["throughput", "fixed"], curves["throughput_per_tenant", "fixed"], strict=True):
+        assert all_of_them["estimate"] == pytest.approx(2 * one["estimate"])
+        assert all_of_them["low"] < all_of_them["estimate"] < all_of_them["high"]
+    ratio = contrast["points"][0]["estimate"]
+    first = [curves["throughput", design][0]["estimate"] for design in ("grows", "fixed")]
+    assert 1 + ratio == pytest.approx(first[1] / first[0], rel=0.03)  # of times, so the other way round
+    again = run("report", "planted", "--runs-dir", str(runs_dir), "-q")
+    assert "grows" in again.stdout
+    page = (folders[-1] / "sweep" / "sweep.html").read_text(encoding="utf-8")
+    assert "crossover at" in page and "report.html" in page
+    assert json.loads((folders[-1] / "sweep" / "sweep.json").read_text(encoding="utf-8")) == result
+
+
+def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tmp_path: Path) -> None:
+    runs_dir = tmp_path / "runs"
+    planned = sweep.planned_from(planted, over="effect=0.1,0.2,0.4,0.8", variables=["many=1"])
+
+    def stop(parts: list[Any]) -> None:
+        if len(parts) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep.measure(planned, runs_dir, quiet=True, yes=True, after=stop)
+    second, first = run_folders(runs_dir)
+    history = second / HISTORY_FILE
+    lines = history.read_bytes().splitlines(keepends=True)
+    begun = [number for number, line in enumerate(lines) if b'"record":"round_begin"' in line]
+    history.write_bytes(b"".join(lines[: begun[4]]))  # killed after four rounds
+    before = (first / HISTORY_FILE).read_bytes()
+    result = json.loads(run("sweep", str(second), "--resume", "--runs-dir", str(runs_dir), "--json", "-q").stdout)
+    assert [each["value"] for each in result["values"]] == list(VALUES)
+    assert (first / HISTORY_FILE).read_bytes() == before
+    assert len(run_folders(runs_dir)) == len(VALUES)
+    assert [each["rounds"] for each in result["values"]] == [10] * 4
+    assert history.read_bytes().startswith(b"".join(lines[: begun[4]]))  # it went on, and did not begin anew
+    told = CliRunner().invoke(
+        app, ["sweep", str(second), "--resume", "--over", "effect=1,2", "--runs-dir", str(runs_dir)]
+    )
+    assert isinstance(told.exception, UsageError)
+
+
+def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.toml"
+    costs.write_text('currency = "EUR"\nperiod = "hour"\nhost = 10\nmachine = 5\n', encoding="utf-8")
+    told = run(
+        "sweep", str(planted), "--over", "effect=0.05,0.1,0.2,0.4,0.8,1.6", "--limit", "p99=50ms", "--costs", str(costs),
+        "--set", "many=1", "--runs-dir", str(tmp_path / "runs"), "--json", "-q",
+    )  # fmt: skip
+    result = json.loads(told.stdout)
+    brackets = {each["design"]: each for each in result["brackets"]}
+    assert (brackets["grows"]["holds"], brackets["grows"]["breaks"]) == (0.2, 0.4)
+    assert brackets["fixed"]["breaks"] is None and brackets["fixed"]["holds"] == max(
+        e["value"] for e in result["values"]
+    )
+    assert 3 <= len(result["values"]) < 6
+    for each in result["prices"]:
+        assert each["cost"] == 15
+        done = next(
+            point["estimate"]
+            for curve in result["curves"]
+            for point in curve["points"]
+            if (curve["measure"], curve["design"], point["value"]) == ("throughput", each["design"], each["value"])
+        )
+        assert each["per_money"]["estimate"] == pytest.approx(done * 3600 / 15)
+        assert each["per_money"]["low"] < each["per_money"]["estimate"] < each["per_money"]["high"]
+    best = [each for each in result["best"] if each["measure"] == "throughput"]
+    # Both cost the same, so the cheaper one is the one that does more.
+    assert [each["designs"] for each in result["cheapest"]] == [each["designs"] for each in best]
+    prices = {each["design"]: each for each in result["tenant_prices"]}
+    assert prices["grows"]["tenants"] == 1 and prices["grows"]["cost_most"] == 15
+    shown = run("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(tmp_path / "runs"), "-q")
+    assert "largest effect with p99 below" in shown.stdout and "EUR" in shown.stdout
+
+
+def test_values_that_are_no_numbers_have_contrasts_and_no_crossover(planted: Path, tmp_path: Path) -> None:
+    planned = sweep.planned_from(
+        planted, over="kind=simulated,simulated:drift=0.01", variables=["effect=0.6", "many=1"]
+    )
+    parts = sweep.measure(planned, tmp_path, quiet=True, yes=True)
+    result, _ = sweep.write(parts)
+    assert result.scale is None
+    (contrast,) = [each for each in result.contrasts if each.measure == "throughput"]
+    assert contrast.crossovers == contrast.stretches == ()
+    assert [each.verdict for each in contrast.points] == [Verdict.LOSES, Verdict.LOSES]
+
+
+def test_what_does_not_fit_is_in_the_result(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfit(experiment: Any) -> dict[str, tuple[str, str]]:
+        large = experiment.variables["effect"] > 0.3
+        return {arm.name: ("it is too large", "") for arm in experiment.arms if large and arm.name == "grows"}
+
+    monkeypatch.setattr(sweep, "unfit", unfit)
+    planned = sweep.planned_from(planted, over="effect=0.1,0.4", variables=["many=1"])
+    assert any("effect = 0.4: grows is left out: it is too large" in line for line in sweep.preview(planned))
+    parts = sweep.measure(planned, tmp_path, quiet=True, yes=True)
+    result, page = sweep.write(parts)
+    assert [(each.value, each.arm, each.why) for each in result.left_out] == [(0.4, "grows", "it is too large")]
+    points = {(curve.measure, curve.design): curve.points for curve in result.curves}
+    assert points["throughput", "grows"][1].reason == "left out: it is too large"
+    assert next(each.designs for each in result.best if each.value == 0.4) == ("fixed",)
+    assert "left out at effect 0.4" in page.read_text(encoding="utf-8")
+
+
+def test_runs_of_several_sweeps_are_no_sweep(planted: Path, tmp_path: Path) -> None:
+    parts = [
+        sweep.measure(sweep.planned_from(planted, over=over, variables=["many=1"]), tmp_path, quiet=True, yes=True)[0]
+        for over in ("effect=0.1,0.2", "effect=0.4,0.8")
+    ]
+    with pytest.raises(RunFolderError, match="not runs of one sweep"):
+        Swept(parts)
+    with pytest.raises(UsageError, match="the sweep gives it its values"):
+        sweep.planned_from(planted, over="effect=0.1,0.2", variables=["effect=3"])
+    with pytest.raises(UsageError, match="no numbers among which to search"):
+        sweep.planned_from(planted, over="kind=simulated,native", limit="p99=20ms")
+
+
+# --- planted curves ------------------------------------------------------------------------------------------------------------
+
+AT = np.log([1, 2, 4, 8, 16, 32])
+REPEATS = 300
+PRECISION = Precision()
+
+
+def simulated(truth: np.ndarray, start_sd: float, rounds: int, chance: np.random.Generator) -> tuple[Any, Any, Any]:
+    values = [each + chance.normal(0, start_sd, rounds) for each in truth]
+    found = banded(values, PRECISION)
+    parts = segments(AT, [each.band for each in found])
+    return found, parts, crossings(AT, [each.shown.estimate if each.shown else None for each in found], parts)
+
+
+@pytest.mark.parametrize("rounds", [5, 12])
+@pytest.mark.parametrize("crossover", [math.log(1.3), math.log(4), math.log(11)])
+def test_the_interval_covers_the_planted_crossover(crossover: float, rounds: int) -> None:
+    """At least as often as it says, where designs differ by much and by little beside the noise."""
+    chance = np.random.default_rng(18)
+    for slope in (0.02, 0.1):
+        covered = found = 0
+        for _ in range(REPEATS):
+            _, parts, crossed = simulated(slope * (AT - crossover), 0.02, rounds, chance)
+            covered += any(part.sign == 0 and part.low <= crossover <= part.high for part in parts)
+            found += len(crossed) == 1
+            assert len(crossed) <= 1
+        assert covered >= 0.95 * REPEATS
+        if slope == 0.1 and rounds == 12 and crossover != math.log(1.3):
+            assert found > 0.8 * REPEATS  # so that what covers is not only what says nothing
+
+
+def test_equal_designs_are_not_told_apart() -> None:
+    """At most as often as it says is any value decided, and no crossover is found."""
+    chance = np.random.default_rng(18)
+    told = 0
+    for _ in range(REPEATS):
+        found, parts, crossed = simulated(np.zeros(len(AT)), 0.02, 8, chance)
+        told += any(part.sign for part in parts) or any(e.verdict in (Verdict.LOSES, Verdict.GAINS) for e in found)
+        assert not crossed
+    assert told <= 0.05 * REPEATS
+    found, _, _ = simulated(np.zeros(len(AT)), 0.0005, 8, chance)
+    assert {each.verdict for each in found} == {Verdict.NO_DIFFERENCE}
+
+
+def test_two_crossings_are_two_crossovers() -> None:
+    chance = np.random.default_rng(18)
+    truth = np.array([-0.3, -0.2, 0.2, 0.3, -0.2, -0.3])
+    _, parts, crossed = simulated(truth, 0.01, 10, chance)
+    assert len(crossed) == 2 and [part.sign for part in parts] == [-1, 0, 1, 0, -1]
+    for each, planted_at in zip(crossed, (math.log(2 * math.sqrt(2)), AT[3] + (AT[4] - AT[3]) * 0.6), strict=True):
+        assert each.low < planted_at < each.high
+
+
+def test_nothing_is_decided_on_too_few_rounds() -> None:
+    chance = np.random.default_rng(18)
+    found, parts, crossed = simulated(np.linspace(-1, 1, 6), 0.001, 4, chance)
+    assert [part.sign for part in parts] == [0] and not crossed
+    assert all(each.shown is not None and each.verdict == Verdict.CANNOT_TELL for each in found)
+
+
+def test_the_shipped_example_can_be_swept_over_each_of_its_variables() -> None:
+    path = Path(__file__).parents[2] / "examples" / "designs.toml"
+    declared = spec.variables_of(path)
+    assert list(declared) == ["tenants", "warehouses", "terminals", "cpus", "memory"]
+    for over in ("tenants=1:32", "warehouses=1:8", "terminals=1,4", "cpus=1,2", "memory=2 GiB,4 GiB"):
+        planned = sweep.planned_from(path, over=over)
+        assert [each.sweep.value for each in planned.experiments.values() if each.sweep] == list(planned.experiments)
+        assert next(iter(sweep.preview(planned))).startswith("sweep over ")
