@@ -918,15 +918,15 @@ def main() -> None:
         sys.exit(error.exit_code)
     except typer.Exit as leaving:
         sys.exit(leaving.exit_code)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt) as ended:
+        stopped = ended.__cause__ if isinstance(ended, typer.Abort) else ended  # typer makes the one of the other
+        if isinstance(stopped, KeyboardInterrupt):
+            _told("stopped", "; ".join(getattr(stopped, "__notes__", ())))  # how a run goes on
         sys.exit(INTERRUPTED)
     except typer.TyperException as error:
         usage = getattr(error, "ctx", None)
         _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
         sys.exit(UsageError.exit_code)
-    except KeyboardInterrupt as stopped:
-        _told("stopped", "; ".join(getattr(stopped, "__notes__", ())))  # how a run goes on
-        sys.exit(INTERRUPTED)
     except PermissionError as error:
         _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
         sys.exit(NO_PERMISSION)

@@ -581,3 +581,17 @@ def test_a_run_that_is_going_on_is_told_from_one_that_was_killed(
     with journal.of_run(folder):
         assert journal.is_held(folder.name)
     assert not journal.is_held(folder.name)
+
+
+def test_who_stops_a_command_is_told_how_to_go_on(dbtoll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the parser of the command line has made another error of it."""
+
+    def stop(*_: Any, **__: Any) -> int:
+        stopped = KeyboardInterrupt()
+        stopped.add_note("then go on: dbtoll run nightly --resume")
+        raise stopped
+
+    monkeypatch.setattr("dbtoll.commands.runs.show_runs", stop)
+    code, _, error = dbtoll("runs")
+    assert code == errors.INTERRUPTED
+    assert "stopped" in error and "go on: dbtoll run nightly --resume" in error

@@ -17,6 +17,7 @@ from dbtoll import registry
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.json import Json
+from dbtoll.model.sweep import Value
 from dbtoll.report.text import numbers
 from dbtoll.runner.cleanup.journal import is_held
 from dbtoll.store import upgrade
@@ -34,7 +35,10 @@ GOING_ON, NOT_MEASURED, UNFINISHED = "going on", "nothing measured yet", "not fi
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One run as the list has it. ``verdicts``: arm -> a few words; ``state``: why it ended, or that it has not."""
+    """One run as the list has it. ``verdicts``: arm -> a few words; ``state``: why it ended, or that it has not.
+
+    ``sweep``: the id of the sweep that it is of, and ``value``, which of its values: ``tenants = 4``; empty of another run.
+    """
 
     run: str
     folder: str
@@ -46,6 +50,8 @@ class Listed:
     arms: tuple[str, ...]
     verdicts: Mapping[str, str]
     state: str
+    sweep: str = ""
+    value: str = ""
 
 
 class _Component(msgspec.Struct):
@@ -63,9 +69,16 @@ class _Arm(msgspec.Struct):
     copy_of: str | None = None
 
 
+class _Sweep(msgspec.Struct):
+    id: str
+    variable: str
+    value: Value
+
+
 class _Experiment(msgspec.Struct):
     question: str
     arms: Annotated[list[_Arm], msgspec.Meta(min_length=1)]
+    sweep: _Sweep | None = None
 
 
 class _PlanOrAsked(msgspec.Struct):
@@ -107,7 +120,7 @@ def show_runs(runs_dir: Path, *, as_json: bool) -> int:
     table = Table("run", "of", "verdict", "state", box=SIMPLE_HEAD, pad_edge=False)
     for each in listed:
         engines = ", ".join(_title("engines", name) for name in each.engine.split("+"))
-        of = f"{_title('workloads', each.workload)}, {engines}" if each.workload else ""
+        of = ", ".join(filter(None, (_title("workloads", each.workload), engines, each.value))) if each.workload else ""
         verdicts = "\n".join(f"{arm}: {words}" for arm, words in each.verdicts.items())
         arms = "" if each.verdicts else ", ".join(each.arms)
         table.add_row(*(Text(printable(text, lines=True)) for text in (each.run, of, verdicts or arms, each.state)))
@@ -153,6 +166,8 @@ def _listed(folder: Path) -> Listed:
         arms=tuple(arm.name for arm in arms),
         verdicts=_verdicts(folder / RESULT_FILE),
         state=state,
+        sweep=experiment.sweep.id if experiment.sweep else "",
+        value=f"{experiment.sweep.variable} = {experiment.sweep.value}" if experiment.sweep else "",
     )
 
 

@@ -175,6 +175,9 @@ def measure(
                     else:
                         kept = asked_otherwise(runs.experiment_of(folder), budget, None)
                         runs.resume(folder, progress, kept.precision)
+                except KeyboardInterrupt as stopped:
+                    stopped.__notes__ = [f"go on with the sweep: {_going_on(planned.sweep, runs_dir)}"]
+                    raise
                 except BudgetTooSmall as error:
                     raise BudgetTooSmall(
                         f"{planned.sweep.variable} = {value_text(value)}: {error.message}",

@@ -297,6 +297,11 @@ def terminal(result: SweepResult) -> Group:
             shown += [Text(""), _table(result, measure, levels)]
             for line in _lines_of(result, measure, levels):
                 shown.append(Text(printable(line)))
+        if result.prices:
+            prices = Table(*price_head(result), box=SIMPLE_HEAD, pad_edge=False)
+            for row in price_rows(result, levels):
+                prices.add_row(*map(printable, row))
+            shown += [Text(""), prices]
         for head, lines in _priced(result, levels):
             shown += [Text(f"\n{printable(head)}"), *(Text(f"  {printable(line)}") for line in lines)]
     shown.append(Text(""))
@@ -347,22 +352,36 @@ def _priced(result: SweepResult, levels: Levels) -> Iterator[tuple[str, list[str
     if result.limit is not None:
         yield limit_title(result), [bracket_text(each, result) for each in result.brackets if each.levels == levels]
     if result.costs is not None:
-        unit = result.costs.currency
-        lines = [
-            f"{result.variable} {value_text(each.value)}, {each.design}: {figure_text(each.per_money, '')} for 1 {unit}, "
-            f"{figure_text(each.per_gib_s, '')}/s for each GiB; costs {each.cost:.4g} {unit} a {result.costs.period}"
-            for each in result.prices
-            if each.levels == levels
-        ]
-        lines += [
-            f"cheapest: {line}"
-            for line in best_lines(result, [each for each in result.cheapest if each.levels == levels])
-        ]
+        found = [each for each in result.cheapest if each.levels == levels]
+        lines = [f"cheapest: {line}" for line in best_lines(result, found)]
         yield "what is done for the money", lines
     if result.tenant_prices:
         lines = [tenant_text(each, result) for each in result.tenant_prices if each.levels == levels]
         lines.append(f"cheapest: {best_text(result.cheapest_tenant, certain=len(result.cheapest_tenant) == 1)}")
         yield "what a tenant costs within the limit", lines
+
+
+def price_head(result: SweepResult) -> tuple[str, ...]:
+    """Heads of the table of prices."""
+    assert result.costs is not None
+    what = "executions of all queries" if TIME in result.units else "transactions"
+    currency, period = result.costs.currency, result.costs.period
+    return (result.variable, "design", f"{currency} a {period}", f"{what} for 1 {currency}", f"{what}/s for each GiB")
+
+
+def price_rows(result: SweepResult, levels: Levels) -> list[tuple[str, ...]]:
+    """What each design costs at each value, and what is done for it."""
+    return [
+        (
+            value_text(each.value),
+            each.design,
+            f"{each.cost:.4g}",
+            figure_text(each.per_money, ""),
+            figure_text(each.per_gib_s, ""),
+        )
+        for each in result.prices
+        if each.levels == levels
+    ]
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------------
@@ -408,7 +427,8 @@ def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) 
         version=__version__,
         sections=sections,
         main=[each for each in sections if each.measure == result.main_measure],
-        priced=[(title, list(_priced(result, levels))) for title, levels in all_levels(result)],
+        priced=[(title, list(_priced(result, levels)), price_rows(result, levels)) for title, levels in all_levels(result)],
+        price_head=price_head(result) if result.costs else (),
         groups=groups,
         devices=list(_devices(result, results)),
         pools=list(pool_lines(result)),

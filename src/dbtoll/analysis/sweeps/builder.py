@@ -150,6 +150,8 @@ class Swept:
         arm = self.designs_at[value].get(design)
         if arm is None:
             return self.why_left_out(value, design)
+        if measure == LEAST and len(arm.layout.units) == 1:
+            return "it has one tenant"
         times = self.times(value, levels, measure)
         if times is None or arm.name not in times.arms:
             return f"no visit of {arm.name} counts"
