@@ -1,4 +1,4 @@
-"""Sweeps, in the simulated world and on planted figures: the runs of values, crossovers that cover what was planted, limit, price."""
+"""Sweeps, in the simulated world and on planted figures: runs of values, crossovers that cover what was planted, limit, price."""
 
 from __future__ import annotations
 
