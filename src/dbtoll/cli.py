@@ -917,8 +917,6 @@ def main() -> None:
         _told(error.message, error.hint)
         sys.exit(error.exit_code)
     except typer.Exit as leaving:
-        if isinstance(leaving.__cause__, KeyboardInterrupt):  # which typer makes an exit of
-            _stopped(leaving.__cause__)
         sys.exit(leaving.exit_code)
     except typer.Abort:
         sys.exit(INTERRUPTED)
@@ -926,8 +924,8 @@ def main() -> None:
         usage = getattr(error, "ctx", None)
         _told(error.format_message(), f"see {usage.command_path} --help" if usage else "see dbtoll --help")
         sys.exit(UsageError.exit_code)
-    except KeyboardInterrupt as stopped:
-        _stopped(stopped)
+    except KeyboardInterrupt:  # before there was a command
+        _told("stopped", "")
         sys.exit(INTERRUPTED)
     except PermissionError as error:
         _told(f"{error.filename}: {error.strerror}", "name what you may use, or run this as root: sudo ./dbtoll …")
@@ -944,11 +942,6 @@ def main() -> None:
         _told(f"a defect of dbtoll: {type(error).__name__}: {error}", f"please report it with {_kept(error)}")
         sys.exit(DbtollError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _stopped(by: BaseException) -> None:
-    """Say so, and how it goes on."""
-    _told("stopped", "; ".join(getattr(by, "__notes__", ())))
 
 
 def _nothing_more_to_standard_output() -> None:

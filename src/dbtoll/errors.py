@@ -152,6 +152,6 @@ class Invalid(DbtollError):
 
 
 class Stopped(DbtollError):
-    """Its user stopped a run that others were to follow."""
+    """Its user stopped a command, or a run that others were to follow."""
 
     exit_code = INTERRUPTED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from dbtoll.errors import EXIT_CODES
+from dbtoll.errors import EXIT_CODES, Stopped
 
 if TYPE_CHECKING:
     from dbtoll.model.options import Option
@@ -43,6 +43,13 @@ def exit_codes() -> str:
 
 class Group(TyperGroup):
     """Shows its commands in groups, each with its summary in full."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Who stops a command is told how to go on: typer would make a bare exit of it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            raise Stopped("stopped", "; ".join(getattr(stopped, "__notes__", ()))) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Says which command was meant by a word that is none."""
