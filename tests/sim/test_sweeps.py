@@ -286,3 +286,27 @@ def test_the_shipped_example_can_be_swept_over_each_of_its_variables() -> None:
         planned = sweep.planned_from(path, over=over)
         assert [each.sweep.value for each in planned.experiments.values() if each.sweep] == list(planned.experiments)
         assert next(iter(sweep.preview(planned))).startswith("sweep over ")
+
+
+def test_a_limit_is_of_a_transaction_that_there_is(planted: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="tatp has no transaction 'new_order'"):
+        sweep.planned_from(planted, over="effect=0.1,0.2", limit="new_order.p99=20ms")
+    statements = tmp_path / "statements.toml"
+    text = PLANTED.replace('name = "tatp"\nwindow = "4s"\nramp_up = "0s"', 'name = "tpch"\nqueries = ["Q1", "Q6"]')
+    statements.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match="tpch has no transactions"):
+        sweep.planned_from(statements, over="effect=0.1,0.2", limit="p99=20ms")
+
+
+def test_statements_are_swept_by_their_time(tmp_path: Path) -> None:
+    path = tmp_path / "statements.toml"
+    text = PLANTED.replace('name = "tatp"\nwindow = "4s"\nramp_up = "0s"', 'name = "tpch"\nqueries = ["Q1", "Q6"]')
+    path.write_text(
+        text.replace("rounds_min = 10\nrounds_max = 10", "rounds_min = 5\nrounds_max = 5"), encoding="utf-8"
+    )
+    planned = sweep.planned_from(path, over="effect=0.1,0.6", variables=["many=1"])
+    result, _ = sweep.write(sweep.measure(planned, tmp_path / "runs", quiet=True, yes=True))
+    assert (result.main_measure, result.units) == ("time", {"time": "ns"})
+    (contrast,) = result.contrasts
+    assert [each.verdict for each in contrast.points] == [Verdict.GAINS, Verdict.LOSES]
+    assert len(contrast.crossovers) == 1

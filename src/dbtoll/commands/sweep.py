@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbtoll import spec
+from dbtoll import registry, spec
 from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import BudgetTooSmall, RunFolderError, Stopped, UsageError
@@ -57,7 +57,7 @@ def plan(
     variable, values = spec_sweeps.values(over, spec.declared_in(text, file), each=limit is not None)
     if variable in variables:
         raise UsageError(f"--set {variable}: the sweep gives it its values", "leave it out")
-    if limit is not None and not all(isinstance(each, int | float) for each in values):
+    if limit is not None and any(isinstance(each, str | bool) for each in values):
         raise UsageError(f"--limit: the values of {variable} are no numbers among which to search", "leave it out")
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     asked = Sweep(folder_name(stamp, name), file, variable, values, values[0], limit=limit, costs=costs)
@@ -83,9 +83,21 @@ def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive
             f"no arm fits at any value: {'; '.join(dict.fromkeys(each.why for each in left_out))}",
             "more memory under [resources], or smaller values",
         )
+    if asked.limit is not None:
+        _require_transaction(asked.limit, next(iter(experiments.values())))
     whole = replace(asked, left_out=tuple(left_out))
     made = {value: replace(each, sweep=replace(whole, value=value)) for value, each in experiments.items()}
     return Planned(whole, made, text)
+
+
+def _require_transaction(limit: Limit, experiment: Experiment) -> None:
+    """UsageError where nothing of that name has response times."""
+    name = experiment.configuration.workload.name
+    mix = getattr(registry.find("workloads", name), "mix", {})
+    if not mix:
+        raise UsageError(f"--limit: {name} has no transactions whose response times could be kept", "leave it out")
+    if limit.transaction and limit.transaction not in mix:
+        raise UsageError(f"--limit: {name} has no transaction {limit.transaction!r}", f"there is: {', '.join(mix)}")
 
 
 def preview(planned: Planned) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from dbtoll import __version__
@@ -23,6 +23,7 @@ from dbtoll.durable import make_directory, write_durably
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import page, transactions
+from dbtoll.report.export.columns import FORMULA_BEGINS
 from dbtoll.report.figures import each_unit, over_values
 from dbtoll.report.figures.axis import axis_for
 from dbtoll.report.text import names, numbers
@@ -67,8 +68,13 @@ def write(folder: Path, result: SweepResult, results: Sequence[Result], runs: Se
 
 def _csv(rows: Iterator[Sequence[object]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text).writerows([_cell(each) for each in row] for row in rows)
     return text.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    """With an apostrophe before what a spreadsheet would take for a formula (docs/SCHEMA.md)."""
+    return f"'{value}" if isinstance(value, str) and value and value[:1] in FORMULA_BEGINS else value
 
 
 def _curve_rows(result: SweepResult) -> Iterator[Sequence[object]]:
@@ -292,15 +298,17 @@ def terminal(result: SweepResult) -> Group:
     shown: list[Table | Text] = [Text(printable(result.question))]
     for title, levels in all_levels(result):
         if title:
-            shown.append(Text(f"\n{title}"))
+            shown.append(Text(f"\n{printable(title)}"))
         for measure in _main(result):
             shown += [Text(""), _table(result, measure, levels)]
             for line in _lines_of(result, measure, levels):
                 shown.append(Text(printable(line)))
         if result.prices:
-            prices = Table(*price_head(result), box=SIMPLE_HEAD, pad_edge=False)
+            prices = Table(
+                *(Column(Text(printable(head))) for head in price_head(result)), box=SIMPLE_HEAD, pad_edge=False
+            )
             for row in price_rows(result, levels):
-                prices.add_row(*map(printable, row))
+                prices.add_row(*(Text(printable(cell)) for cell in row))
             shown += [Text(""), prices]
         for head, lines in _priced(result, levels):
             shown += [Text(f"\n{printable(head)}"), *(Text(f"  {printable(line)}") for line in lines)]
@@ -331,14 +339,11 @@ def _lines_of(result: SweepResult, measure: str, levels: Levels) -> Iterator[str
 def _table(result: SweepResult, measure: str, levels: Levels) -> Table:
     unit = result.units[measure]
     title = f"{measure_title(measure)}{'' if unit == 'ns' else f', {unit}'}"
-    table = Table(
-        title,
-        *(f"{result.variable} {value_text(each.value)}" for each in result.values),
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    heads = [title, *(f"{result.variable} {value_text(each.value)}" for each in result.values)]
+    table = Table(*(Column(Text(printable(head))) for head in heads), box=SIMPLE_HEAD, pad_edge=False)
     for curve in curves_of(result, measure, levels):
-        table.add_row(printable(curve.design), *(figure_text(point, unit) for point in curve.points))
+        cells = [curve.design, *(figure_text(point, unit) for point in curve.points)]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 

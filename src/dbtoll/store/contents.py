@@ -18,7 +18,7 @@ from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
-from dbtoll.model.sweep import PERIODS_S, Sweep
+from dbtoll.model.sweep import PERIODS_S, Sweep, Value
 from dbtoll.store.schema import (
     CheckRecord,
     Count,
@@ -340,7 +340,7 @@ def _is_sweep(sweep: Sweep) -> bool:
         sweep.value in sweep.values
         and len(set(sweep.values)) == len(sweep.values)
         and all(each.value in sweep.values for each in sweep.left_out)
-        and (limit is None or (limit.quantile in ("p50", "p95", "p99") and limit.ns > 0))
+        and (limit is None or (limit.quantile in ("p50", "p95", "p99") and limit.ns > 0 and _is_axis(sweep.values)))
         and (
             costs is None
             or (
@@ -350,6 +350,10 @@ def _is_sweep(sweep: Sweep) -> bool:
             )
         )
     )
+
+
+def _is_axis(values: Sequence[Value]) -> bool:
+    return not any(isinstance(value, str | bool) for value in values)
 
 
 def _leads_to(experiment: Experiment, name: str) -> bool:

@@ -108,7 +108,10 @@ class Swept:
 
     @cached_property
     def levels(self) -> list[Levels]:
-        keys = dict.fromkeys(levels_key(each) for part in self.by_value.values() for each in part.book.measured.levels)
+        """Those that were asked for: passes beside them (probes) compare no designs."""
+        keys = dict.fromkeys(
+            levels_key(each) for part in self.by_value.values() for each in part.run.plan.experiment.combinations
+        )
         return [dict(key) for key in keys]
 
     @cached_property

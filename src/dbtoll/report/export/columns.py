@@ -140,7 +140,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config={"threads": 1})
 
 
-_FORMULA = (
+FORMULA_BEGINS = (
     "=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 """A spreadsheet takes a cell that begins so for a formula, and a formula may run programs (OWASP, "CSV Injection")."""
@@ -149,7 +149,7 @@ _FORMULA = (
 def _cell(column: str) -> str:
     """Text as it may stand in a CSV file: with an apostrophe before what looks like a formula. Parquet has types and needs none."""
     name, apostrophe = _named(column), _quoted("'")
-    begins = ", ".join(map(_quoted, _FORMULA))
+    begins = ", ".join(map(_quoted, FORMULA_BEGINS))
     return f"CASE WHEN left({name}, 1) IN ({begins}) THEN {apostrophe} || {name} ELSE {name} END AS {name}"
 
 
