@@ -489,7 +489,7 @@ def _picture(
         each.design: {p.value: (p.estimate, p.low, p.high) for p in each.points if p.estimate is not None}
         for each in curves
     }
-    ends = [bound for its in figures.values() for figure in its.values() for bound in figure if bound is not None]
+    ends = over_values.ends(figure for its in figures.values() for figure in its.values())
     if not ends:
         return None
     unit, across = result.units[measure], _across(result)
@@ -536,7 +536,8 @@ def _ratio_picture(result: SweepResult, contrast: Contrast) -> over_values.OverV
             changes[point.value] = (change.estimate, change.low, change.high)
     if not changes:
         return None
-    ends = [bound for figure in changes.values() for bound in figure if bound is not None]
+    of_factors = over_values.ends(tuple(None if e is None else 1 + e for e in figure) for figure in changes.values())
+    ends = [each - 1 for each in of_factors]
     axis, across = axis_for(ends, result.margin, of_throughput=numbers.is_throughput(metric)), _across(result)
     place, up = over_values.up_by_changes(axis)
     name = f"{contrast.design} against {contrast.against}"
@@ -604,9 +605,7 @@ def _devices(result: SweepResult, results: Sequence[Result]) -> Iterator[over_va
                 design: {value: _mean(mean) for value, each in by_value.items() if (mean := of(each)) is not None}
                 for design, by_value in its.items()
             }
-            ends = [
-                bound for each in figures.values() for figure in each.values() for bound in figure if bound is not None
-            ]
+            ends = over_values.ends(figure for each in figures.values() for figure in each.values())
             if not ends:
                 continue
             place, up = over_values.up_from_zero(max(ends), text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtoll.report.figures.axis import Axis, Tick, log_factors
@@ -102,6 +102,21 @@ class Across:
             if not found or x - found[-1].x >= _NEAR or self.scale is None:
                 found.append(Tick(x, text(value)))
         return found
+
+
+WIDEST = 3.0
+"""A bound farther from all estimates than by this factor tells so little that no axis is made for it: its line leads out."""
+
+
+def ends(figures: Iterable[Sequence[float | None]]) -> list[float]:
+    """What an axis has to hold: all estimates, and bounds that are not far from them. ``figures``: all above 0, or 0."""
+    held = [figure for figure in figures if figure[0] is not None]
+    estimates = [figure[0] for figure in held if figure[0] is not None]
+    if not estimates:
+        return []
+    least, most = min(estimates) / WIDEST, max(estimates) * WIDEST
+    bounds = [min(max(bound, least), most) for figure in held for bound in figure[1:] if bound is not None]
+    return [*estimates, *bounds]
 
 
 def up_from_zero(most: float, label: Callable[[float], str]) -> tuple[Callable[[float], float], list[Tick]]:
