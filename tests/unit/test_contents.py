@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dbtoll import spec
 from dbtoll.errors import SpecError
+from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep
 from dbtoll.store.contents import demand_plan
 from dbtoll.store.schema import PlanFile
 
@@ -58,3 +60,36 @@ def test_a_factor_is_one_that_specifications_know(name: str) -> None:
     )
     with pytest.raises(ValueError, match="the factors"):
         demand_plan(plan)
+
+
+SWEEP = Sweep(
+    "20260501-091500-3f9a2b",
+    "/spec.toml",
+    "tenants",
+    (1, 2, 4),
+    2,
+    limit=Limit("p99", "", 10**7),
+    costs=Costs("EUR", "month", host=4.0),
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value": 3},
+        {"values": (1, 2, 2)},
+        {"values": (2, "four")},
+        {"left_out": (LeftOut(9, "native", "too large"),)},
+        {"limit": Limit("p42", "", 10**7)},
+        {"limit": Limit("p99", "", 0)},
+        {"costs": Costs("EUR", "aeon", host=4.0)},
+        {"costs": Costs("EUR", "month", server=-1.0)},
+        {"costs": Costs("EUR", "month", devices={"/dev/sda": -1.0})},
+    ],
+)
+def test_a_value_of_a_sweep_is_one_that_could_be_asked_for(changes: dict[str, Any]) -> None:
+    experiment = replace(spec.parse(ARM, "spec.toml"), sweep=SWEEP)
+    demand_plan(PlanFile(experiment=experiment, queries=("Q1",), blocks=1))
+    wrong = replace(experiment, sweep=replace(SWEEP, **changes))
+    with pytest.raises(ValueError, match="no value of its sweep"):
+        demand_plan(PlanFile(experiment=wrong, queries=("Q1",), blocks=1))
