@@ -251,11 +251,16 @@ impl Driver {
             worker.tell(Order::Measure(window));
         }
         let kinds = self.common.workload.kinds();
-        let intervals = usize::try_from(window_ns.div_ceil(interval_ns)).unwrap_or(0);
-        let mut tally = Tally::new(kinds.len(), intervals);
+        // The first thread's counts become those of all: a copy would be as large as they are.
+        let mut tally: Option<Tally> = None;
         for worker in &self.workers {
-            tally.add(&worker.answer()?);
+            let others = worker.answer()?;
+            match &mut tally {
+                Some(all) => all.add(&others),
+                None => tally = Some(others),
+            }
         }
+        let tally = tally.unwrap_or_default();
         let mut report = tally.to_json(kinds);
         let acknowledged: Vec<Value> = self.acknowledged.iter().filter_map(|ledger| lock(ledger).clone()).collect();
         if let Some(object) = report.as_object_mut() {

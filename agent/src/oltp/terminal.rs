@@ -140,8 +140,8 @@ impl Terminal {
             }
             if outcome.is_ok() && window.holds(scheduled_ns) {
                 kind.response.saturating_record(end_ns - scheduled_ns);
-                if !is_closed {
-                    kind.service.saturating_record(end_ns - start_ns);
+                if let Some(service) = &mut kind.service {
+                    service.saturating_record(end_ns - start_ns);
                 }
             }
         }

@@ -170,7 +170,7 @@ pub fn run(
             due: VecDeque::new(),
             idle: VecDeque::new(),
         }),
-        tally: RefCell::new(Tally::new(plan.kinds, 0)),
+        tally: RefCell::default(),
         refused: RefCell::new(None),
     });
     let seats = (0..plan.terminals).map(|number| {
@@ -288,7 +288,8 @@ impl Thread<'_> {
 
     fn begin(&mut self, window: Window) {
         let shared = &self.shared;
-        *shared.tally.borrow_mut() = Tally::new(self.kinds, window.intervals());
+        let is_closed = window.mean_gap_ns.is_none();
+        *shared.tally.borrow_mut() = Tally::new(self.kinds, window.intervals(), is_closed);
         let mut random = Random::new(&[window.seed]);
         let first_ns =
             window.mean_gap_ns.map_or(u64::MAX, |mean| window.begin_ns.saturating_add(random.exponential_ns(mean)));
@@ -372,15 +373,11 @@ impl Thread<'_> {
     }
 
     fn settle(&mut self) -> Answer {
-        let is_closed = self.shared.window.take().is_some_and(|window| window.mean_gap_ns.is_none());
+        self.shared.window.set(None);
         if let Some(failure) = self.shared.refused.borrow_mut().take() {
             return Err(failure);
         }
-        let mut tally = std::mem::take(&mut *self.shared.tally.borrow_mut());
-        if is_closed {
-            tally.serve_as_answered();
-        }
-        Ok(tally)
+        Ok(self.shared.tally.take())
     }
 
     fn next_ns(&self, at_ns: u64, looked_ns: u64, owes: bool) -> u64 {
