@@ -66,11 +66,14 @@ class Api:
         import docker  # takes a tenth of a second, which only those who use it shall pay
 
         try:
-            return docker.APIClient(base_url=f"unix://{here}", version="auto", timeout=int(self._timeout_s))
+            client = docker.APIClient(base_url=f"unix://{here}", version="auto", timeout=int(self._timeout_s))
         except docker.errors.DockerException as error:
             raise Unavailable(
                 f"{self._machine.name}: no Docker API answers at {self.path}: {error}", "start that daemon"
             ) from error
+        # Each connection is a stream to the machine's agent, which has no more than some hundreds for all containers: none stays.
+        client.headers["Connection"] = "close"
+        return client
 
     def close(self) -> None:
         """Also twice."""
