@@ -62,7 +62,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def found(warm: Run) -> Reproduction:
-    return minhas2008().reproduce({"warm": warm})
+    return minhas2008().reproduce({"warm": [warm]})
 
 
 def test_every_claim_of_the_paper_has_its_verdict(found: Reproduction) -> None:
@@ -195,7 +195,7 @@ def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> Non
         environment = f"simulated:slowdown={slowdown}"
         variables = {"environment": environment, "scale": "0.01"}
         found[role] = simulated(paper, part, environment, tmp_path / role, **variables)
-    made = paper.reproduce(found)
+    made = paper.reproduce({role: [run] for role, run in found.items()})
     told = {each.checked.claim.id: each.judged for each in made.claims}
     assert list(told) == [claim.id for claim in paper.claims]
     outcome = {
@@ -230,7 +230,7 @@ def test_transactions_on_another_host(tmp_path: Path) -> None:
         )
         host = "simulated:slowdown=1.5"
         found[part.role] = simulated(paper, part, host, tmp_path / part.role, host=host)
-    made = paper.reproduce(found)
+    made = paper.reproduce({role: [run] for role, run in found.items()})
     (judged,) = (each.judged.size for each in made.claims if each.checked.claim.id == "H11")
     assert judged and judged.outcome == "not measured" and "HyPer on TPC-H, MonetDB on TPC-H" in judged.why
     (table,) = made.tables

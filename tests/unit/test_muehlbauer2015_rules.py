@@ -303,7 +303,7 @@ def test_every_claim_has_its_verdict_and_every_figure_its_table(tmp_path: Path) 
         "probes": make_probes(tmp_path / "probes", {DOCKER: {}, GUEST: {}}, PROBES),
         "remote hyper": make_statements(tmp_path / "remote", "remote hyper", lambda arm, query, levels: 0.1, arms=(GUEST,)),
     }  # fmt: skip
-    found = paper().reproduce({role: read_run(folder) for role, folder in runs.items()})
+    found = paper().reproduce({role: [read_run(folder)] for role, folder in runs.items()})
     assert [each.checked.claim.id for each in found.claims] == [f"H{number:02}" for number in range(1, 12)]
     assert [each.name for each in found.tables] == [
         "Section 2", "Figure 2", "Figure 2 HyPer", "Figure 2 MonetDB", "Changed plans", "Figure 3", "Figure 4", "Table 2",

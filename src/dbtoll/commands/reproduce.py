@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,15 @@ from rich.console import Console
 
 from dbtoll import registry, spec
 from dbtoll.analysis.reproduction import ENVIRONMENT
+from dbtoll.commands import sweep
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import RunFolderError, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec.variables import from_words
+from dbtoll.store import sweeps
+from dbtoll.terminal import notices
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
@@ -79,9 +82,7 @@ def reproduce(
     the parts to be measured; none: all. ``samples``: the folder of the authors' own samples.
     """
     from dbtoll.analysis.result.builder import analyze_run
-    from dbtoll.progress import Progress
     from dbtoll.report import reproduction as reports
-    from dbtoll.runner import run as runs
 
     paper: Paper = registry.find("papers", name)()
     if not paper.about.parts:
@@ -112,15 +113,21 @@ def reproduce(
         if part.role in left_out:
             console.print(f"{part.role}: left out: {left_out[part.role]}", markup=False)
             continue
-        experiment, text = spec.read(paper.folder / part.file, exclusive=exclusive, variables=given[part.role])
-        experiment = _of_rounds(asked_otherwise(experiment, budget, None), rounds)
-        bring_programs(experiment, yes=yes)
-        console.print(f"{part.role}: {experiment.question}", markup=False)
-        with Progress(experiment, quiet=quiet, yes=yes) as progress:
-            found[part.role] = runs.begin_part(experiment, text, runs_dir, progress)
+        measured = _sweep if part.over else _run
+        found[part.role] = measured(
+            paper.folder / part.file,
+            part,
+            given[part.role],
+            lambda asked: _of_rounds(asked_otherwise(asked, budget, None), rounds),
+            exclusive=exclusive,
+            runs_dir=runs_dir,
+            quiet=quiet,
+            yes=yes,
+        )
     result = paper.reproduce(found, samples)
-    parts = [found[part.role] for part in paper.about.parts if part.role in found]
-    explained = [analyze_run(run) for run in parts if run.plan.experiment.explain]
+    parts = [run for part in paper.about.parts for run in found.get(part.role, ())]
+    # Of a sweep each value has its own page, and all of them one.
+    explained = [analyze_run(run) for run in parts if run.plan.experiment.explain and run.plan.experiment.sweep is None]
     main = parts[0]
     try:
         written = reports.write(main.folder / name, paper.about, result, explained, parts)
@@ -136,6 +143,51 @@ def reproduce(
     console.print(f"page: {written[0]}", markup=False)
     console.print(f"tables: {written[0].parent}", markup=False)
     return 0
+
+
+def _run(
+    file: Path,
+    part: PartFile,
+    variables: Mapping[str, str],
+    otherwise: Callable[[Experiment], Experiment],
+    *,
+    exclusive: bool,
+    runs_dir: Path,
+    quiet: bool,
+    yes: bool,
+) -> list[Run]:
+    """A part that is one run. ``otherwise``: what the user asks for of each."""
+    from dbtoll.progress import Progress
+    from dbtoll.runner import run as runs
+
+    experiment, text = spec.read(file, exclusive=exclusive, variables=variables)
+    experiment = otherwise(experiment)
+    bring_programs(experiment, yes=yes)
+    notices(quiet=quiet)(f"{part.role}: {experiment.question}")
+    with Progress(experiment, quiet=quiet, yes=yes) as progress:
+        return [runs.begin_part(experiment, text, runs_dir, progress)]
+
+
+def _sweep(
+    file: Path,
+    part: PartFile,
+    variables: Mapping[str, str],
+    otherwise: Callable[[Experiment], Experiment],
+    *,
+    exclusive: bool,
+    runs_dir: Path,
+    quiet: bool,
+    yes: bool,
+) -> list[Run]:
+    """A part that is a sweep: a run for each value, and its own page. A value that the user gave its variable is its only one."""
+    variable, _, _ = part.over.partition("=")
+    others = {name: value for name, value in variables.items() if name != variable}
+    over = f"{variable}={variables[variable]}" if variable in variables else part.over
+    planned = sweep.plan(spec.read_text(file), str(file), over, variables=others, exclusive=exclusive)
+    planned = replace(planned, experiments={value: otherwise(each) for value, each in planned.experiments.items()})
+    for line in sweep.preview(planned):
+        notices(quiet=quiet)(f"{part.role}: {line}")
+    return [each.run for each in sweep.measure(planned, runs_dir, quiet=quiet, yes=yes, after=sweep.write)]
 
 
 def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -154,17 +206,22 @@ def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]
     }
 
 
-def _used(paper: Paper, folders: Sequence[Path]) -> dict[str, Run]:
-    """By role. UsageError for a run of something else."""
+def _used(paper: Paper, folders: Sequence[Path]) -> dict[str, list[Run]]:
+    """By role; of a run of a sweep all of its runs. UsageError for a run of something else."""
     from dbtoll.store.reader import read_run
 
-    found: dict[str, Run] = {}
+    found: dict[str, list[Run]] = {}
     for folder in folders:
         run = read_run(folder)
         experiment = run.plan.experiment
         if experiment.paper != paper.name or experiment.role not in [part.role for part in paper.about.parts]:
             raise UsageError(f"--reuse {folder}: it is no run of a part of {paper.name}", "leave it out")
-        found[experiment.role] = run
+        of_sweep = experiment.sweep
+        found[experiment.role] = (
+            [run]
+            if of_sweep is None
+            else [read_run(each) for each in sweeps.runs_of(of_sweep.id, folder.absolute().parent)]
+        )
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,13 +29,15 @@ CLAIMS_FILE = "claims.csv"
 class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One of the specifications that a reproduction consists of.
 
-    ``role``: what the rules know it by; the specification says the same. ``file``: its path in the paper's folder. ``needs``: what
+    ``role``: what the rules know it by; the specification says the same. ``file``: its path in the paper's folder. ``over``: the
+    part is a sweep of it, a run for each value, as `dbtoll sweep` has it (``tenants=1,2,4``). ``needs``: what
     the user has to say beside it: ``exclusive``, or a value for that variable of the specification. ``option``: of the environment;
     one that has none such is not measured in this part. ``needed``: without it nothing can be said of the others.
     """
 
     role: str
     file: str
+    over: str = ""
     needs: tuple[str, ...] = ()
     option: str = ""
     needed: bool = False
@@ -132,12 +134,13 @@ class Paper:
             for claim in self.claims
         )
 
-    def reproduce(self, runs: Mapping[str, Run], samples: Path | None = None) -> Reproduction:
-        """What was measured again: tables and verdicts. ``runs``: by role, at least one, and all of the ``needed`` parts.
+    def reproduce(self, runs: Mapping[str, Sequence[Run]], samples: Path | None = None) -> Reproduction:
+        """What was measured again: tables and verdicts. ``runs``: by role, at least one, and all of the ``needed`` parts; of a
+        sweep one for each value, else one.
 
         ``samples``: the folder of the authors' own samples, where the user has it. Raises UsageError for files of another form.
         """
-        main = Part(next(runs[part.role] for part in self.about.parts if part.role in runs))
+        main = Part(next(runs[part.role][0] for part in self.about.parts if part.role in runs))
         parts = self.parts(runs, samples)
         return Reproduction(
             paper=self.name,
@@ -147,9 +150,9 @@ class Paper:
             claims=tuple(ClaimResult(each, self.rules[each.claim.id](parts)) for each in self.checked()),
         )
 
-    def parts(self, runs: Mapping[str, Run], samples: Path | None = None) -> Any:
+    def parts(self, runs: Mapping[str, Sequence[Run]], samples: Path | None = None) -> Any:
         """What `tables` and ``rules`` are given: by default a `Part` for each role. ``samples``: see `reproduce`."""
-        return {role: Part(run) for role, run in runs.items()}
+        return {role: Part(run) for role, (run,) in runs.items()}
 
     def tables(self, parts: Any) -> Iterable[PublishedTable]:
         """Of a reproduction, in the paper's order. ``parts``: see `parts`."""

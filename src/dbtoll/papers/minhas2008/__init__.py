@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dbtoll.analysis.reproduction import paper
@@ -23,13 +23,9 @@ class Paper(paper.Paper):
     checks = CHECKS
     rules = RULES
 
-    def parts(self, runs: Mapping[str, Run], samples: Path | None = None) -> Parts:
-        cold, unread = runs.get("cold"), runs.get("cold without read-ahead")
-        return Parts(
-            warm=Part(runs["warm"]),
-            cold=Part(cold) if cold else None,
-            unread=Part(unread) if unread else None,
-        )
+    def parts(self, runs: Mapping[str, Sequence[Run]], samples: Path | None = None) -> Parts:
+        found = {role: Part(run) for role, (run,) in runs.items()}
+        return Parts(warm=found["warm"], cold=found.get("cold"), unread=found.get("cold without read-ahead"))
 
     def tables(self, parts: Parts) -> Iterable[PublishedTable]:
         return reproduced.find_all(parts)

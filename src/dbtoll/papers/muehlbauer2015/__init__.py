@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dbtoll.analysis.reproduction import paper
@@ -23,8 +23,8 @@ class Paper(paper.Paper):
     checks = CHECKS
     rules = RULES
 
-    def parts(self, runs: Mapping[str, Run], samples: Path | None = None) -> Parts:
-        parts = Parts({role: Part(run) for role, run in runs.items()})
+    def parts(self, runs: Mapping[str, Sequence[Run]], samples: Path | None = None) -> Parts:
+        parts = Parts({role: Part(run) for role, (run,) in runs.items()})
         parts.samples = samples
         return parts
 
