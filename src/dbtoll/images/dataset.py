@@ -171,9 +171,9 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
     parent = posixpath.dirname(target)
     machine.run(["mkdir", "-p", parent])
     need_bytes = tree_bytes(machine, source) + SPARE_BYTES
-    free_bytes = _free_bytes(machine, parent)
-    if free_bytes < need_bytes and not _shares_blocks(machine, source, parent):
-        raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes)
+    left_bytes = free_bytes(machine, parent)
+    if left_bytes < need_bytes and not _shares_blocks(machine, source, parent):
+        raise no_room(parent, "a copy of the dataset", need_bytes, left_bytes)
     try:
         machine.run(
             ["cp", "--archive", "--reflink=auto", "--sparse=never", "--no-target-directory", "--", source, target],
@@ -184,7 +184,7 @@ def fresh_copy(machine: Machine, master: Artifact, target: str) -> None:
         with suppress(DbtollError):
             remove_copy(machine, target)
         if isinstance(error, ProgramFailed) and any(words in error.message for words in _FULL):
-            raise no_room(parent, "a copy of the dataset", need_bytes, free_bytes) from error
+            raise no_room(parent, "a copy of the dataset", need_bytes, left_bytes) from error
         raise
     write_back_and_drop(machine, target)
 
@@ -217,7 +217,8 @@ def tree_bytes(machine: Machine, directory: str) -> int:
 _FULL = ("No space left", "Disk quota exceeded")
 
 
-def _free_bytes(machine: Machine, directory: str) -> int:
+def free_bytes(machine: Machine, directory: str) -> int:
+    """Of the file system that holds it."""
     blocks, block_bytes = machine.run(["stat", "--file-system", "--format=%a %S", directory]).output.split()
     return int(blocks) * int(block_bytes)
 

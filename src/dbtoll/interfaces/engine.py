@@ -164,6 +164,16 @@ class DatabasesEngine(Protocol):
 
 
 @runtime_checkable
+class LogEngine(Protocol):
+    """Power of an engine whose servers can have their write-ahead log on another device than their data."""
+
+    def move_log(self, machine: Machine, place: ServerPlace) -> None:
+        """The log of a server that was stopped cleanly out of its data directory into ``place.log``, a directory that is made here.
+        A server that is started at that place finds it there."""
+        ...
+
+
+@runtime_checkable
 class BufferedEngine(Protocol):
     """Power of an engine whose servers have a buffer pool of a fixed size: `settings` give one of ``buffer_pool_bytes``, where
     these are given."""

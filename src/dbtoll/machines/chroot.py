@@ -55,7 +55,8 @@ def confine(
     mounts.append(_bind(agent_path(machine), root + AGENT))
     for provision in machine_spec.provisions:
         target = root + provision.at
-        if not _is_there(machine, target):
+        is_made = provision.at.startswith(f"{RUN}/")  # in a memory file system of the arm's own
+        if not is_made and not _is_there(machine, target):
             raise Unavailable(
                 f"{machine_spec.name}: the image has no {provision.at} to mount {provision.artifact.path} on",
                 f"make that {provision.artifact.kind} in the image, or ask for it at {DATA}",
@@ -69,7 +70,7 @@ def confine(
         elif placement.device is not None and provision.writable:
             mounts.append({"kind": "ext4", "source": placement.device, "target": target, "writable": True})
         else:
-            mounts.append(_bind(source, target, writable=provision.writable))
+            mounts.append({**_bind(source, target, writable=provision.writable), "make": is_made})
     return LaunchLimits(
         cgroups=cgroups,
         mounts=tuple(mounts),

@@ -48,6 +48,14 @@ class RotatingDisk:
     kind: str = field(default="rotating", init=False)
     rotates: bool = field(default=True, init=False)
 
+    @property
+    def lacks(self) -> str:
+        """What a disk of that kind does and this does not."""
+        return (
+            "two rates and no zones in between, no remapped sectors, no error that is tried again, no spinning up; it knows no "
+            "discarded blocks"
+        )
+
     def published(self, request_bytes: int) -> Mapping[str, float]:
         """What the data sheet lets one expect of a single request: mean latencies in ms, rates in MB/s at the outer edge."""
         transfer_ns = request_bytes / self.outer_bytes_per_s * 1e9
@@ -86,6 +94,11 @@ class FixedTimes:
     write_cache_bytes: int = 0
     kind: str = field(default="fixed", init=False)
     rotates: bool = field(default=False, init=False)
+
+    @property
+    def lacks(self) -> str:
+        """As `RotatingDisk.lacks`."""
+        return "it serves one request after the other, never has to erase, does not grow slow as it fills, and has no cache"
 
     def published(self, request_bytes: int) -> Mapping[str, float]:
         """As `RotatingDisk.published`."""

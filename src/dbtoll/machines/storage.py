@@ -27,7 +27,7 @@ KIND = "device"
 while it is filled; ``boot``."""
 
 MOUNTS = "/run/dbtoll"
-"""Where a device is mounted while it is filled."""
+"""Where a device is mounted: one of the option ``storage`` while it is filled, an arm's own (arm_device.py) all the time."""
 
 EMPTY_BYTES = 1 << 20
 """So many zeros begin a device that is taken for empty."""
@@ -149,7 +149,7 @@ def _filled(
     entry = journal.create(KIND, **identity)
     try:
         if is_directory:
-            _make(parent, device, mark)
+            make_file_system(parent, device, mark)
             _copy(parent, device, source, identity["mount"])
         else:
             # Past the page cache, which would be written back in some arm's measured time.
@@ -161,8 +161,8 @@ def _filled(
         entry.done()
 
 
-def _make(parent: Machine, device: str, mark: str) -> None:
-    """As the disks of guests are made (images/disk.py). BIAS: nothing is left to the kernel's thread that would make the tables of
+def make_file_system(parent: Machine, device: str, mark: str) -> None:
+    """An empty one with that UUID, on a device or in a file; as the disks of guests are made (images/disk.py). BIAS: nothing is left to the kernel's thread that would make the tables of
     inodes in measured time (lazy_itable_init)."""
     parent.run(
         [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from dbtoll.model.devices import Devices
 from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.sweep import Sweep
 
@@ -132,13 +133,14 @@ class Resources:
 class Configuration:
     """What runs in an arm's stack, and with what: arms of equal configuration differ in their environment alone.
 
-    ``image``: the system image, ``{"suite": …}`` or ``{"path": …}``.
+    ``image``: the system image, ``{"suite": …}`` or ``{"path": …}``. ``devices``: on which its data and its log lie.
     """
 
     engine: ComponentSpec = ComponentSpec("")
     workload: ComponentSpec = ComponentSpec("")
     resources: Resources = Resources()
     image: dict[str, Any] = field(default_factory=dict)
+    devices: Devices = Devices()
 
     def differences(self, other: Configuration) -> tuple[Difference, ...]:
         """What is not as in ``other``, value by value; options that only another engine has are not told."""
@@ -147,6 +149,7 @@ class Configuration:
             ("image", self.image, other.image),
             ("resources", _values(self.resources), _values(other.resources)),
             ("workload", self.workload.options, other.workload.options),
+            ("devices", dict(self.devices.told), dict(other.devices.told)),
         ]
         if self.engine.name == other.engine.name:
             parts.insert(1, ("engine", self.engine.options, other.engine.options))
@@ -163,8 +166,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that two configurations do not share. ``part``: ``engine``, ``image``, ``resources`` or ``workload``; ``name``: of
-    an option, or of a setting of the server. None: not given there."""
+    """One value that two configurations do not share. ``part``: ``engine``, ``image``, ``resources``, ``workload`` or ``devices``;
+    ``name``: of an option, or of a setting of the server. None: not given there."""
 
     part: str
     name: str

@@ -14,12 +14,14 @@ from dbtoll.model.layout import Unit, name_of
 class Artifact:
     """A content-addressed directory or file: ``path`` on the machine that holds it, ``key`` its address.
 
-    A directory and the disk that was made of it (an ext4 file system in a file) have the same key and another kind.
+    A directory and the disk that was made of it (an ext4 file system in a file) have the same key and another kind. ``placed``: it
+    was made where it lies, on a device of the machine that needs it, and is sent nowhere.
     """
 
     key: str
     path: str
     kind: Literal["directory", "file"] = "directory"
+    placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,22 @@ class MachineSpec:
 DATA = "/dbtoll/data"
 """Where every machine finds the data of its servers."""
 
+LOG = "/dbtoll/run/log"
+"""Where a machine finds the file system for the logs of its servers, if these lie on a device of their own. Below a directory that
+every machine has as a memory file system of its own, so that no image needs to have a place for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
     """Where a server lies in its machine: its data directory, and the directory that is its own while it runs.
 
-    ``network``: an address of the machine at which it listens too.
+    ``network``: an address of the machine at which it listens too. ``log``: the directory of its write-ahead log; None: in ``data``.
     """
 
     data: str = DATA
     run: str = "/dbtoll/run/server-0"
     network: str | None = None
+    log: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dbtoll import registry
 from dbtoll.errors import AgentFailure, EngineError, Unavailable
-from dbtoll.interfaces.engine import Engine, ThreadedEngine
+from dbtoll.interfaces.engine import Engine, LogEngine, ThreadedEngine
 from dbtoll.interfaces.environment import BootingEnvironment, Environment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import (
@@ -28,13 +28,18 @@ from dbtoll.interfaces.machine import (
 )
 from dbtoll.interfaces.workload import TenantKeyWorkload
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.arm_device import block_named
 from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.mounts import mount_of
 from dbtoll.machines.null_journal import NullJournal
+from dbtoll.machines.page_cache import write_back_and_drop
+from dbtoll.model.devices import Role
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT, Layout, Unit
-from dbtoll.model.machine import DATA, Address, Artifact, MachineSpec, Provision, ServerPlace
+from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen
+from dbtoll.runner.arm_devices import ArmDevices
 from dbtoll.runner.parallel import in_parallel
 from dbtoll.text import noun
 
@@ -145,9 +150,11 @@ def open_stack(context: HostContext, arm: Arm, data: Artifact | None, stack: Exi
     return open_machines(context, alone, [data] if data else [], stack)[0]
 
 
-def open_machines(context: HostContext, arm: Arm, data: Sequence[Artifact], stack: ExitStack) -> tuple[Machine, ...]:
+def open_machines(
+    context: HostContext, arm: Arm, data: Sequence[Artifact], stack: ExitStack, logs: Sequence[Artifact] = ()
+) -> tuple[Machine, ...]:
     """Open the environments of an arm, outermost first, the last one as often as its layout says; ``stack`` closes them again,
-    innermost first. ``data``: of each machine; empty where there are none.
+    innermost first. ``data``: of each machine; empty where there are none; ``logs``: the same, of what is to hold their servers' logs.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
     nothing of the machine around, gets the image with what the others need, and hands on image and data.
@@ -155,16 +162,18 @@ def open_machines(context: HostContext, arm: Arm, data: Sequence[Artifact], stac
     context = context.at(arm)
     cpuset = context.cpuset[-arm.configuration.resources.cpus :]
     opening = _Opening(context, arm, stack, context.host, cpuset, context.journal)
-    handed_on = data[0] if data else None  # through a guest, which takes the data of one machine
+    # Through a guest, which takes those of one machine.
+    handed_on = (data[0] if data else None, logs[0] if logs else None)
     for depth in range(len(arm.stack) - 1):
-        opening = opening.within(opening.open(depth, handed_on), is_guest=boots(arm.stack[depth]))
+        opening = opening.within(opening.open(depth, *handed_on), is_guest=boots(arm.stack[depth]))
     last = len(arm.stack) - 1
     if arm.layout.machines == 1:
-        return (opening.open(last, handed_on),)
+        return (opening.open(last, *handed_on),)
     enclosing = opening.enclosing_group(last)
 
     def open_one(number: int) -> Machine:
-        return opening.open(last, data[number] if data else None, number=number, enclosing=enclosing)
+        its = (data[number] if data else None, logs[number] if logs else None)
+        return opening.open(last, *its, number=number, enclosing=enclosing)
 
     # The first one alone: it brings what all need, a daemon or an image in it.
     others = [partial(open_one, number) for number in range(1, arm.layout.machines)]
@@ -202,21 +211,30 @@ class _Opening:
             self.closing.callback(group.close)
         return name
 
-    def open(self, depth: int, data: Artifact | None, *, number: int | None = None, enclosing: str = "") -> Machine:
+    def open(
+        self,
+        depth: int,
+        data: Artifact | None,
+        log: Artifact | None = None,
+        *,
+        number: int | None = None,
+        enclosing: str = "",
+    ) -> Machine:
         """The environment of that step. ``number``: of the machine, where there are several."""
         context, arm, step = self.context, self.arm, self.arm.stack[depth]
         last = depth == len(arm.stack) - 1
         environment = environment_of(step)
-        provisions: tuple[Provision, ...] = (Provision(data, DATA, writable=True),) if data and last else ()
+        wanted = ((data, DATA), (log, LOG)) if last else ()
+        provisions = tuple(Provision(artifact, at, writable=True) for artifact, at in wanted if artifact is not None)
         image = context.image if last else None
         kernel: Artifact | None = None
         if isinstance(environment, BootingEnvironment) and context.image:
             kernel = context.kernels.get(environment.kernel(step.options) or "")
             image = context.disks[packages_inside(arm, depth)]
             if not last:
-                handed_on = {"image": context.disks[()], "data": data}
+                handed_on = {"image": context.disks[()], "data": data, "log": log}
                 provisions = tuple(
-                    Provision(artifact, f"{NESTED}/{name}", writable=name == "data")
+                    Provision(artifact, f"{NESTED}/{name}", writable=name != "image")
                     for name, artifact in handed_on.items()
                     if artifact is not None
                 )
@@ -250,7 +268,8 @@ def machine_name(run_id: str, arm: str, depth: int, number: int | None = None) -
 
 @dataclass(slots=True, eq=False)
 class RunningServer:
-    """A server of an arm, in one of its machines. ``outside``: it listens on a network too."""
+    """A server of an arm, in one of its machines. ``outside``: it listens on a network too. ``log_apart``: its log lies on a
+    device of its own."""
 
     engine: Engine
     settings: Mapping[str, str]
@@ -258,6 +277,7 @@ class RunningServer:
     number: int
     of: int
     outside: bool = False
+    log_apart: bool = False
     server: Server | None = None
     prepared_work: Counter[str] = field(default_factory=Counter)
     """Background work that this program asked for between two windows, as `background_work` counts it."""
@@ -267,7 +287,14 @@ class RunningServer:
         """In its machine."""
         network = _reachable(self.machine).listen_at() if self.outside else None
         data = DATA if self.of == 1 else f"{DATA}/{self.number}"
-        return ServerPlace(data, f"/dbtoll/run/server-{self.number}", network)
+        log = f"{LOG}/{self.number}" if self.log_apart else None
+        return ServerPlace(data, f"/dbtoll/run/server-{self.number}", network, log)
+
+    def move_log(self) -> None:
+        """To its place, before the first start."""
+        assert isinstance(self.engine, LogEngine) and (log := self.place.log) is not None
+        self.engine.move_log(self.machine, self.place)
+        write_back_and_drop(self.machine, log)
 
     def start(self, threads: int | None = None) -> None:
         """``threads``: that it gives a query at most; None: as the settings say."""
@@ -366,7 +393,8 @@ class RunningArm:
     """An arm between its start and its end in a round. Only one of them is awake at a time (DESIGN §1.3).
 
     ``outside``: terminals will work outside of its machines too, so its servers listen on a network. ``threads``: that they give a
-    query at most; None: as the settings say. ``warmed_up``: these servers have answered every query before.
+    query at most; None: as the settings say. ``warmed_up``: these servers have answered every query before. ``devices``: that its
+    data and its log lie on, where it was asked for any.
     """
 
     arm: Arm
@@ -376,6 +404,7 @@ class RunningArm:
     closing: ExitStack
     outside: bool = False
     threads: int | None = None
+    devices: ArmDevices = field(default_factory=ArmDevices)
     warmed_up: bool = False
     awake: bool = True
     failure: str | None = None
@@ -389,7 +418,7 @@ class RunningArm:
     def __post_init__(self) -> None:
         many = self.arm.layout.servers
         self.servers = tuple(
-            RunningServer(self.engine, self.settings, machine, number, many, self.outside)
+            RunningServer(self.engine, self.settings, machine, number, many, self.outside, bool(self.devices.logs))
             for machine in self.machines
             for number in range(many)
         )
@@ -427,6 +456,20 @@ class RunningArm:
         """Those that stand on one kernel, which counts what all of them did."""
         many = len(self.servers) // kernels(self.arm)
         return [self.servers[begin : begin + many] for begin in range(0, len(self.servers), many)]
+
+    def find_devices(self) -> None:
+        """Which block devices of a guest hold what, where it was asked for devices."""
+        if not (self.devices.all and any(boots(step) for step in self.arm.stack)):
+            return
+        places: dict[str, Role] = {DATA: self.devices.role_of_data}
+        if self.devices.logs:
+            places[LOG] = "log"
+        found = []
+        for servers in self.servers_by_kernel():
+            machine = servers[0].machine
+            names = {block_named(machine, mount_of(machine, at).device): role for at, role in places.items()}
+            found.append({name: role for name, role in names.items() if name is not None})
+        self.devices.inside = tuple(found)
 
     def start_servers(self) -> None:
         self.warmed_up = False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -22,9 +22,10 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.experiment import THREADS, Arm, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import DATA, Artifact
+from dbtoll.model.machine import DATA, LOG, Artifact
 from dbtoll.model.plan import Block, Phase, Round
 from dbtoll.model.reply import AnswerReference, Statement
+from dbtoll.runner.arm_devices import ArmDevices
 from dbtoll.runner.arms import (
     HostContext,
     RunningArm,
@@ -82,7 +83,8 @@ class ArmInputs:
     """What the arms of one configuration get, in every round.
 
     ``context``: with their image and its disks. ``settings``: of a server that has all of an arm's memory. ``statements`` and
-    ``answers`` by parameter set. ``fresh_data``: new copies of the data for the machines of an arm; None: there are none.
+    ``answers`` by parameter set. ``fresh_data``: new copies of the data for the machines of an arm, on a device of its own if it has
+    one; None: there are none. ``devices``: opens those of an arm.
     """
 
     context: HostContext
@@ -91,8 +93,9 @@ class ArmInputs:
     settings: Mapping[str, str]
     statements: Sequence[Mapping[str, Statement]]
     answers: Sequence[Mapping[str, AnswerReference]]
-    fresh_data: Callable[[Arm], tuple[Artifact, ...]] | None
+    fresh_data: Callable[..., tuple[Artifact, ...]] | None
     drop_data: Callable[[Arm], None]
+    devices: Callable[[Arm, ExitStack], ArmDevices] = lambda arm, closing: ArmDevices()
 
     def settings_of(self, arm: Arm) -> Mapping[str, str]:
         """Of each server of an arm: they share its memory."""
@@ -214,11 +217,14 @@ class RoundRun:
             with self.spending(arm.name), understood(arm.name):
                 if self.context.remotes is not None:
                     self.context.remotes.renew(arm)
-                data = own.fresh_data(arm) if own.fresh_data else ()
-                machines = open_machines(own.context, arm, data, closing)
+                devices = own.devices(arm, closing)
+                data = own.fresh_data(arm, devices.data) if own.fresh_data else ()
+                machines = open_machines(own.context, arm, data, closing, devices.logs)
                 outside = "outside" in experiment.factors.get("placement", ())
                 settings, threads = own.settings_of(arm), experiment.fewest_threads
-                running = RunningArm(arm, machines, own.engine, settings, closing, outside=outside, threads=threads)
+                running = RunningArm(
+                    arm, machines, own.engine, settings, closing, outside=outside, threads=threads, devices=devices
+                )
                 if data:
                     in_parallel([partial(dataset.read_in, machine, DATA) for machine in machines])  # never simulated
                 self.serve(running, data)
@@ -235,7 +241,10 @@ class RoundRun:
 
     def serve(self, running: RunningArm, data: Sequence[Artifact]) -> None:
         """Starts the servers in machines that run, and writes down what is found in both."""
-        experiment, arm = self.inputs.experiment, running.arm
+        experiment, arm, logs = self.inputs.experiment, running.arm, running.devices.logs
+        running.find_devices()
+        if logs:
+            in_parallel([server.move_log for server in running.servers])
         running.start_servers()
         placements = experiment.factors.get("placement", ())
         kind = storage_of(arm) if data else None
@@ -249,8 +258,10 @@ class RoundRun:
         self.write(self.answers_gate(arm))
         self.write(commit)
         if kind is not None:
-            for machine, its in zip(running.machines, data, strict=True):
+            for machine, its, log in zip_longest(running.machines, data, logs):
                 self.write(storage.check(machine, kind, its, self.plan.index, arm.name))
+                if log is not None:
+                    self.write(storage.check(machine, kind, log, self.plan.index, arm.name, at=LOG))
         if placements:
             self.write(paths.check(self.plan.index, arm.name, [facts["paths"] for facts in found]))
 
@@ -262,6 +273,8 @@ class RoundRun:
             found["memory_parts"] = memory_parts
         if kind is not None:
             found["storage"] = storage.found(unit.machine, kind, found.get("environment") or {})
+        if kind is not None and unit.server.log_apart:
+            found["log_storage"] = storage.found(unit.machine, kind, found.get("environment") or {}, at=LOG)
         return {**found, "paths": paths.measured(unit, placements)} if placements else found
 
     def answers_gate(self, arm: Arm) -> schema.CheckRecord:
@@ -413,7 +426,8 @@ class RoundRun:
                 running.wake()
                 driver = self.driver(running, replace(phase, kind="timed") if first_execution else phase)
                 driver.make_ready(running, phase, first_execution=first_execution)
-                result = driver.drive(running, phase, block, query, first_execution=first_execution)
+                with running.devices.at_pace():
+                    result = driver.drive(running, phase, block, query, first_execution=first_execution)
                 others_asleep = self.others_asleep(running)
                 running.sleep()
                 if first_execution and phase.kind == "counted":
@@ -501,10 +515,12 @@ class RoundRun:
             self.awake(running, read)
 
     def unattributed_cpu_ns(self, running: RunningArm, counters: Json) -> int | None:
-        """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, and this process)."""
+        """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, what serves disk models, and
+        this process)."""
         busy, host = busy_ns(counters), self.context.at(running.arm).host
         arms = [_cpu_ns(other) for other in self.arms.values() if self.context.at(other.arm).host is host]
         own_ns = time.process_time_ns() if host is self.context.host else 0
+        own_ns += sum(other.devices.cpu_ns() for other in self.arms.values() if self.context.at(other.arm).host is host)
         parts = [*arms, commits.agent_cpu_ns(host), own_ns]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 

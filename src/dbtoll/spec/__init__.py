@@ -25,12 +25,15 @@ from dbtoll.interfaces.engine import (
     DatabasesEngine,
     DurabilityEngine,
     ListeningEngine,
+    LogEngine,
     SchemasEngine,
     ThreadedEngine,
 )
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment, RemoteEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload, TenantKeyWorkload
 from dbtoll.model import storage
+from dbtoll.model.devices import DATA_DEVICE, LOG_DEVICE, Device, Devices
+from dbtoll.model.devices import KEYS as DEVICE_KEYS
 from dbtoll.model.experiment import (
     ABOVE_ONE,
     FACTORS,
@@ -50,6 +53,7 @@ from dbtoll.model.experiment import (
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout
 from dbtoll.model.options import Option
 from dbtoll.model.tenancy import BUFFER_SHARE, DESIGNS, arm_name, layout_of
+from dbtoll.spec import devices as spec_devices
 from dbtoll.spec import variables as spec_variables
 from dbtoll.spec.command_line import COMMAND_LINE, DESIGN_KEYS, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
@@ -77,9 +81,12 @@ _KEYS = {
     "": {
         "name", "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead",
         "exclusive",
-        "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "arm",
+        "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "devices", "arm",
     },
-    "arm": {"name", "stack", "options", "against", "engine", "workload", "resources", "image", *LAYOUT_KEYS, *DESIGN_KEYS},
+    "arm": {
+        "name", "stack", "options", "against", "engine", "workload", "resources", "image",
+        *LAYOUT_KEYS, *DESIGN_KEYS, *DEVICE_KEYS,
+    },
     "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
@@ -180,6 +187,8 @@ class _Reader:
         self.has_variables = False
         self.left_out: dict[str, str] | None = None
         """Arms that do not fit, with why: they are left out, and more are noted there; None: such an arm is a fault."""
+        self.devices: dict[str, Device] = {}
+        """Those that have names of their own."""
 
     def variables(self) -> dict[str, Option]:
         try:
@@ -200,6 +209,8 @@ class _Reader:
 
     def experiment(self) -> Experiment:
         self.known(self.document, "")
+        with self.collected():
+            self.devices = self.declared_devices()
         common = self.configuration()
         arms = self.arms(common)
         engines = sorted({arm.configuration.engine.name for arm in arms} or {common.engine.name})
@@ -244,6 +255,8 @@ class _Reader:
                 self.check_asked_of(arm, index, common)
             with self.collected():
                 self.check_layout(arm)
+            with self.collected():
+                self.check_devices(arm)
             with self.collected():
                 self.check_threads(arm, index)
             if "outside" in factors.get("placement", ()):
@@ -393,11 +406,16 @@ class _Reader:
             raise self.error("", "arm", "an arm is a table", "write [[arm]]")
         self.known(table, where)
         design, layout = self.design(where)
-        for stack, told in self.stacks(table, where):
+        for (stack, told), (devices, told_of_devices) in itertools.product(
+            self.stacks(table, where), self.device_levels(where)
+        ):
             text = write_stack(stack)
             given = self.take(where, "name", text_value, None)
-            own = arm_name(text, design, len(layout.units)) if design else ", ".join(filter(None, [text, layout.text]))
-            name = own if given is None else f"{given} {told}".strip()
+            shape = (
+                arm_name(text, design, len(layout.units)) if design else ", ".join(filter(None, [text, layout.text]))
+            )
+            own = ", ".join(filter(None, [shape, spec_devices.words(devices)]))
+            name = own if given is None else " ".join(filter(None, [given, told, told_of_devices]))
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
@@ -409,11 +427,57 @@ class _Reader:
                 stack,
                 text=text,
                 clock="instructions" if counts else "time",
-                configuration=self.configuration(table, where, common),
+                configuration=replace(
+                    self.configuration(table, where, common), devices=self.devices_of(where, devices)
+                ),
                 against=self.take(where, "against", text_value, None),
                 layout=layout,
                 design=design,
             )
+
+    def declared_devices(self) -> dict[str, Device]:
+        try:
+            return spec_devices.declared(self.table("devices"))
+        except spec_devices.DeviceError as error:
+            raise self.error("devices", error.key, error.message, error.hint) from None
+
+    def device_levels(self, where: str) -> list[tuple[dict[str, str], str]]:
+        """What each arm is given that the table's devices stand for, with what tells it from the others."""
+        given = {key: value for key in DEVICE_KEYS if (value := self.take(where, key, text_value, None)) is not None}
+        try:
+            return spec_devices.levels(given)
+        except UsageError as error:
+            raise self.error(where, next(iter(given)), error.message, error.hint) from None
+
+    def devices_of(self, where: str, given: Mapping[str, str]) -> Devices:
+        try:
+            return spec_devices.of_arm(given.get(DATA_DEVICE), given.get(LOG_DEVICE), self.devices)
+        except spec_devices.DeviceError as error:
+            raise self.error(where, error.key, error.message, error.hint) from None
+
+    def check_devices(self, arm: Arm) -> None:
+        """Devices that the engine or the environment cannot have its data or its log on."""
+        where, devices, engine = self.tables[arm.name], arm.configuration.devices, arm.configuration.engine
+        if not devices.all:
+            return
+        key = DATA_DEVICE if devices.data else LOG_DEVICE
+        serving = registry.find("engines", engine.name)
+        if any(registry.find("environments", step.environment).simulated for step in arm.stack):
+            raise self.error(where, key, f"{arm.text}: a simulated machine has no devices", "leave it out")
+        if not serving.keeps_data:
+            raise self.error(where, key, f"{engine.name} keeps no data", "leave it out, or take another engine")
+        if stored := [step for step in arm.stack if storage.OPTION in step.options]:
+            raise self.error(
+                where, key,
+                f"{arm.name}: both {key} and {storage.OPTION}={stored[0].options[storage.OPTION]} say where data lie",
+                f"leave {storage.OPTION} out: with {DATA_DEVICE} all environments have their data on one such device",
+            )  # fmt: skip
+        if devices.log and not issubclass(serving, LogEngine):
+            able = [str(each.name) for each in registry.members("engines") if issubclass(each, LogEngine)]
+            raise self.error(
+                where, LOG_DEVICE, f"a server of {engine.name} has no log that could lie apart from its data",
+                f"leave it out: {DATA_DEVICE} holds both; engines that have: {', '.join(able)}",
+            )  # fmt: skip
 
     def design(self, where: str) -> tuple[str, Layout]:
         """Empty where the arm has a layout of its own or is one unit."""
@@ -884,10 +948,12 @@ class _Reader:
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
         for arm in experiment.arms if "cold" in factors.get("cache", ()) else ():
-            if any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack):
+            data = arm.configuration.devices.data
+            in_memory = data is not None and data.kind == "memory"
+            if in_memory or any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack):
                 self.fault(
                     "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
-                    'leave cache = ["cold"] out, or take another storage',
+                    'leave cache = ["cold"] out, or let them lie elsewhere',
                 )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")

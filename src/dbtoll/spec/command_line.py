@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from dbtoll import registry
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import DbtollError, UsageError
 from dbtoll.model import storage
+from dbtoll.model.devices import KEYS as DEVICE_KEYS
 from dbtoll.model.tenancy import arm_name
+from dbtoll.spec.devices import levels as device_levels
+from dbtoll.spec.devices import words as device_words
 from dbtoll.spec.stack import NESTED, levels, parse_stack
 from dbtoll.spec.variables import as_text
 
@@ -25,9 +28,14 @@ LAYOUT_KEYS = ("machines", "servers", "databases", "schemas", "keys")
 
 DESIGN_KEYS = ("design", "tenants")
 
-KEYS = ("engine", "image", "settings", "indexes", "cpus", "memory", "against", *LAYOUT_KEYS, *DESIGN_KEYS)
+KEYS = (
+    *("engine", "image", "settings", "indexes", "cpus", "memory", "against"),
+    *LAYOUT_KEYS,
+    *DESIGN_KEYS,
+    *DEVICE_KEYS,
+)
 """What the short form of an arm may say beside its stack: the options of `compare` that hold for all arms, what the arm is held
-against, its layout, and its design."""
+against, its layout, its design, and the devices that its data and its log lie on."""
 
 OPTIONS = {"engine": "engine", "settings": "engine.settings", "workload": "workload", "resources": "resources"}
 """``settings.jit=on``: what stands before the point -> the table of the arm."""
@@ -40,13 +48,34 @@ _NAMED = re.compile(r"([^:,]+):\s+(.*)", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class GivenArm:
     """An arm of a command line. ``tables``: its own, by name; ``layout``: how many there are at each level of it, or its
-    design."""
+    design; ``devices``: what it is given of `model.devices.KEYS`."""
 
     name: str
     stack: str
     against: str | None = None
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     layout: Mapping[str, int | str] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
+
+
+def given_arms(text: str) -> list[GivenArm]:
+    """As `given_arm`: one, or one for each device of several (``data_device=hdd7200|hssd``)."""
+    arm = given_arm(text)
+    found = device_levels(arm.devices)
+    if len(found) == 1:
+        return [arm]
+    is_named = _NAMED.fullmatch(text.strip()) is not None
+    plain = given_arm(text).name if is_named else _without_devices(text)
+    return [
+        replace(arm, name=f"{plain} {told}" if is_named else f"{plain}, {device_words(devices)}", devices=devices)
+        for devices, told in found
+    ]
+
+
+def _without_devices(text: str) -> str:
+    """The name of an arm that was given none."""
+    kept = [word for word in text.strip().split(",") if word.partition("=")[0].strip() not in DEVICE_KEYS]
+    return given_arm(",".join(kept)).name
 
 
 def given_arm(text: str) -> GivenArm:
@@ -61,12 +90,15 @@ def given_arm(text: str) -> GivenArm:
     tables: dict[str, dict[str, Any]] = {}
     against: str | None = None
     layout: dict[str, int | str] = {}
+    devices: dict[str, str] = {}
     for word in rest.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if equals and stack and key == "against":
             against = value
         elif equals and stack and key in (*LAYOUT_KEYS, *DESIGN_KEYS):
             layout[key] = _number(value)
+        elif equals and stack and key in DEVICE_KEYS:
+            devices[key] = value
         elif equals and stack and (key in KEYS or (key.partition(".")[0] in OPTIONS and "." in key)):
             for table, values in _of_arm(key, value).items():
                 tables.setdefault(table, {}).update(values)
@@ -80,8 +112,9 @@ def given_arm(text: str) -> GivenArm:
             stack.append(word)
     stack_text = ",".join(stack).strip()
     if not named and "design" in layout:
-        name = arm_name(stack_text, str(layout["design"]), layout.get("tenants", 1))
-    return GivenArm(name, stack_text, against, tables, layout)
+        shape = arm_name(stack_text, str(layout["design"]), layout.get("tenants", 1))
+        name = ", ".join(filter(None, [shape, device_words(devices)]))
+    return GivenArm(name, stack_text, against, tables, layout, devices)
 
 
 def _of_arm(key: str, value: str) -> dict[str, dict[str, Any]]:
@@ -136,8 +169,9 @@ def comparison(
     ``arms``: in the short form of `given_arm`; without ``stacks`` the first of them is the baseline, unless one is named.
     """
     stacks = [text for stack in stacks for text, _ in levels(stack)]
-    own = {each.name: each for each in map(given_arm, arms)}
-    if len(own) < len(arms):
+    given_own = [each for text in arms for each in given_arms(text)]
+    own = {each.name: each for each in given_own}
+    if len(own) < len(given_own):
         raise UsageError("two arms have one name", f"write each as {ARM_FORM}, with a name of its own")
     first = [baseline] if baseline else _default_baseline(stacks) if stacks or not own else [next(iter(own))]
     made = {name: own.get(name) or GivenArm(name, name) for name in dict.fromkeys([*first, *stacks, *own])}
@@ -155,7 +189,7 @@ def arm(given: GivenArm) -> str:
     """The TOML text of an arm."""
     against = [f"against = {_toml(given.against)}"] if given.against else []
     lines = ["[[arm]]", f"name = {_toml(given.name)}", f"stack = {_toml(given.stack)}", *against]
-    lines += [f"{key} = {_toml(value)}" for key, value in given.layout.items()]
+    lines += [f"{key} = {_toml(value)}" for key, value in {**given.layout, **given.devices}.items()]
     for table, values in sorted(given.tables.items()):
         lines += [f"[arm.{table}]", *(f"{_toml(key)} = {_toml(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from dbtoll.model.devices import Role
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
 
@@ -199,13 +200,28 @@ class DeviceCounts(msgspec.Struct, frozen=True, kw_only=True):
     flush_ns: Count | None = None
 
 
+class ModelCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk model did in some time, by its own word: ``requests``, with which it was busy for ``busy_ns`` and which waited in
+    its queue for ``waited_ns``; ``late_ns``: how much later than the model says they were answered, summed over them; ``cpu_ns``: of
+    the program that serves it."""
+
+    requests: Count
+    busy_ns: Count
+    waited_ns: Count
+    late_ns: Count
+    cpu_ns: Count
+
+
 class Devices(msgspec.Struct, frozen=True, kw_only=True):
     """The block devices that a kernel used around a measurement window, by name, in ``elapsed_ns`` of its own clock. ``kernel``:
-    its number among those of the arm's machines; None: the host's, which all arms use that have none of their own."""
+    its number among those of the arm's machines; None: the host's, which all arms use that have none of their own. ``roles``: what
+    of the arm lies on those that it was asked to lie on; ``models``: of those that are disk models."""
 
     kernel: Index | None
     elapsed_ns: Annotated[int, Meta(ge=1, le=2**53)]
     devices: dict[str, DeviceCounts]
+    roles: dict[str, Role] = {}
+    models: dict[str, ModelCounts] = {}
 
 
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):

@@ -50,7 +50,7 @@ def _found(run: Run, arm: Arm, baseline: Arm) -> Iterator[ArmDifference]:
         ):
             yield ArmDifference("setting", name, _text(name, settings.get(name)), _text(name, theirs.get(name)))
     for each in asked:
-        if each.part in ("resources", "workload") or (
+        if each.part in ("resources", "workload", "devices") or (
             each.part == "engine" and each.name != "name" and each.name not in {*settings, *theirs}
         ):
             yield ArmDifference(each.part, _name(each), _text(each.name, each.value), _text(each.name, each.other))

@@ -39,7 +39,7 @@ class CheckResult:
 @dataclass(frozen=True, slots=True)
 class ArmDifference:
     """Something that an arm has and the arm that it is held against has not. ``part``: ``server``, ``image``, ``setting`` (of the
-    server), ``engine`` (an option), ``resources`` or ``workload``. None: not set, or not known."""
+    server), ``engine`` (an option), ``resources``, ``workload`` or ``devices``. None: not set, or not known."""
 
     part: str
     name: str

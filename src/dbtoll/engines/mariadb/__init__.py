@@ -134,6 +134,7 @@ class Engine(interface.Engine):
         location_settings={
             "port": "drawn for each start, so that no two arms on one network meet",
             "report_port": "the same, to a server that replicates",
+            "innodb_log_group_home_dir": "a path, and an arm may have its log on another device",
         },
         auto_tuned_settings={
             "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
@@ -231,6 +232,13 @@ class Engine(interface.Engine):
         argv = ["mariadb-install-db", "--no-defaults", f"--user={USER}", f"--datadir={data}", "--skip-test-db"]
         machine.run([*argv, "--auth-root-authentication-method=normal"], timeout_s=CREATE_DEADLINE_S)
 
+    def move_log(self, machine: Machine, place: ServerPlace) -> None:
+        """InnoDB's redo log. See interfaces.LogEngine."""
+        assert place.log is not None
+        server_process.own_directory(machine, place.log, USER)
+        script = 'cp --archive --sparse=never -- "$1"/ib_logfile* "$2" && rm -- "$1"/ib_logfile*'
+        machine.run(["sh", "-c", script, "sh", place.data, place.log], timeout_s=CREATE_DEADLINE_S)
+
     # --- a server ---
 
     def start(self, machine: Machine, place: ServerPlace, settings: Mapping[str, str]) -> Server:
@@ -240,6 +248,7 @@ class Engine(interface.Engine):
         hosts = dict.fromkeys([*([server_process.LOOPBACK] if self._tcp else []), *([network] if network else [])])
         port = self._port or (free_port(machine) if hosts else 0)
         where = {"datadir": data, "socket": socket, "pid-file": f"{run}/pid", "tmpdir": "/tmp"}
+        where |= {"innodb-log-group-home-dir": place.log} if place.log else {}
         where |= {"bind-address": ",".join(hosts), "port": str(port)} if hosts else {"skip-networking": ""}
         server_process.own_directory(machine, run, USER)
         machine.put(f"{run}/my.cnf", configuration.write({**settings, **where}), mode=0o600, user=USER)

@@ -114,6 +114,9 @@ echo 'create_main_cluster = false' > "$1/etc/postgresql-common/createcluster.con
 """,
 )
 
+LOG_DIRECTORY = "pg_wal"
+"""In a data directory."""
+
 _PATH = "a path, and made for each start"
 
 
@@ -246,6 +249,15 @@ class Engine(interface.Engine):
             if error.code == "not_found":
                 raise Unavailable(f"{machine.name}: {error.message}", f"use an image with the user {USER}") from error
             raise
+
+    def move_log(self, machine: Machine, place: ServerPlace) -> None:
+        """A link leads there, as `initdb --waldir` makes one. See interfaces.LogEngine."""
+        assert place.log is not None
+        inside = f"{place.data}/{LOG_DIRECTORY}"
+        server_process.own_directory(machine, place.log, USER)
+        machine.run(["cp", "--archive", "--sparse=never", "--", f"{inside}/.", place.log], timeout_s=CREATE_DEADLINE_S)
+        machine.remove(inside, recursive=True)
+        machine.run(["ln", "-s", "--", place.log, inside])
 
     # --- a server ---
 

@@ -93,7 +93,7 @@ class RemoteHost(AgentMachine):
 
     def provide(self, artifact: Artifact) -> str:
         """Where it lies there: sent if it has not been. What was made in its own directory lies there already."""
-        if artifact.path.startswith(f"{self.directory}/"):
+        if artifact.placed or artifact.path.startswith(f"{self.directory}/"):
             return super().provide(artifact)
         known = artifact.key, artifact.kind
         if known not in self._sent:

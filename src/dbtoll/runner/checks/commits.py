@@ -19,10 +19,10 @@ from dbtoll.interfaces.engine import CommittingEngine, DurabilityEngine
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import CacheDroppingMachine, FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.arm_device import ArmDevice
 from dbtoll.machines.mounts import IN_MEMORY, mount_of, real_path
-from dbtoll.model.experiment import Arm
 from dbtoll.model.json import Json
-from dbtoll.model.machine import DATA, Artifact
+from dbtoll.model.machine import DATA, LOG, Artifact
 from dbtoll.runner.arms import (
     HostContext,
     RunningArm,
@@ -83,14 +83,14 @@ def commit_reaches_device(
 
     ``data``: the copy of each of its machines, none where the engine keeps none. ``durability``: the levels of that factor; where a
     commit is to be less than durable, it fails if all reached the device: then the server did not do what it was told. For a
-    workload that writes a failure voids the start, for others it is a label. Where the data were asked to lie in memory, a commit
-    is to reach no device. Raises DbtollError if the arm itself cannot commit.
+    workload that writes a failure voids the start, for others it is a label. Where the data, or the log, were asked to lie in memory,
+    a commit is to reach no device; where they were asked to lie on a device that can be told, it is to reach that one. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
     trials: dict[str, Trial] = {}
     for number, server in enumerate(running.servers if data else ()):
         its = running.units_of(server)[0]
-        found = _trials(context, running.arm, its, data[its.unit.machine], durability)
+        found = _trials(context, running, its, data[its.unit.machine], durability)
         several = f"server {number}, " if len(running.servers) > 1 else ""
         trials |= {several + what: trial for what, trial in found.items()}
     trials = trials or {"": Trial(None, f"{running.engine.name} keeps no data")}
@@ -100,29 +100,49 @@ def commit_reaches_device(
     return CheckRecord(round=round_index, arm=running.arm.name, check=NAME, passed=passed, finding=finding, voids=voids)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is committed to: ``at`` a path in the arm, on the host's file system ``beneath`` (None: not known). ``block``: the host's
+    block device that holds it, where it was asked for."""
+
+    at: str
+    beneath: str | None
+    in_memory: bool
+    block: str | None = None
+
+
 def _trials(
-    context: HostContext, arm: Arm, unit: RunningUnit, data: Artifact, durability: Sequence[str]
+    context: HostContext, running: RunningArm, unit: RunningUnit, data: Artifact, durability: Sequence[str]
 ) -> dict[str, Trial]:
+    arm = running.arm
     context = context.at(arm)
     machine, host, engine = unit.machine, context.host, unit.engine
     if (at_first := processes_of(machine, host)) is None or not isinstance(host, AgentMachine):
         return {"": Trial(None, "which processes of the host are this arm's cannot be told")}
 
-    def traced(commit: Callable[[], object]) -> Trial:
+    def traced(commit: Callable[[], object], place: _Place) -> Trial:
         if isinstance(machine, CacheDroppingMachine):
             machine.run(["sync"], timeout_s=600)  # what its kernel writes back by itself is no commit
         try:
             before = processes_of(machine, host) or at_first
             seen = _traced(host, context.journal, instance, commit)
             members = before | (processes_of(machine, host) or set())
-            trial = judge(seen, members, beneath, mount_of(machine, DATA).file_system)
+            trial = judge(seen, members, place.beneath, mount_of(machine, place.at).file_system, place.block)
         except _UntraceableError as why:
             trial = _by_counters(host, commit, str(why))
-        return less_than_durable(trial) if in_memory(arm) else trial
+        return less_than_durable(trial) if place.in_memory else trial
 
-    beneath = None if copied_from(arm) else mount_of(host, real_path(host, host.provide(data))).file_system
+    def place_of(at: str, artifact: Artifact, device: ArmDevice | None) -> _Place:
+        beneath = None if copied_from(arm) else mount_of(host, real_path(host, host.provide(artifact))).file_system
+        if device is None:
+            return _Place(at, beneath, in_memory=in_memory(arm))
+        return _Place(at, beneath, in_memory=device.in_memory, block=device.block)
+
+    devices = running.devices
+    files = place_of(DATA, data, devices.data)
+    log = place_of(LOG, devices.logs[unit.unit.machine], devices.log) if devices.logs else files
     instance = f"dbtoll-{machine_name(context.run_id, arm.name, 0)}"
-    trials = {"a file beside the data": traced(lambda: _commit_file(machine))}
+    trials = {"a file beside the data": traced(lambda: _commit_file(machine), files)}
     if not isinstance(engine, CommittingEngine):
         return trials
     session = unit.session()
@@ -132,11 +152,11 @@ def _trials(
             engine.commit(session)
 
     if not durability or not isinstance(engine, DurabilityEngine):
-        return trials | {engine.name: traced(commit)}
+        return trials | {engine.name: traced(commit, log)}
     for level in durability:
         engine.make_durable(session, level)
-        trial = traced(commit)
-        as_told = level == DURABLE or in_memory(arm)
+        trial = traced(commit, log)
+        as_told = level == DURABLE or log.in_memory
         trials[f"{engine.name}, durability {level}"] = trial if as_told else less_than_durable(trial)
     return trials
 
@@ -189,11 +209,11 @@ def end_tracing(host: Machine, identity: Mapping[str, Any]) -> None:
             raise
 
 
-def judge(seen: Json, members: set[int], beneath: str | None, inside: str | None) -> Trial:
+def judge(seen: Json, members: set[int], beneath: str | None, inside: str | None, wanted: str | None = None) -> Trial:
     """From a trace around `COMMITS` commits of one kind.
 
     ``members``: the arm's processes on the host. ``beneath``: the host's file system that holds the arm's data or disk;
-    ``inside``: the arm's own; None if not known.
+    ``inside``: the arm's own; None if not known. ``wanted``: the device that they are to be written to; None: any.
     """
     own = [process for process in seen["processes"] if process["pid"] in members]
     kernel = [process for process in seen["processes"] if process["kernel"]]
@@ -202,6 +222,10 @@ def judge(seen: Json, members: set[int], beneath: str | None, inside: str | None
     for number, count in sorted(written.items(), key=lambda item: -item[1]):
         whole = devices.get(devices[number]["whole"], devices[number])
         if count >= COMMITS and whole["writes_done"] >= COMMITS:
+            if wanted is not None and wanted not in (name := devices[number]["name"], whole["name"]):
+                return Trial(
+                    False, f"all {COMMITS} were written to {name or number}, and are to be written to {wanted}"
+                )
             flushes = min(_queued([*own, *kernel], number, "flushes"), whole["flushes_done"])
             known = own if seen["calls_traced"] and not seen["lost"] else []
             return _flushed(

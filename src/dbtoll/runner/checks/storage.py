@@ -1,4 +1,4 @@
-"""Do an arm's data lie where they were asked to lie? By what the arm itself sees of the file system that holds them.
+"""Do an arm's data, and its log, lie where they were asked to lie? By what the arm itself sees of the file systems that hold them.
 
 `storage`: once per start. It voids a start whose data lie elsewhere: then it is another arm under the same name.
 """
@@ -19,13 +19,13 @@ OPAQUE = frozenset({"9p", "virtiofs", "fuse", "gofer"})
 """File systems that hand everything on, and do not show to what."""
 
 
-def found(machine: Machine, kind: str, environment: Json) -> Json:
-    """What holds the data, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
+def found(machine: Machine, kind: str, environment: Json, at: str = DATA) -> Json:
+    """What holds the data, or what lies ``at`` another place, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
     mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the file system, ``device_bytes`` of the
     device; null where it has none; ``cache``: how the monitor of a guest keeps what is written, by the machine's
     facts of its ``environment``."""
-    mount = mount_of(machine, DATA)
-    size, free = _sizes(machine)
+    mount = mount_of(machine, at)
+    size, free = _sizes(machine, at)
     return {
         "kind": kind,
         "file_system": mount.file_system,
@@ -40,21 +40,22 @@ def found(machine: Machine, kind: str, environment: Json) -> Json:
     }
 
 
-def check(machine: Machine, kind: str, data: Artifact, round_index: int, arm: str) -> CheckRecord:
-    """Whether what holds the data is of that kind."""
-    passed, finding = _judged(machine, kind, data, mount_of(machine, DATA))
+def check(machine: Machine, kind: str, data: Artifact, round_index: int, arm: str, at: str = DATA) -> CheckRecord:
+    """Whether what holds the data, or the log, ``at`` its place is of that kind."""
+    passed, finding = _judged(machine, kind, data, mount_of(machine, at), at)
     return CheckRecord(round=round_index, arm=arm, check=NAME, passed=passed, finding=finding)
 
 
-def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint) -> tuple[bool | None, str]:
-    own, in_memory = mount.at == DATA, mount.file_system in IN_MEMORY
+def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint, at: str) -> tuple[bool | None, str]:
+    own, in_memory = mount.at == at, mount.file_system in IN_MEMORY
     shown = {
         kinds.MEMORY: own and in_memory,
         kinds.LAYER: not own and not in_memory,
         kinds.VOLUME: own and not in_memory,
         kinds.IMAGE: own and not in_memory,
     }
-    seen = f"{kind} was asked for, and the data lie on {mount.file_system} at {mount.at}"
+    what = "data lie" if at == DATA else "log lies"
+    seen = f"{kind} was asked for, and the {what} on {mount.file_system} at {mount.at}"
     around = getattr(machine, "parent", None)
     if kind in shown:
         return shown[kind], seen
@@ -66,7 +67,7 @@ def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint) -> t
         wanted = str(_bytes_of(around, kind)) if is_guest else _number_of(around, kind)
         has = str(_device_bytes(machine, mount.device)) if is_guest else mount.device
         return own and wanted == has, f"{seen}, {has}{' bytes' if is_guest else ''}; {kind} is {wanted}"
-    is_same = _file_number(machine, DATA) == _file_number(around, around.provide(data))
+    is_same = _file_number(machine, at) == _file_number(around, around.provide(data))
     return own and is_same, f"{seen}: {'' if is_same else 'not '}the directory that was to be mounted"
 
 
@@ -92,7 +93,7 @@ def _number_of(machine: Machine, path: str) -> str:
     return ":".join(str(int(each, 16)) for each in told)
 
 
-def _sizes(machine: Machine) -> tuple[int, int]:
-    told = machine.run(["stat", "--file-system", "--format=%S %b %a", DATA]).output.split()
+def _sizes(machine: Machine, at: str) -> tuple[int, int]:
+    told = machine.run(["stat", "--file-system", "--format=%S %b %a", at]).output.split()
     block_bytes, blocks, free = map(int, told)
     return block_bytes * blocks, block_bytes * free

@@ -17,7 +17,16 @@ from dbtoll.images import dataset
 from dbtoll.images.cache import BUILDING, Cache, scratch
 from dbtoll.interfaces.environment import RemoteEnvironment
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines import chroot, disk_model, network_interfaces, remote_journal, storage, sysctl, tmpfs
+from dbtoll.machines import (
+    arm_device,
+    chroot,
+    disk_model,
+    network_interfaces,
+    remote_journal,
+    storage,
+    sysctl,
+    tmpfs,
+)
 from dbtoll.machines.agent.local import open_local
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
@@ -51,7 +60,10 @@ def on_host(host: AgentMachine) -> Iterator[Mapping[str, Remover]]:
             network_interfaces.KIND: lambda identity: network_interfaces.remove(host, identity),
             "stage": lambda identity: chroot.remove(host, identity),
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
-            tmpfs.KIND: lambda identity: tmpfs.remove(host, identities.path(identity, "path", own)),
+            tmpfs.KIND: lambda identity: tmpfs.remove(
+                host, identities.path(identity, "path", own, host.place(storage.MOUNTS))
+            ),
+            arm_device.KIND: lambda identity: arm_device.remove(host, identity),
             disk_model.KIND: lambda identity: disk_model.remove(host, identity),
             storage.KIND: lambda identity: storage.remove(host, identity),
             sysctl.KIND: lambda identity: sysctl.restore(host, identity),

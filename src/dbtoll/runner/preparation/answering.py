@@ -88,7 +88,7 @@ def of_another_engine(
     other: Engine = registry.find("engines", name)({})
     asked = replace(experiment, factors={**experiment.factors, "query_protocol": ("simple",)})
     arm = Arm(f"answers of {name}", (Step(BASELINE),), configuration=replace(configuration, engine=ComponentSpec(name)))
-    masters, dataset = masters_of(cache, [arm], context, other, workload, watch)
+    masters, _, dataset = masters_of(cache, [arm], context, other, workload, watch)
     statements = [
         workload.statements(other.sql, plan.parameter_seed(number)) for number in range(experiment.parameter_sets)
     ]

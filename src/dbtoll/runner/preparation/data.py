@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from dbtoll import registry
 from dbtoll.defaults import BASELINE
@@ -16,7 +17,9 @@ from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
+from dbtoll.machines.arm_device import ArmDevice, demand_directory, file_system_bytes
 from dbtoll.machines.block_device import BlockDevice, overlapping
+from dbtoll.machines.disk_models import MODELS
 from dbtoll.machines.storage import demand_device
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.experiment import Arm
@@ -25,6 +28,7 @@ from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
+from dbtoll.runner.arm_devices import ArmDevices, Room, open_devices
 from dbtoll.runner.arms import (
     HostContext,
     as_tenant,
@@ -73,9 +77,13 @@ def for_guests(cache: Cache, arms: Sequence[Arm], image: Artifact, suite: str, r
     return {"disks": disks, "kernels": kernels}
 
 
+Sizes = dict[tuple[Layout, str], int]
+"""Of each of them, bytes."""
+
+
 def masters_of(
     cache: Cache, arms: Sequence[Arm], context: HostContext, engine: Engine, workload: Workload, watch: Watch
-) -> tuple[Masters, Json]:
+) -> tuple[Masters, Sizes, Json]:
     """The masters of the arms of one configuration: the data directory, loaded once in a native arm with every processor that the
     rig has (`images.dataset`), and where an arm needs it the disk that was made of it. Facts: of the one that has fewest units."""
     image = context.image
@@ -91,6 +99,7 @@ def masters_of(
         return machine
 
     masters: Masters = {}
+    sizes: Sizes = {}
     facts: Json = {}
     layouts = {arm.layout.in_server for arm in arms} or {ONE_UNIT}
     for layout in sorted(layouts, key=lambda each: (len(each.units), each.text)):
@@ -110,14 +119,16 @@ def masters_of(
             )
         demand_memory(provided, entry.facts["data_bytes"])
         masters[layout, "directory"] = entry.artifact()
+        sizes[layout, "directory"] = entry.facts["data_bytes"]
         found: Json = {"key": entry.key, "workload": loaded.key(), **entry.facts}
         if any(boots(step) for arm in provided for step in arm.stack):
             spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
             masters[layout, "file"], found["disk"] = disk.disk_of(
                 cache, entry.artifact(), spare_bytes=spare_bytes, progress=watch.say
             )
+            sizes[layout, "file"] = found["disk"]["size_bytes"]
         facts = facts or found
-    return masters, facts
+    return masters, sizes, facts
 
 
 MEMORY_LEFT_BYTES = 256 << 20
@@ -161,21 +172,110 @@ def demand_devices(arms: Sequence[Arm], context: HostContext) -> None:
             )
 
 
+def demand_directories(arms: Sequence[Arm], context: HostContext) -> None:
+    """Unavailable if a directory that data or logs are to lie in is none. Before anything is made."""
+    asked = {
+        (arm.name, each.of): arm for arm in arms for each in arm.configuration.devices.all if each.kind == "directory"
+    }
+    for (_, path), arm in asked.items():
+        demand_directory(context.at(arm).host, path)
+
+
+def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None:
+    """Unavailable if the devices of all arms, which stand at the same time, do not fit where they really lie. ``rooms``: of each arm
+    that has any. Before the first start."""
+    needed: dict[tuple[str, str], int] = {}
+    for arm, room in rooms:
+        own = context.at(arm)
+        own.host.run(["mkdir", "-p", own.copies])
+        for device, content_bytes in room.of(arm.configuration.devices):
+            size_bytes = file_system_bytes(content_bytes)
+            if device.size_bytes is not None and device.size_bytes < size_bytes:
+                raise Unavailable(
+                    f"{arm.name}: the device {device.text} has {device.size_bytes >> 20} MiB, and what is to lie there needs "
+                    f"{size_bytes >> 20} MiB",
+                    f'size = "{size_bytes >> 20} MiB" or more under [devices], or leave it out',
+                )
+            if device.kind == "model" and size_bytes > (whole := MODELS[device.of].capacity_bytes):
+                raise Unavailable(
+                    f"{arm.name}: a disk like {device.of} has {whole >> 30} GiB, and what is to lie there needs "
+                    f"{size_bytes >> 30} GiB",
+                    "a smaller scale, or fewer tenants",
+                )
+            place = {"memory": "", "directory": device.of}.get(device.kind, own.copies)
+            key = (own.host.name, place)
+            free_bytes = _free_memory(own.host) if not place else dataset.free_bytes(own.host, place)
+            needed[key] = needed.get(key, 0) + (device.size_bytes or size_bytes)
+            if needed[key] > free_bytes:
+                where = (
+                    f"{place} has {free_bytes >> 20} MiB free"
+                    if place
+                    else f"{free_bytes >> 20} MiB of memory are free"
+                )
+                raise Unavailable(
+                    f"the devices of the arms need {needed[key] >> 20} MiB or more there, and of {own.host.name} {where}",
+                    "a smaller scale, fewer tenants or fewer arms: all arms, and their second copies, stand at the same time",
+                )
+
+
+def _free_memory(machine: Machine) -> int:
+    """proc(5), ``meminfo``: in kB."""
+    told = dict(line.split(":", 1) for line in machine.get("/proc/meminfo").decode().splitlines())
+    return int(told["MemAvailable"].split()[0]) << 10
+
+
+def _kind(arm: Arm) -> str:
+    """Of the artifacts that its machines take."""
+    return "file" if any(boots(step) for step in arm.stack) else "directory"
+
+
+def _copy_name(context: HostContext, arm: Arm, number: int) -> str:
+    return machine_name(context.run_id, arm.name, 0, number if arm.layout.machines > 1 else None)
+
+
 class Copies:
     """Fresh copies of the masters, one for each start, on the host where the arm stands; written to the journal, removed after the
     round. An arm that only reads what it is given, and works on a copy of its own, gets the master."""
 
-    def __init__(self, masters: Masters, context: HostContext) -> None:
-        self.masters, self.context = masters, context
+    def __init__(self, masters: Masters, context: HostContext, sizes: Sizes | None = None) -> None:
+        self.masters, self.context, self.sizes = masters, context, sizes or {}
         self.made: dict[str, list[tuple[JournalEntry, Machine, str]]] = {}
         self.places: dict[str, Iterator[str]] = {}
 
     def master(self, arm: Arm) -> Artifact:
         """The one that its arm's copies are made of."""
-        return self.masters[arm.layout.in_server, "file" if any(boots(step) for step in arm.stack) else "directory"]
+        return self.masters[arm.layout.in_server, _kind(arm)]
 
-    def make(self, arm: Arm) -> tuple[Artifact, ...]:
-        """Of each of its machines; where that has several servers, a directory with theirs, as `RunningServer.place` finds them."""
+    def room(self, arm: Arm) -> Room:
+        """What its devices need room for: its copies, each as large again for what is written (of guests that is in their disks), and
+        for the log of each server as much as all of its data, of which it was a part, and some for what is written."""
+        servers = arm.layout.all_servers
+        data_bytes = self.sizes[arm.layout.in_server, "directory"]
+        of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes)
+        if _kind(arm) == "file":
+            of_server = self.sizes[arm.layout.in_server, "file"]
+        log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES)
+        return Room(servers * of_server, servers * log_of_server, log_of_server)
+
+    def devices(self, arm: Arm, closing: ExitStack) -> ArmDevices:
+        """Those of an arm that begins, open and with the places for its logs (`arm_devices.open_devices`)."""
+        context, room = self.context.at(arm), self.room(arm)
+        name = machine_name(context.run_id, arm.name, 0)
+        asked = arm.configuration.devices
+        opened = open_devices(context.host, asked, name, context.copies, room, context.journal, closing)
+        if (log := opened.log) is not None:
+            names = [f"{name}-log-{number}" for number in range(arm.layout.machines)]
+            is_guest = _kind(arm) == "file"
+            opened.logs = tuple(
+                log.new_disk(each, room.log_of_server) if is_guest else log.new_directory(each) for each in names
+            )
+        return opened
+
+    def make(self, arm: Arm, on: ArmDevice | None = None) -> tuple[Artifact, ...]:
+        """Of each of its machines; where that has several servers, a directory with theirs, as `RunningServer.place` finds them.
+        ``on``: the device that they lie on, and go with."""
+        if on is not None:
+            return tuple(self._copy(arm, number, on.directory, placed=True) for number in range(arm.layout.machines))
         host = self.context.at(arm).host
         # Where the host was reached anew, all that was left there is gone.
         self.made[arm.name] = [made for made in self.made.get(arm.name, []) if made[1] is host]
@@ -185,18 +285,24 @@ class Copies:
         return tuple(self._make(arm, number) for number in range(arm.layout.machines))
 
     def _make(self, arm: Arm, number: int) -> Artifact:
-        context, master = self.context.at(arm), self.master(arm)
+        context = self.context.at(arm)
         if context.copies not in self.places:
             self.places[context.copies] = itertools.cycle(dataset.places(context.host, context.copies))
-        name = machine_name(context.run_id, arm.name, 0, number if arm.layout.machines > 1 else None)
-        target = f"{next(self.places[context.copies])}/{name}"
+        place = next(self.places[context.copies])
+        target = f"{place}/{_copy_name(context, arm, number)}"
         entry = context.journal.create("directory", path=target)
         self.made.setdefault(arm.name, []).append((entry, context.host, target))
         # What a run that is gone on with has left there; a copy would mix with it.
         dataset.remove_copy(context.host, target)
+        return self._copy(arm, number, place)
+
+    def _copy(self, arm: Arm, number: int, place: str, *, placed: bool = False) -> Artifact:
+        """Into a directory that is there. ``placed``: see `Artifact`."""
+        context, master = self.context.at(arm), self.master(arm)
+        target = f"{place}/{_copy_name(context, arm, number)}"
         for server in range(arm.layout.servers):
             dataset.fresh_copy(context.host, master, target if arm.layout.servers == 1 else f"{target}/{server}")
-        return Artifact(f"{master.key}-copy", target, master.kind)
+        return Artifact(f"{master.key}-copy", target, master.kind, placed)
 
     def drop(self, arm: Arm) -> None:
         """What there is of them."""

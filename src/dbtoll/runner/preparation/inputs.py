@@ -24,10 +24,21 @@ from dbtoll.model.json import Json
 from dbtoll.model.machine import MachineSpec
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.plan import Plan
+from dbtoll.runner.arm_devices import ArmDevices, Room
 from dbtoll.runner.arms import HostContext, boots, environment_of, machine_name
 from dbtoll.runner.hosts import RemoteHosts
 from dbtoll.runner.preparation.answering import of_another_engine
-from dbtoll.runner.preparation.data import Copies, Masters, demand_devices, for_guests, masters_of
+from dbtoll.runner.preparation.data import (
+    Copies,
+    Masters,
+    Sizes,
+    demand_devices,
+    demand_directories,
+    demand_room,
+    for_guests,
+    masters_of,
+)
+from dbtoll.runner.preparation.disk_models import probed_models
 from dbtoll.runner.preparation.driver_calibration import driver_alone
 from dbtoll.runner.preparation.requirements import program_for, simulated
 from dbtoll.runner.preparation.software import system_image
@@ -68,16 +79,22 @@ def prepare(
         host, None, cpuset, journal, folder.name, copies=str(scratch() / folder.name), remotes=remotes
     )
     demand_devices(experiment.arms, context)
+    demand_directories(experiment.arms, context)
     steps = {repr(arm.stack[0]): arm.stack[0] for arm in experiment.arms if not simulated(arm.stack[-1])}
     made = {key: program_for(Cache(), host, step, watch.say) for key, step in steps.items()}
     context = replace(context, programs={key: found[0] for key, found in made.items() if found})
     by_arm: dict[str, ArmInputs] = {}
     told: list[Json] = []
+    rooms: list[tuple[Arm, Room]] = []
     for configuration, names in experiment.configurations:
         made_of = _Configured(experiment, configuration, [experiment.arm(name) for name in names], context, watch)
         own = made_of.inputs(run_facts)
         by_arm |= dict.fromkeys(names, own)
         told.append({"arms": list(names), **made_of.facts})
+        rooms += made_of.rooms
+    demand_room(rooms, context)
+    if models := probed_models([arm for arm, _ in rooms], context, watch):
+        run_facts["disk_models"] = models
     workload = by_arm[experiment.baseline].workload
     run_facts |= {
         "configurations": told,
@@ -101,7 +118,7 @@ def prepare(
 
 
 class _Configured:
-    """What is made for the ``arms`` of one configuration; ``facts``: what is to be known of it."""
+    """What is made for the ``arms`` of one configuration; ``facts``: what is to be known of it; ``rooms``: what its arms' devices need."""
 
     def __init__(
         self,
@@ -117,6 +134,7 @@ class _Configured:
         self.workload: Workload = registry.find("workloads", configuration.workload.name)(
             configuration.workload.options
         )
+        self.rooms: list[tuple[Arm, Room]] = []
         self.settings = self.engine.settings(configuration.resources)
         if experiment.fewest_threads is not None and isinstance(self.engine, ThreadedEngine):
             self.settings |= self.engine.settings_of_threads(experiment.fewest_threads)
@@ -133,16 +151,21 @@ class _Configured:
             watch.say(f"of your settings these are the arms' own to say: {', '.join(sorted(engine.ignored_settings))}")
             self.facts["ignored_settings"] = sorted(engine.ignored_settings)
         masters: Masters = {}
+        sizes: Sizes = {}
         if not all(simulated(arm.stack[-1]) for arm in self.arms):
             self._make_image(cache, run_facts)
             if engine.keeps_data:  # a simulated arm has no files
-                masters, self.facts["dataset"] = masters_of(cache, self.arms, self.context, engine, workload, watch)
+                masters, sizes, self.facts["dataset"] = masters_of(
+                    cache, self.arms, self.context, engine, workload, watch
+                )
             if isinstance(workload, TransactionWorkload):
                 watch.say("what the driver costs by itself")
                 resources = self.configuration.resources
                 self.facts["driver"] = driver_alone(self.context, self.experiment, resources, workload)
         statements, answers = self._questions(cache)
-        fresh = Copies(masters, self.context) if masters else None
+        fresh = Copies(masters, self.context, sizes) if masters else None
+        if fresh is not None and self.configuration.devices.all:
+            self.rooms = [(arm, fresh.room(arm)) for arm in self.arms]
         if others := _sent(self.arms, self.context, fresh, watch):
             run_facts["remote_hosts"] = {**run_facts.get("remote_hosts", {}), **others}
         return ArmInputs(
@@ -154,6 +177,7 @@ class _Configured:
             answers=answers,
             fresh_data=fresh.make if fresh else None,
             drop_data=fresh.drop if fresh else lambda arm: None,
+            devices=fresh.devices if fresh else lambda arm, closing: ArmDevices(),
         )
 
     def _make_image(self, cache: Cache, run_facts: Json) -> None:

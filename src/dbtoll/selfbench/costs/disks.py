@@ -7,16 +7,15 @@ time as it writes back. What they take is held against what was published of tha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dbtoll import facts
 from dbtoll.errors import UsageError
 from dbtoll.machines.agent.local import open_local
-from dbtoll.machines.disk_model import DiskModel, disk_model
+from dbtoll.machines.disk_model import disk_model
 from dbtoll.machines.disk_models import MODELS
+from dbtoll.machines.disk_probe import KINDS, Seen, exercised, seen_at_pace
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
 from dbtoll.runner.cleanup.beside_arms import workspace
@@ -30,44 +29,7 @@ OPTIONS = {
     "duration": Option("duration", 10 * 10**9, "how long each kind of request is made"),
 }
 
-PAGE_BYTES = 8192
-RUN_BYTES = 128 << 10
-
 BOUNDS = {"faster_than_model": Bound(max=0), "rotating_deviation": Bound(max=0.1)}
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Of requests. ``rate``: told in MB/s, else in ms for each."""
-
-    name: str
-    writes: bool
-    random: bool
-    request_bytes: int
-    in_flight: int
-    rate: bool = False
-
-
-KINDS = (
-    Kind("random_read_ms", False, True, PAGE_BYTES, 1),
-    Kind("random_read_8_ms", False, True, PAGE_BYTES, 8),
-    Kind("random_write_ms", True, True, PAGE_BYTES, 1),
-    Kind("log_write_ms", True, False, PAGE_BYTES, 1),
-    Kind("sequential_read_mb_per_s", False, False, RUN_BYTES, 1, rate=True),
-    Kind("sequential_write_mb_per_s", True, False, RUN_BYTES, 8, rate=True),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """``measured``: by who asks, ms between two answers or MB/s. ``modelled``: of it, what the disk did by its model. ``late_us``,
-    ``cpu_us``: of the instrument, for each request. ``least_ns``: the fastest answer."""
-
-    measured: float
-    modelled: float
-    late_us: float
-    cpu_us: float
-    least_ns: int
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
@@ -78,48 +40,19 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     added: dict[str, float] = {}
     seen: dict[str, dict[str, Seen]] = {}
     with open_local() as host, workspace("disks") as (folder, journal):
-        program = f"/proc/{host.hello()['pid']}/exe"
-
-        def exercised(disk: DiskModel, kind: Kind) -> Json:
-            request = {
-                "path": disk.device,
-                "writes": kind.writes,
-                "random": kind.random,
-                "bytes": kind.request_bytes,
-                "in_flight": kind.in_flight,
-                "duration_ns": options["duration"],
-                "seed": 1,
-            }
-            completed = host.run(
-                [program, "disk-exercise", json.dumps(request)], timeout_s=60 + options["duration"] / 1e9
-            )
-            told: Json = json.loads(completed.output)
-            return told
-
         for name in options["models"]:
             with disk_model(host, name, str(folder), f"selfbench-{name.replace('_', '-')}", journal) as disk:
                 for kind in KINDS[:1] + KINDS[3:4]:
-                    told = exercised(disk, kind)
+                    told = exercised(host, disk, kind, options["duration"])
                     added[f"{name} {kind.name.removesuffix('_ms')}"] = told["elapsed_ns"] / told["requests"] / 1e3
                 disk.pace(True)
                 seen[name] = {}
                 for kind in KINDS:
-                    before = disk.statistics()
-                    told = exercised(disk, kind)
-                    between = disk.statistics().since(before)
-                    seen[name][kind.name] = one = of(kind, told, between.busy_ns, between.late.sum_ns, between.cpu_ns)
+                    seen[name][kind.name] = one = seen_at_pace(host, disk, kind, options["duration"])
                     say(f"{name}: {kind.name} {one.measured:.4g}")
         figures = figures_of(seen) | {"added_us": added}
         about = {"host": facts.host(host), "build": host.hello()["build"], "sources": sources(options["models"])}
     return Certificate("disks", figures, BOUNDS, about)
-
-
-def of(kind: Kind, told: Json, busy_ns: int, late_ns: int, cpu_ns: int) -> Seen:
-    """Of one kind of request: what `disk-exercise` told and what the model's statistics say of the same time."""
-    requests, elapsed_ns = told["requests"], told["elapsed_ns"]
-    took_ns = [elapsed_ns / requests, busy_ns / requests]
-    measured, modelled = (kind.request_bytes / each * 1e3 if kind.rate else each / 1e6 for each in took_ns)
-    return Seen(measured, modelled, late_ns / requests / 1e3, cpu_ns / requests / 1e3, told["least_ns"])
 
 
 def figures_of(seen: Mapping[str, Mapping[str, Seen]]) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""The devices that an arm's data and its log lie on, from its start to its end in a round (machines/arm_device.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from dbtoll.interfaces.journal import Journal
+from dbtoll.interfaces.machine import Machine
+from dbtoll.machines.arm_device import ArmDevice, arm_device
+from dbtoll.machines.control_group import through_agent
+from dbtoll.machines.disk_model import DiskStatistics
+from dbtoll.model.devices import Device, Devices, Role
+from dbtoll.model.machine import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What an arm's devices need room for, bytes: ``data``, ``log`` of all its servers together, if that lies apart;
+    ``log_of_server``: of each."""
+
+    data: int
+    log: int
+    log_of_server: int
+
+    def of(self, devices: Devices) -> list[tuple[Device, int]]:
+        """Of each that is opened."""
+        both = [(devices.data, self.data), (devices.log, self.log)]
+        return [(device, content_bytes) for device, content_bytes in both if device is not None]
+
+
+@dataclass(slots=True)
+class ArmDevices:
+    """Those that are open. ``inside``: of each kernel of the arm's own, what of it lies on which of its block devices."""
+
+    data: ArmDevice | None = None
+    log: ArmDevice | None = None
+    logs: tuple[Artifact, ...] = ()
+    """Of each machine: an empty directory or disk; none where the log lies with the data."""
+    inside: tuple[Mapping[str, Role], ...] = ()
+
+    @property
+    def all(self) -> tuple[ArmDevice, ...]:
+        return tuple(each for each in (self.data, self.log) if each is not None)
+
+    @contextmanager
+    def at_pace(self) -> Iterator[None]:
+        """Meanwhile requests take what the models of the devices say. BIAS: before and after, what was written is written back, so
+        that the window has nothing of what came before it, nor the next arm's of this one."""
+        try:
+            for each in self.all:
+                each.pace(True)
+            yield
+        finally:
+            for each in self.all:
+                each.pace(False)
+
+    @property
+    def role_of_data(self) -> Role:
+        """Of the device that holds the data."""
+        return "data" if self.log else "data and log"
+
+    def roles(self) -> dict[str, Role]:
+        """Block device of the machine on which the arm stands -> what lies on it."""
+        found: dict[str, Role] = {}
+        if self.data is not None and self.data.block is not None:
+            found[self.data.block] = self.role_of_data
+        if self.log is not None and self.log.block is not None:
+            found[self.log.block] = "data and log" if self.log.block in found else "log"
+        return found
+
+    def statistics(self) -> dict[str, DiskStatistics]:
+        """By the block device's name, of those that are models."""
+        told = {each.block: each.statistics() for each in self.all if each.block is not None}
+        return {block: statistics for block, statistics in told.items() if statistics is not None}
+
+    def cpu_ns(self) -> int:
+        """Of the programs that serve them, so far."""
+        return sum(each.cpu_ns for each in self.statistics().values())
+
+
+def open_devices(
+    host: Machine, devices: Devices, name: str, scratch: str, room: Room, journal: Journal, closing: ExitStack
+) -> ArmDevices:
+    """Those of an arm that begins; ``closing`` takes them away again, the last of all that the arm has. ``name``: as
+    `machines.arm_device.arm_device`, to which is added what lies there."""
+    opened = ArmDevices()
+    if not devices.all:
+        return opened
+    machine = through_agent(host)
+    machine.run(["mkdir", "-p", scratch])
+    if devices.data is not None:
+        device = arm_device(machine, devices.data, f"{name}-data", scratch, room.data, journal)
+        opened.data = closing.enter_context(device)
+    if devices.log is not None:
+        device = arm_device(machine, devices.log, f"{name}-log", scratch, room.log, journal)
+        opened.log = closing.enter_context(device)
+    return opened
