@@ -4,8 +4,8 @@ All that an arm keeps on it lies below one directory, which containers and nativ
 files. So whatever the environment, there is one device with one queue.
 
 BIAS: what lies in a directory of the machine goes through its page cache, as on a disk of its own; what a guest writes goes through
-it or not by the cache mode of its disks. What is copied into a memory file system is in nobody's memory limit; what an arm adds is in
-its own.
+it or not by the cache mode of its disks. What is copied into a memory file system is in nobody's memory limit; what an arm adds is
+in its own.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class ArmDevice:
         return Artifact(name, path, placed=True)
 
     def new_disk(self, name: str, size_bytes: int) -> Artifact:
-        """A guest's disk in a file on it, with an empty file system. BIAS: written once, so that no arm allocates in measured time."""
+        """A guest's disk in a file on it, with an empty file system. BIAS: written once, so that no arm allocates in measured
+        time."""
         path = f"{self.directory}/{name}"
         words = ["if=/dev/zero", f"of={path}", "bs=1M", f"count={-(-size_bytes // MIB)}", "conv=fsync", "status=none"]
         self.machine.run(["dd", *words], timeout_s=COPY_DEADLINE_S)

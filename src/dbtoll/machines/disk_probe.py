@@ -1,4 +1,4 @@
-"""What a disk model takes for requests of some kinds, asked past the kernel's cache, to be held against what was published of the disk."""
+"""What a disk model takes for requests of some kinds, asked past the kernel's cache; to be held against what was published."""
 
 from __future__ import annotations
 

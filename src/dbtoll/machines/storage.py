@@ -162,8 +162,8 @@ def _filled(
 
 
 def make_file_system(parent: Machine, device: str, mark: str) -> None:
-    """An empty one with that UUID, on a device or in a file; as the disks of guests are made (images/disk.py). BIAS: nothing is left to the kernel's thread that would make the tables of
-    inodes in measured time (lazy_itable_init)."""
+    """An empty one with that UUID, on a device or in a file; as the disks of guests are made (images/disk.py). BIAS: nothing is
+    left to the kernel's thread that would make the tables of inodes in measured time (lazy_itable_init)."""
     parent.run(
         [
             *("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-U", mark, "-O", f"none,{','.join(EXT4_FEATURES)}"),

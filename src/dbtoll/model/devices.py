@@ -1,7 +1,7 @@
 """The devices that an arm's data and its log lie on, by the names that their user gives them.
 
-A device of a class is opened for each arm anew (runner/devices.py), so arms that have the same class never share one; those that name a
-directory share what lies beneath it. As starts of an arm have one device each, a class of devices is a factor between arms.
+A device of a class is opened for each arm anew (machines/arm_device.py), so arms that have the same class never share one; those
+that name a directory share what lies beneath it. Data are placed when an arm starts, so the device is a factor between arms.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Role = Literal["data", "log", "data and log"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """``name``: what its user calls it. ``kind``: of ``model`` the device's class is that disk model's name, of ``directory`` a path
-    on the machine on which the arm stands, else empty. ``size_bytes``: of a model or of a memory file system; None: what is needed.
-    ``write_cache``, ``queue_depth``: of a model (`machines.disk_model.disk_model`)."""
+    """``name``: what its user calls it. ``of``: of a ``model`` its name, of a ``directory`` its path on the machine on which the
+    arm stands, else empty. ``size_bytes``: of a model or of a memory file system; None: what is needed. ``write_cache``,
+    ``queue_depth``: of a model (`machines.disk_model.disk_model`)."""
 
     name: str
     kind: Kind

@@ -140,7 +140,7 @@ class Configuration:
     workload: ComponentSpec = ComponentSpec("")
     resources: Resources = Resources()
     image: dict[str, Any] = field(default_factory=dict)
-    devices: Devices = Devices()
+    devices: Devices = field(default_factory=Devices)
 
     def differences(self, other: Configuration) -> tuple[Difference, ...]:
         """What is not as in ``other``, value by value; options that only another engine has are not told."""

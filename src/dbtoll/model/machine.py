@@ -75,7 +75,7 @@ DATA = "/dbtoll/data"
 """Where every machine finds the data of its servers."""
 
 LOG = "/dbtoll/run/log"
-"""Where a machine finds the file system for the logs of its servers, if these lie on a device of their own. Below a directory that
+"""Where a machine finds what is to hold the logs of its servers, if these lie on a device of their own. Below a directory that
 every machine has as a memory file system of its own, so that no image needs to have a place for it."""
 
 
@@ -83,7 +83,8 @@ every machine has as a memory file system of its own, so that no image needs to 
 class ServerPlace:
     """Where a server lies in its machine: its data directory, and the directory that is its own while it runs.
 
-    ``network``: an address of the machine at which it listens too. ``log``: the directory of its write-ahead log; None: in ``data``.
+    ``network``: an address of the machine at which it listens too. ``log``: the directory of its write-ahead log; None: in
+    ``data``.
     """
 
     data: str = DATA

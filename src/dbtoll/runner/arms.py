@@ -154,7 +154,8 @@ def open_machines(
     context: HostContext, arm: Arm, data: Sequence[Artifact], stack: ExitStack, logs: Sequence[Artifact] = ()
 ) -> tuple[Machine, ...]:
     """Open the environments of an arm, outermost first, the last one as often as its layout says; ``stack`` closes them again,
-    innermost first. ``data``: of each machine; empty where there are none; ``logs``: the same, of what is to hold their servers' logs.
+    innermost first. ``data``: of each machine; empty where there are none; ``logs``: the same, of what is to hold the logs of their
+    servers.
 
     The image and the data belong into the last one. Those before it keep their own root; a guest among them, which sees
     nothing of the machine around, gets the image with what the others need, and hands on image and data.
@@ -292,9 +293,11 @@ class RunningServer:
 
     def move_log(self) -> None:
         """To its place, before the first start."""
-        assert isinstance(self.engine, LogEngine) and (log := self.place.log) is not None
-        self.engine.move_log(self.machine, self.place)
-        write_back_and_drop(self.machine, log)
+        place = self.place
+        assert isinstance(self.engine, LogEngine)
+        assert place.log is not None
+        self.engine.move_log(self.machine, place)
+        write_back_and_drop(self.machine, place.log)
 
     def start(self, threads: int | None = None) -> None:
         """``threads``: that it gives a query at most; None: as the settings say."""

@@ -83,8 +83,8 @@ class ArmInputs:
     """What the arms of one configuration get, in every round.
 
     ``context``: with their image and its disks. ``settings``: of a server that has all of an arm's memory. ``statements`` and
-    ``answers`` by parameter set. ``fresh_data``: new copies of the data for the machines of an arm, on a device of its own if it has
-    one; None: there are none. ``devices``: opens those of an arm.
+    ``answers`` by parameter set. ``fresh_data``: new copies of the data for the machines of an arm, on a device of its own if it
+    has one; None: there are none. ``devices``: opens those of an arm.
     """
 
     context: HostContext
@@ -515,8 +515,8 @@ class RoundRun:
             self.awake(running, read)
 
     def unattributed_cpu_ns(self, running: RunningArm, counters: Json) -> int | None:
-        """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, what serves disk models, and
-        this process)."""
+        """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, what serves disk models,
+        and this process)."""
         busy, host = busy_ns(counters), self.context.at(running.arm).host
         arms = [_cpu_ns(other) for other in self.arms.values() if self.context.at(other.arm).host is host]
         own_ns = time.process_time_ns() if host is self.context.host else 0

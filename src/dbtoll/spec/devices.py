@@ -45,9 +45,8 @@ def _declared(name: str, value: Any) -> Device:
         )
     given = dict(value) if isinstance(value, dict) else {"class": value}
     if unknown := sorted(given.keys() - {"class", "size", "write_cache", "queue_depth"}):
-        raise DeviceError(
-            name, f"a device has no {unknown[0]!r}", f'{name} = {{ class = "hdd7200", size = "20 GiB", write_cache = true, queue_depth = 1 }}'
-        )  # fmt: skip
+        example = 'class = "hdd7200", size = "20 GiB", write_cache = true, queue_depth = 1'
+        raise DeviceError(name, f"a device has no {unknown[0]!r}", f"{name} = {{ {example} }}")
     try:
         device = _of_class(name, text_value(given.get("class")))
         size_bytes = units.size_bytes(text_value(given["size"])) if "size" in given else None
@@ -109,7 +108,8 @@ def of_arm(data: str | None, log: str | None, known: Mapping[str, Device]) -> De
 
 
 def levels(given: Mapping[str, str]) -> list[tuple[dict[str, str], str]]:
-    """``{"data_device": "slow|fast"}`` -> what each arm that it stands for is given, with the words that tell it from the others."""
+    """``{"data_device": "slow|fast"}`` -> what each arm that it stands for is given, with the words that tell it from the
+    others."""
     alternatives: list[Sequence[str]] = [[each.strip() for each in value.split(LEVEL)] for value in given.values()]
     demand_few(alternatives)
     found = []

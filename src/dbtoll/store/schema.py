@@ -201,9 +201,9 @@ class DeviceCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk model did in some time, by its own word: ``requests``, with which it was busy for ``busy_ns`` and which waited in
-    its queue for ``waited_ns``; ``late_ns``: how much later than the model says they were answered, summed over them; ``cpu_ns``: of
-    the program that serves it."""
+    """What a disk model did in some time, by its own word: ``requests``, with which it was busy for ``busy_ns`` and which waited
+    in its queue for ``waited_ns``; ``late_ns``: how much later than the model says they were answered, summed over them;
+    ``cpu_ns``: of the program that serves it."""
 
     requests: Count
     busy_ns: Count

@@ -81,10 +81,11 @@ def commit_reaches_device(
 ) -> CheckRecord:
     """Whether what this arm's servers and file systems call durable was written to a block device of the host, and flushed.
 
-    ``data``: the copy of each of its machines, none where the engine keeps none. ``durability``: the levels of that factor; where a
-    commit is to be less than durable, it fails if all reached the device: then the server did not do what it was told. For a
-    workload that writes a failure voids the start, for others it is a label. Where the data, or the log, were asked to lie in memory,
-    a commit is to reach no device; where they were asked to lie on a device that can be told, it is to reach that one. Raises DbtollError if the arm itself cannot commit.
+    ``data``: the copy of each of its machines, none where the engine keeps none. ``durability``: the levels of that factor; where
+    a commit is to be less than durable, it fails if all reached the device: then the server did not do what it was told. For a
+    workload that writes a failure voids the start, for others it is a label. Where the data, or the log, were asked to lie in
+    memory, a commit is to reach no device; where they were asked to lie on a device that the kernel can tell, it is to reach that
+    one. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
     trials: dict[str, Trial] = {}
@@ -102,8 +103,8 @@ def commit_reaches_device(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is committed to: ``at`` a path in the arm, on the host's file system ``beneath`` (None: not known). ``block``: the host's
-    block device that holds it, where it was asked for."""
+    """What is committed to: ``at`` a path in the arm, on the host's file system ``beneath`` (None: not known). ``block``: the block
+    device of the host that holds it, where it was asked for."""
 
     at: str
     beneath: str | None
@@ -222,24 +223,28 @@ def judge(seen: Json, members: set[int], beneath: str | None, inside: str | None
     for number, count in sorted(written.items(), key=lambda item: -item[1]):
         whole = devices.get(devices[number]["whole"], devices[number])
         if count >= COMMITS and whole["writes_done"] >= COMMITS:
-            if wanted is not None and wanted not in (name := devices[number]["name"], whole["name"]):
-                return Trial(
-                    False, f"all {COMMITS} were written to {name or number}, and are to be written to {wanted}"
-                )
+            name = devices[number]["name"] or number
             flushes = min(_queued([*own, *kernel], number, "flushes"), whole["flushes_done"])
             known = own if seen["calls_traced"] and not seen["lost"] else []
-            return _flushed(
-                devices[number]["name"] or number, whole["write_cache"], flushes, _asked(own), _count(known)
-            )
+            trial = _flushed(name, whole["write_cache"], flushes, _asked(own), _count(known))
+            if wanted in (None, name, whole["name"]):
+                return trial
+            return Trial(False, f"{trial.text}; they are to be written to {wanted}")
     most = max(written.values(), default=0)
     finding = f"of {COMMITS} that were acknowledged {most or 'none'} reached a block device: "
     if in_memory := {beneath, inside} & IN_MEMORY:
         return Trial(False, finding + f"the data lie in memory ({in_memory.pop()})")
+    return _unwritten(seen, own, kernel, beneath, finding)
+
+
+def _unwritten(seen: Json, own: Sequence[Json], kernel: Sequence[Json], beneath: str | None, finding: str) -> Trial:
+    """Of commits of which no device of the trace shows all, by what was asked for."""
     calls = _asked(own)
     if seen["lost"]:
         return Trial(None, f"the trace has lost {seen['lost']} events")
     if seen["calls_traced"] and not calls:
         return Trial(False, finding + "none of the arm's processes on the host asked for durable data")
+    devices = [number for number, device in seen["devices"].items() if not _forgets(device)]
     by_kernel = max((_queued(kernel, number, "writes") for number in devices), default=0)
     if by_kernel >= COMMITS and beneath not in WRITTEN_BY_CALLER:
         return Trial(

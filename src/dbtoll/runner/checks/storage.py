@@ -1,4 +1,4 @@
-"""Do an arm's data, and its log, lie where they were asked to lie? By what the arm itself sees of the file systems that hold them.
+"""Do an arm's data, and its log, lie where they were asked to lie? By what the arm itself sees of what holds them.
 
 `storage`: once per start. It voids a start whose data lie elsewhere: then it is another arm under the same name.
 """
@@ -20,10 +20,10 @@ OPAQUE = frozenset({"9p", "virtiofs", "fuse", "gofer"})
 
 
 def found(machine: Machine, kind: str, environment: Json, at: str = DATA) -> Json:
-    """What holds the data, or what lies ``at`` another place, for the facts of a start: ``kind`` as asked for, ``file_system``, ``source`` as mounted, ``mount`` its
-    mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the file system, ``device_bytes`` of the
-    device; null where it has none; ``cache``: how the monitor of a guest keeps what is written, by the machine's
-    facts of its ``environment``."""
+    """What holds the data, or what lies ``at`` another place, for the facts of a start: ``kind`` as asked for, ``file_system``,
+    ``source`` as mounted, ``mount`` its mount point, ``options``, ``device`` MAJOR:MINOR, ``size_bytes`` and ``free_bytes`` of the
+    file system, ``device_bytes`` of the device; null where it has none; ``cache``: how the monitor of a guest keeps what is
+    written, by the machine's facts of its ``environment``."""
     mount = mount_of(machine, at)
     size, free = _sizes(machine, at)
     return {

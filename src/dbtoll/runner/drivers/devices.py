@@ -1,8 +1,8 @@
 """What block devices did around a measurement window, by the kernels' own counters (/proc/diskstats).
 
 Two levels, because a guest's requests are not its host's: each kernel that is the arm's own, whose counters are read with those of
-its servers anyway, and the host. Of devices that are an arm's own it is told what lies on them, and of a disk model what the model says.
-Cost: two reads of the host's counters, one before the ramp-up and one after the end, and of each model's statistics.
+its servers anyway, and the host. Of devices that are an arm's own it is told what lies on them, and of a disk model what the model
+says. Cost: two reads of the host's counters, one before the ramp-up and one after the end, and of each model's statistics.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _used(
     roles: Mapping[str, Role],
     models: Mapping[str, DiskStatistics] | None = None,
 ) -> schema.Devices | None:
-    """None where that kernel shows no devices. ``roles``: what of the arm lies on which of them; ``models``: of which the disk model
-    tells too."""
+    """None where that kernel shows no devices. ``roles``: what of the arm lies on which of them; ``models``: of which the disk
+    model tells too."""
     old, new = ((told.get("machine") or {}).get("disk") for told in (before, after))
     elapsed_ns = after["at_ns"] - before["at_ns"]
     if old is None or new is None or elapsed_ns <= 0:

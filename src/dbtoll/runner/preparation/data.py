@@ -182,8 +182,8 @@ def demand_directories(arms: Sequence[Arm], context: HostContext) -> None:
 
 
 def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None:
-    """Unavailable if the devices of all arms, which stand at the same time, do not fit where they really lie. ``rooms``: of each arm
-    that has any. Before the first start."""
+    """Unavailable if the devices of all arms, which stand at the same time, do not fit where they really lie. ``rooms``: of each
+    arm that has any. Before the first start."""
     needed: dict[tuple[str, str], int] = {}
     for arm, room in rooms:
         own = context.at(arm)
@@ -247,8 +247,8 @@ class Copies:
         return self.masters[arm.layout.in_server, _kind(arm)]
 
     def room(self, arm: Arm) -> Room:
-        """What its devices need room for: its copies, each as large again for what is written (of guests that is in their disks), and
-        for the log of each server as much as all of its data, of which it was a part, and some for what is written."""
+        """What its devices need room for: its copies, each as large again for what is written (of guests that is in their disks),
+        and for the log of each server as much as all of its data, of which it was a part, and some for what is written."""
         servers = arm.layout.all_servers
         data_bytes = self.sizes[arm.layout.in_server, "directory"]
         of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes)

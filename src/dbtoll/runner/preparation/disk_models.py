@@ -25,7 +25,8 @@ def probed_models(arms: Sequence[Arm], context: HostContext, watch: Watch) -> li
     what was measured of it beside what was published. Unavailable where a host can have none.
 
     ``on``: the host, ``device`` (its user's name for it), ``arms``, ``model``, ``what`` and ``source`` of the model, its
-    ``parameters``, what it ``lacks``, and ``figures``: kind of request -> ``measured``, ``modelled``, ``published`` (ms), ``late_us``.
+    ``parameters``, what it ``lacks``, and ``figures``: kind of request -> ``measured``, ``modelled``, ``published`` (ms),
+    ``late_us``.
     """
     wanted: dict[tuple[str, Device], list[Arm]] = {}
     for arm in arms:

@@ -118,7 +118,8 @@ def prepare(
 
 
 class _Configured:
-    """What is made for the ``arms`` of one configuration; ``facts``: what is to be known of it; ``rooms``: what its arms' devices need."""
+    """What is made for the ``arms`` of one configuration; ``facts``: what is to be known of it; ``rooms``: what its arms' devices
+    need."""
 
     def __init__(
         self,
