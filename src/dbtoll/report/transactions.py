@@ -104,6 +104,16 @@ class AtLevels:
         return [(arm, each) for arm in self.arms for each in arm.windows.devices]
 
     @property
+    def shows_holds(self) -> bool:
+        """Whether any arm was asked to have its data or its log on a device."""
+        return any(each.holds for _, each in self.devices)
+
+    @property
+    def shows_late(self) -> bool:
+        """Whether any of these is a disk model."""
+        return any(each.late_ns is not None for _, each in self.devices)
+
+    @property
     def writes(self) -> list[tuple[ArmWindows, WritesResult]]:
         """What was written to each device in each arm, of a run that explains."""
         return [(arm, each) for arm in self.arms for each in arm.windows.writes]
@@ -209,6 +219,13 @@ def mean_share(found: Mean) -> tuple[str, str]:
     shown = numbers.IntervalText(found.estimate, found.low, found.high)
     return numbers.percent(found.estimate, shown.decimals, plus=False), shown.bounds
 
+
+REQUESTS = {
+    "random_read_ms": "random reads",
+    "random_write_ms": "random writes",
+    "log_write_ms": "writes of a log",
+}
+"""With which a disk model was asked before the run."""
 
 NEAR = (16, 2048)
 """Distances in blocks of 512 bytes, of which the table tells: 8 KiB, a page of a database, and 1 MiB."""

@@ -252,10 +252,28 @@ class _Configuration(Struct):
     driver: _Driver | None = None
 
 
+class _ModelFigure(Struct):
+    measured: AtLeast0
+    modelled: AtLeast0
+    published: AtLeast0
+    late_us: AtLeast0
+
+
+class _DiskModel(Struct):
+    on: str
+    device: str
+    arms: tuple[str, ...]
+    what: str
+    source: str
+    lacks: str
+    figures: dict[str, _ModelFigure]
+
+
 class _Facts(Struct):
     descriptions: Descriptions
     configurations: tuple[_Configuration, ...]
     probes: dict[str, _Probe] = {}
+    disk_models: tuple[_DiskModel, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.descriptions.workload.throughput_unit.seconds <= 1e9:

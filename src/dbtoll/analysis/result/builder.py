@@ -68,6 +68,7 @@ def _ungated(run: Run) -> Result:
         windows=summaries,
         plans_changed=tuple(series.plans_changed(measured)),
         facts={**run.facts, "engine": provenance.engine(run)},
+        disk_models=devices.models(run.facts),
         ledgers=tuple(
             ledger
             for name in measured.arms

@@ -429,6 +429,8 @@ class DeviceResult:
     ``transfers``: reads and writes. ``service_ns``: the time in which it was busy over the transfers; ``wait_ns``: from when a
     transfer was asked for until it was done; both null where there were none. ``utilisation``: the share of the time in which it
     was busy. ``queue_length``: requests that it had, on the mean of the time. ``flushes_per_s``: null where they are not counted.
+    ``holds``: what of the arm lies there, if it was asked to (``data``, ``log``, ``data and log``); ``device`` then is what was
+    asked for, on the host. ``late_ns``: of a disk model, how much later than it says a request was answered.
     """
 
     where: str
@@ -441,6 +443,34 @@ class DeviceResult:
     wait_ns: Mean | None
     utilisation: Mean
     queue_length: Mean
+    holds: str | None = None
+    late_ns: Mean | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskModelFigure:
+    """Requests of one kind, one at a time on an empty disk, ms: ``measured`` by who asks, what the disk did of it by its model
+    (``modelled``), and what was ``published`` of the disk. ``late_us``: how much later than the model says they were answered."""
+
+    kind: str
+    measured: float
+    modelled: float
+    published: float
+    late_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskModelResult:
+    """A disk model, as it was found before the run: ``what`` disk it is like, by which ``source``, and what it ``lacks`` of one.
+    ``on``: the host where it was; ``device``: as its ``arms`` were asked for it."""
+
+    on: str
+    device: str
+    arms: tuple[str, ...]
+    what: str
+    source: str
+    lacks: str
+    figures: tuple[DiskModelFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +487,8 @@ class WritesResult:
     (docs/method/devices.md).
 
     ``where``: ``host``; of an arm whose machine has a kernel of its own ``inside``, and ``around`` of the machine that this stands
-    on. ``count``: in all windows; ``mean_bytes`` of each. ``sequential``: the share that began where the one before had ended.
-    ``distances``: of the others too, rising; the last share is 1.
+    on. ``device``, ``holds``: as `DeviceResult`. ``count``: in all windows; ``mean_bytes`` of each. ``sequential``: the share that
+    began where the one before had ended. ``distances``: of the others too, rising; the last share is 1.
     """
 
     where: str
@@ -467,6 +497,7 @@ class WritesResult:
     mean_bytes: float
     sequential: Mean
     distances: tuple[Distance, ...]
+    holds: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -723,6 +754,9 @@ class Result:
     gate: Annotated[OverheadGate | None, Meta(description="null where no limit was asked for")] = None
     speed_ups: Annotated[
         tuple[SpeedUp, ...], Meta(description="of experiments that vary the number of threads; else empty")
+    ] = ()
+    disk_models: Annotated[
+        tuple[DiskModelResult, ...], Meta(description="those that data or logs of arms lay on; else empty")
     ] = ()
 
     def to_json(self) -> Json:

@@ -4,51 +4,113 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.result.schema import DeviceResult, Mean
+from dbtoll.analysis.result.schema import DeviceResult, DiskModelFigure, DiskModelResult, Mean
 from dbtoll.analysis.visits.units import VisitTotals
+from dbtoll.model.devices import DATA_DEVICE, LOG_DEVICE, Devices, Role
+from dbtoll.model.json import Json
 
 SECOND_NS = 1_000_000_000
 
 ELAPSED = "elapsed_ns"
+LATE, MODEL_REQUESTS = "late_ns", "model_requests"
 
 Sums = Mapping[str, int]
-"""Counts of a device in a round, by the names of `schema.DeviceCounts`, and the time that they are of."""
+"""Counts of a device in a round, by the names of `schema.DeviceCounts` and those of a model, and the time that they are of."""
 
 
-def find(visits: Sequence[VisitTotals], alpha: float) -> tuple[DeviceResult, ...]:
-    """Of the windows of one arm at one combination of levels: those inside first, then the host's, each by name.
+def models(facts: Json) -> tuple[DiskModelResult, ...]:
+    """The disk models of a run, as its facts tell them."""
+    return tuple(
+        DiskModelResult(
+            **{each.name: told[each.name] for each in fields(DiskModelResult) if each.name not in ("arms", "figures")},
+            arms=tuple(told["arms"]),
+            figures=tuple(DiskModelFigure(kind, **figure) for kind, figure in told["figures"].items()),
+        )
+        for told in facts.get("disk_models", [])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What devices are called. An arm's own get another name by the kernel in each start, and are known by what lies there.
+
+    ``roles``: round, whether it is the host's, kernel's name -> what lies there. ``asked``: what that was asked to lie on.
+    """
+
+    roles: Mapping[tuple[int, bool, str], Role]
+    asked: Devices
+
+    @classmethod
+    def of(cls, visits: Sequence[VisitTotals], asked: Devices) -> Names:
+        """By the windows of one arm."""
+        return cls(
+            {
+                (visit.round, used.kernel is None, name): role
+                for visit in visits
+                for used in visit.devices
+                for name, role in used.roles.items()
+            },
+            asked,
+        )
+
+    def named(self, number: int, of_host: bool, device: str) -> tuple[str, Role | None]:
+        """How a device of the kernel is shown, and what lies there, if that is known. ``number``: of the round."""
+        role = self.roles.get((number, of_host, device))
+        if role is None or not of_host:
+            return device, role
+        key = LOG_DEVICE if role == "log" else DATA_DEVICE
+        return self.asked.told[key], role
+
+
+Known = tuple[bool, str, Role | None]
+"""A device: whether it is the host's, how it is shown, and what lies there."""
+
+
+def find(visits: Sequence[VisitTotals], asked: Devices, alpha: float) -> tuple[DeviceResult, ...]:
+    """Of the windows of one arm at one combination of levels: those inside first, then the host's, each by name. ``asked``: the
+    devices that its data and its log were asked to lie on.
 
     A round is one draw: what its windows did is added up. Devices of one name in several guests are one: the mean of them.
     """
+    names = Names.of(visits, asked)
     elapsed: dict[bool, Counter[int]] = defaultdict(Counter)
-    counted: dict[tuple[bool, str], dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    unknown: set[tuple[bool, str]] = set()
+    counted: dict[Known, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    unknown: set[Known] = set()
+    modelled: set[Known] = set()
     for visit in visits:
         for used in visit.devices:
             of_host = used.kernel is None
             elapsed[of_host][visit.round] += used.elapsed_ns
             for name, counts in used.devices.items():
+                key = (of_host, *names.named(visit.round, of_host, name))
                 for each in counts.__struct_fields__:
-                    counted[of_host, name][visit.round][each] += getattr(counts, each) or 0
+                    counted[key][visit.round][each] += getattr(counts, each) or 0
                 if counts.flushes is None:
-                    unknown.add((of_host, name))
+                    unknown.add(key)
+                if (model := used.models.get(name)) is not None:
+                    modelled.add(key)
+                    counted[key][visit.round][LATE] += model.late_ns
+                    counted[key][visit.round][MODEL_REQUESTS] += model.requests
     return tuple(
         _result(
-            name,
-            [{**its[number], ELAPSED: elapsed_ns} for number, elapsed_ns in elapsed[of_host].items()],
+            key,
+            [{**its[number], ELAPSED: elapsed_ns} for number, elapsed_ns in elapsed[key[0]].items()],
             alpha,
-            of_host=of_host,
-            tells_flushes=(of_host, name) not in unknown,
+            tells_flushes=key not in unknown,
+            is_model=key in modelled,
         )
-        for (of_host, name), its in sorted(counted.items())
+        for key, its in sorted(counted.items(), key=lambda item: (*item[0][:2], item[0][2] or ""))
     )
 
 
-def _result(name: str, rounds: Sequence[Sums], alpha: float, *, of_host: bool, tells_flushes: bool) -> DeviceResult:
+def _result(known: Known, rounds: Sequence[Sums], alpha: float, *, tells_flushes: bool, is_model: bool) -> DeviceResult:
+    of_host, name, role = known
+
     def per_s(*names: str) -> Mean:
         return _certain(_mean(rounds, lambda sums: (SECOND_NS * _sum(sums, names), sums[ELAPSED]), alpha))
 
@@ -69,6 +131,10 @@ def _result(name: str, rounds: Sequence[Sums], alpha: float, *, of_host: bool, t
         wait_ns=per_transfer("read_ns", "write_ns"),
         utilisation=of_time("io_ns"),
         queue_length=of_time("queue_ns"),
+        holds=role,
+        late_ns=_mean(rounds, lambda sums: (_sum(sums, (LATE,)), _sum(sums, (MODEL_REQUESTS,))), alpha)
+        if is_model
+        else None,
     )
 
 

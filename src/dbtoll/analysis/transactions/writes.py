@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from dbtoll.analysis.result.schema import Distance, Levels, WritesResult
-from dbtoll.analysis.transactions.devices import mean_of
+from dbtoll.analysis.transactions.devices import Names, mean_of
 from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
@@ -23,18 +23,20 @@ def find(measured: ValidVisits, steady: Sequence[VisitTotals], alpha: float) -> 
     if not any(visit.devices for visit in steady):
         return ()
     arm, levels = steady[0].arm, steady[0].levels
+    names = Names.of(steady, measured.run.plan.experiment.arm(arm).configuration.devices)
     own_kernel = any(used.kernel is not None for visit in steady for used in visit.devices)
-    rounds: dict[tuple[str, str], dict[int, Counter[str | int]]] = defaultdict(lambda: defaultdict(Counter))
+    rounds: dict[tuple[str, str, str], dict[int, Counter[str | int]]] = defaultdict(lambda: defaultdict(Counter))
     for number, told in _told(measured, arm, levels):
         for where, name in (("inside", "inside"), ("around", "around")) if own_kernel else (("inside", "host"),):
             for device, requests in told.get(where, {}).items():
                 if isinstance(requests, dict) and (writes := requests.get("writes")):
-                    its = rounds[name, device][number]
+                    shown, role = names.named(number, name != "inside", device)
+                    its = rounds[name, shown, role or ""][number]
                     its.update({each: int(writes[each]) for each in (COUNT, BYTES, SEQUENTIAL)})
                     its.update({int(most): int(many) for most, many in writes.get("by_distance", {}).items()})
     found = (
-        _result(where, device, list(its.values()), alpha)
-        for (where, device), its in sorted(rounds.items(), key=lambda each: (each[0][0] != "inside", each[0]))
+        _result(where, device, role or None, list(its.values()), alpha)
+        for (where, device, role), its in sorted(rounds.items(), key=lambda each: (each[0][0] != "inside", each[0]))
     )
     return tuple(each for each in found if each is not None)
 
@@ -46,7 +48,9 @@ def _told(measured: ValidVisits, arm: str, levels: Levels) -> Iterator[tuple[int
             yield visit.round, (visit.counts or {}).get("blocks", {}).get("counted", {})
 
 
-def _result(where: str, device: str, rounds: Sequence[Counter[str | int]], alpha: float) -> WritesResult | None:
+def _result(
+    where: str, device: str, role: str | None, rounds: Sequence[Counter[str | int]], alpha: float
+) -> WritesResult | None:
     """None where no write came after another."""
     whole: Counter[str | int] = Counter()
     for each in rounds:
@@ -59,7 +63,7 @@ def _result(where: str, device: str, rounds: Sequence[Counter[str | int]], alpha
     for most in sorted(key for key in whole if isinstance(key, int)):
         reached += whole[most]
         distances.append(Distance(most // BLOCK_BYTES, reached / _all(whole)))
-    return WritesResult(where, device, whole[COUNT], whole[BYTES] / whole[COUNT], sequential, tuple(distances))
+    return WritesResult(where, device, whole[COUNT], whole[BYTES] / whole[COUNT], sequential, tuple(distances), role)
 
 
 def _all(writes: Counter[str | int]) -> int:

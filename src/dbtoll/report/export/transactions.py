@@ -46,6 +46,7 @@ DEVICE_COLUMNS = {
     "void": "BOOLEAN",
     "kernel": "BIGINT",
     "device": "VARCHAR",
+    "holds": "VARCHAR",
     "elapsed_ns": "BIGINT",
     **dict.fromkeys(DeviceCounts.__struct_fields__, "BIGINT"),
 }
@@ -68,7 +69,14 @@ def device_rows(measured: ValidVisits, factors: Sequence[str], emulated: Collect
         for used in visit.devices:
             for name, counts in used.devices.items():
                 said = {counter: getattr(counts, counter) for counter in counts.__struct_fields__}
-                yield {**at, "kernel": used.kernel, "device": name, "elapsed_ns": used.elapsed_ns, **said}
+                yield {
+                    **at,
+                    "kernel": used.kernel,
+                    "device": name,
+                    "holds": used.roles.get(name),
+                    "elapsed_ns": used.elapsed_ns,
+                    **said,
+                }
 
 
 def _visits(
