@@ -21,7 +21,7 @@ from dbtoll.analysis.result.schema import (
     drop,
     fractions,
 )
-from dbtoll.analysis.transactions import windows
+from dbtoll.analysis.transactions import devices, windows
 from dbtoll.analysis.visits.arrays import nothing
 from dbtoll.analysis.visits.metrics import METRICS, QUANTILES
 from dbtoll.analysis.visits.valid import ValidVisits

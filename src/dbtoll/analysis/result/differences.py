@@ -82,9 +82,8 @@ def _other(difference: Difference) -> str | None:
 
 
 def _name(difference: Difference) -> str:
-    return (
-        difference.name.removesuffix("_bytes").replace("_", " ") if difference.part == "resources" else difference.name
-    )
+    is_ours = difference.part in ("resources", "devices")
+    return difference.name.removesuffix("_bytes").replace("_", " ") if is_ours else difference.name
 
 
 def _text(name: str, value: Any) -> str | None:
