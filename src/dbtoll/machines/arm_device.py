@@ -14,12 +14,12 @@ import posixpath
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dbtoll import identities
-from dbtoll.errors import AgentFailure, DbtollError, Unavailable
+from dbtoll.errors import AgentFailure, ChannelError, DbtollError, Unavailable
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import tmpfs
@@ -27,7 +27,7 @@ from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.block_device import DEVICES
 from dbtoll.machines.disk_model import DiskModel, DiskStatistics, disk_model
 from dbtoll.machines.page_cache import COPY_DEADLINE_S
-from dbtoll.machines.storage import MOUNTS, make_file_system
+from dbtoll.machines.storage import make_file_system
 from dbtoll.model.devices import Device
 from dbtoll.model.machine import Artifact
 from dbtoll.model.storage import EXT4_JOURNAL_BYTES
@@ -82,6 +82,30 @@ class ArmDevice:
         return Artifact(name, path, "file", placed=True)
 
 
+@contextmanager
+def mounts_for_all(machine: AgentMachine, scratch: str, journal: Journal) -> Iterator[None]:
+    """While this lasts, what `arm_device` mounts with that ``scratch`` is seen by all whose mounts follow the machine's, though
+    they began before: by a daemon of containers, also where the machine's own mounts are private (mount_namespaces(7), shared
+    subtrees).
+
+    Where it cannot be taken away since the line to the machine broke, it is in the journal.
+    """
+    path = _mounts_of(scratch)
+    with ExitStack() as mounted:
+        mounted.enter_context(tmpfs.in_memory(machine, journal, path, MIB))
+        machine.run(["mount", "--make-shared", path])
+        mounted_then = mounted.pop_all()
+    try:
+        yield
+    finally:
+        with suppress(ChannelError):
+            mounted_then.close()
+
+
+def _mounts_of(scratch: str) -> str:
+    return f"{scratch}/devices"
+
+
 def file_system_bytes(content_bytes: int) -> int:
     """The size of one that has room for so much: with its journal, its tables of inodes, and some for the rest; whole MiB."""
     return -(-(content_bytes + content_bytes // 32 + EXT4_JOURNAL_BYTES + 64 * MIB) // MIB) * MIB
@@ -93,8 +117,9 @@ def arm_device(
 ) -> Iterator[ArmDevice]:
     """While this lasts it is open, and nothing of it is left; who uses it has to end before.
 
-    ``name``: ``[a-z0-9-]+``, unique on that machine. ``scratch``: a directory of dbtoll's own there, in which what is written to a
-    model really lies. ``content_bytes``: that it needs room for. A model begins without its pace. Raises Unavailable.
+    ``name``: ``[a-z0-9-]+``, unique on that machine. ``scratch``: a directory of dbtoll's own there, in which it is mounted and
+    what is written to a model really lies. ``content_bytes``: that it needs room for. A model begins without its pace. Raises
+    Unavailable.
     """
     match device.kind:
         case "model":
@@ -110,12 +135,12 @@ def arm_device(
                     write_cache=device.write_cache,
                     queue_depth=device.queue_depth,
                 ) as disk,
-                _mounted(machine, disk.device, name, journal) as path,
+                _mounted(machine, disk.device, f"{_mounts_of(scratch)}/{name}", journal) as path,
             ):
                 yield ArmDevice(device, machine, path, disk.device.removeprefix(f"{DEVICES}/"), disk)
         case "memory":
             size_bytes = device.size_bytes or file_system_bytes(content_bytes)
-            with tmpfs.in_memory(machine, journal, _mount_point(machine, name), size_bytes) as path:
+            with tmpfs.in_memory(machine, journal, f"{_mounts_of(scratch)}/{name}", size_bytes) as path:
                 yield ArmDevice(device, machine, path, None)
         case "directory":
             path = f"{device.of}/dbtoll-device-{name}"
@@ -150,15 +175,10 @@ def block_named(machine: Machine, number: str) -> str | None:
     return posixpath.basename(found) or None
 
 
-def _mount_point(machine: AgentMachine, name: str) -> str:
-    return f"{machine.place(MOUNTS)}/{name}"
-
-
 @contextmanager
-def _mounted(machine: AgentMachine, device: str, name: str, journal: Journal) -> Iterator[str]:
-    """A new ext4, mounted."""
+def _mounted(machine: AgentMachine, device: str, path: str, journal: Journal) -> Iterator[str]:
+    """A new ext4, mounted there."""
     make_file_system(machine, device, str(uuid.uuid4()))
-    path = _mount_point(machine, name)
     entry = journal.create(tmpfs.KIND, path=path)
     try:
         machine.run(["mkdir", "-p", path])

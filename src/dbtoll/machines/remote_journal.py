@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbtoll.interfaces.journal import Journal, JournalEntry
+from dbtoll.machines import tmpfs
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.model.json import Json
 
@@ -28,8 +29,8 @@ class RemoteJournal:
         """What is there now, the oldest first."""
 
     def create(self, kind: str, **identity: Any) -> JournalEntry:
-        """Note it, unless it lies in a directory of ours there that is noted itself: then it goes with that."""
-        if self._goes_with_another(identity.get("path")):
+        """Note it, unless it lies in a directory of ours there that is noted itself: then it goes with that. A mount does not."""
+        if kind != tmpfs.KIND and self._goes_with_another(identity.get("path")):
             return NullJournal()
         what: Json = {"kind": kind, **identity}
         entry = RemoteEntry(self, what, self._journal.create(KIND, **self._reached_by, what=what))
@@ -48,6 +49,9 @@ class RemoteJournal:
 
 PLACE = "place"
 """Kind of what is noted on another host: ``path``, a directory of dbtoll's own there, with all that is in it."""
+
+PLACE_NAMED = "dbtoll-[0-9a-f]{16}"
+"""What such a directory is called."""
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ KIND = "device"
 while it is filled; ``boot``."""
 
 MOUNTS = "/run/dbtoll"
-"""Where a device is mounted: one of the option ``storage`` while it is filled, an arm's own (arm_device.py) all the time."""
+"""Where a device is mounted while it is filled."""
 
 EMPTY_BYTES = 1 << 20
 """So many zeros begin a device that is taken for empty."""

@@ -21,12 +21,9 @@ from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.machines import chroot, programs
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.chroot import STAGES, agent_path
-from dbtoll.machines.remote_journal import PLACE, RemoteJournal
+from dbtoll.machines.remote_journal import PLACE, PLACE_NAMED, RemoteJournal
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact
-
-NAMED: Final = "dbtoll-[0-9a-f]{16}"
-"""How directories are called that are made on other hosts."""
 
 AGENT_MAX_BYTES: Final = 64 << 20
 
@@ -213,7 +210,7 @@ def remove_place(machine: AgentMachine, identity: Mapping[str, Any]) -> None:
     What the agent started dies with it; what it put into control groups is in the journal by itself.
     """
     path = identities.path(identity, "path", "/")
-    if re.fullmatch(NAMED, posixpath.basename(path)) is None:
+    if re.fullmatch(PLACE_NAMED, posixpath.basename(path)) is None:
         raise DbtollError(f"{path} is no directory that dbtoll makes on other hosts; nothing was done")
     deadline = time.monotonic() + END_DEADLINE_S
     while machine.run(["sh", "-c", _KILL, "sh", path], check=False).exit_code == 0:

@@ -3,6 +3,7 @@ environments to them."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -60,9 +61,7 @@ def on_host(host: AgentMachine) -> Iterator[Mapping[str, Remover]]:
             network_interfaces.KIND: lambda identity: network_interfaces.remove(host, identity),
             "stage": lambda identity: chroot.remove(host, identity),
             "directory": lambda identity: dataset.remove_copy(host, identities.path(identity, "path", own)),
-            tmpfs.KIND: lambda identity: tmpfs.remove(
-                host, identities.path(identity, "path", own, host.place(storage.MOUNTS))
-            ),
+            tmpfs.KIND: lambda identity: tmpfs.remove(host, _mount_point(identity, own)),
             arm_device.KIND: lambda identity: arm_device.remove(host, identity),
             disk_model.KIND: lambda identity: disk_model.remove(host, identity),
             storage.KIND: lambda identity: storage.remove(host, identity),
@@ -71,6 +70,13 @@ def on_host(host: AgentMachine) -> Iterator[Mapping[str, Remover]]:
             remote_journal.KIND: _OtherHosts(host, reached).remove,
         }
         yield with_environments(host, own_kinds)
+
+
+def _mount_point(identity: Mapping[str, Any], own: str) -> str:
+    """Below ``own``, or in a directory that dbtoll makes on other hosts. Raises DbtollError."""
+    path = identities.path(identity, "path", "/")
+    on_another_host = re.search(f"/{remote_journal.PLACE_NAMED}/", path) is not None
+    return path if on_another_host else identities.path(identity, "path", own)
 
 
 class _OtherHosts:

@@ -11,7 +11,7 @@ from dbtoll import registry
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Unavailable
 from dbtoll.images import dataset, disk, system
-from dbtoll.images.cache import Cache
+from dbtoll.images.cache import SPARE_BYTES, Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import JournalEntry
@@ -247,15 +247,16 @@ class Copies:
         return self.masters[arm.layout.in_server, _kind(arm)]
 
     def room(self, arm: Arm) -> Room:
-        """What its devices need room for: its copies, each as large again for what is written (of guests that is in their disks),
-        and for the log of each server as much as all of its data, of which it was a part, and some for what is written."""
+        """What its devices need room for: its copies, with what is to be left beside them, each as large again for what is written
+        (of guests that is in their disks), and for the log of each server as much as all of its data, of which it was a part, and
+        some for what is written."""
         servers = arm.layout.all_servers
         data_bytes = self.sizes[arm.layout.in_server, "directory"]
         of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes)
         if _kind(arm) == "file":
             of_server = self.sizes[arm.layout.in_server, "file"]
         log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES)
-        return Room(servers * of_server, servers * log_of_server, log_of_server)
+        return Room(servers * of_server + SPARE_BYTES, servers * log_of_server, log_of_server)
 
     def devices(self, arm: Arm, closing: ExitStack) -> ArmDevices:
         """Those of an arm that begins, open and with the places for its logs (`arm_devices.open_devices`)."""

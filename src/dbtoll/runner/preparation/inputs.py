@@ -17,6 +17,8 @@ from dbtoll.interfaces.environment import RunScopedEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine, RemoteMachine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.machines.arm_device import mounts_for_all
+from dbtoll.machines.control_group import through_agent
 from dbtoll.model.description import Descriptions
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Arm, Configuration, Experiment
@@ -251,6 +253,13 @@ def run_scoped_resources(prepared: Prepared) -> Iterator[None]:
     """What the arms' outermost environments share for the whole run (`interfaces.environment.RunScopedEnvironment`)."""
     experiment = prepared.inputs.experiment
     with ExitStack() as stack:
+        hosts: dict[str, HostContext] = {}
+        for arm in experiment.arms:
+            if arm.configuration.devices.all:
+                context = prepared.context.at(arm)
+                hosts.setdefault(context.host.name, context)
+        for context in hosts.values():  # before any daemon begins that is to see them
+            stack.enter_context(mounts_for_all(through_agent(context.host), context.copies, context.journal))
         for arm in experiment.arms:
             context = prepared.inputs.by_arm[arm.name].context
             environment = environment_of(arm.stack[0])
