@@ -67,11 +67,14 @@ class Names:
         return self.asked.told[key], role
 
 
+NOT_ASKED = Devices()
+"""Of an arm whose data lie where its environment has them."""
+
 Known = tuple[bool, str, Role | None]
 """A device: whether it is the host's, how it is shown, and what lies there."""
 
 
-def find(visits: Sequence[VisitTotals], asked: Devices, alpha: float) -> tuple[DeviceResult, ...]:
+def find(visits: Sequence[VisitTotals], alpha: float, asked: Devices = NOT_ASKED) -> tuple[DeviceResult, ...]:
     """Of the windows of one arm at one combination of levels: those inside first, then the host's, each by name. ``asked``: the
     devices that its data and its log were asked to lie on.
 

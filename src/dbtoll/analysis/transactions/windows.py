@@ -110,7 +110,7 @@ def _summary(
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
         units=_units(measured, steady, unit.seconds, alpha),
-        devices=devices.find(steady, experiment.arm(visits[0].arm).configuration.devices, alpha),
+        devices=devices.find(steady, alpha, experiment.arm(visits[0].arm).configuration.devices),
         sessions=sessions.find(measured, visits[0].arm, levels),
         writes=writes.find(measured, steady, alpha),
     )
