@@ -104,7 +104,6 @@ def test_every_design_and_environment_can_have_them() -> None:
     [
         ('[[arm]]\nstack = "native"\ndata_device = "hdd720"\n', 5, "there is no device 'hdd720'"),
         ('[[arm]]\nstack = "native"\ndata_device = "mnt/x"\n', 5, "there is no device 'mnt/x'"),
-        ('[[arm]]\nstack = "native:memory"\ndata_device = "hssd"\n', 4, "not one of"),
         ('[[arm]]\nstack = "docker:storage=volume"\nlog_device = "hssd"\n', 5, "both log_device and storage=volume"),
         ('[[arm]]\nstack = "simulated"\ndata_device = "hssd"\n', 5, "a simulated machine has no devices"),
         ('[devices]\nhdd7200 = "hssd"\n[[arm]]\nstack = "native"\n', 4, "cannot be a device's name"),

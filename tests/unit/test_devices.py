@@ -16,6 +16,7 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Step
 from dbtoll.model.json import Json
 from dbtoll.report import export, page
+from dbtoll.runner.arm_devices import ArmDevices
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers import devices
 from dbtoll.store.reader import read_run
@@ -136,6 +137,7 @@ def running(machine: Counting, step: str) -> RunningArm:
         servers=(server,),
         servers_by_kernel=lambda: [(server,)],
         arm=SimpleNamespace(stack=(Step(step),)),
+        devices=ArmDevices(),
     )
     return cast(RunningArm, arm)
 

@@ -17,6 +17,8 @@ from dbtoll import selfbench
 from dbtoll.analysis.effects import stopping
 from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.errors import DbtollError, UsageError
+from dbtoll.machines import disk_probe
+from dbtoll.machines.disk_models import MODELS
 from dbtoll.model.experiment import Arm, Experiment, Step, VisitTiming
 from dbtoll.selfbench.costs import disks, driver, growth, null_server, switch
 from dbtoll.selfbench.robustness import answers
@@ -273,13 +275,13 @@ def test_simulated_environments_are_no_part_of_a_machine() -> None:
 # --- disks -----------------------------------------------------------------------------------------------------------
 
 
-def disk_seen(factor: float, modelled: float = 1.0) -> dict[str, disks.Seen]:
+def disk_seen(factor: float, modelled: float = 1.0) -> dict[str, disk_probe.Seen]:
     """Of the disk with 7200 revolutions: as published, but for these factors."""
     found = {}
-    for kind in disks.KINDS:
-        published = disks.MODELS["hdd7200"].published(kind.request_bytes).get(kind.name, 5.0)
+    for kind in disk_probe.KINDS:
+        published = MODELS["hdd7200"].published(kind.request_bytes).get(kind.name, 5.0)
         slower = 1 / factor if kind.rate else factor
-        found[kind.name] = disks.Seen(published * slower, published * modelled, 50.0, 100.0, 1)
+        found[kind.name] = disk_probe.Seen(published * slower, published * modelled, 50.0, 100.0, 1)
     return found
 
 
@@ -296,15 +298,15 @@ def test_a_disk_model_is_held_against_what_was_published() -> None:
 
 def test_a_disk_model_that_answers_too_soon_is_found() -> None:
     found = disks.figures_of({"hdd7200": disk_seen(0.98)})
-    assert found["faster_than_model"] == len(disks.KINDS)
+    assert found["faster_than_model"] == len(disk_probe.KINDS)
     assert not Certificate("disks", found, disks.BOUNDS).holds()
 
 
 def test_requests_become_a_time_for_each_or_a_rate() -> None:
     told = {"requests": 100, "elapsed_ns": 10**9, "least_ns": 7}
-    one = disks.of(disks.KINDS[0], told, 9 * 10**8, 10**7, 2 * 10**7)
+    one = disk_probe.of(disk_probe.KINDS[0], told, 9 * 10**8, 10**7, 2 * 10**7)
     assert (one.measured, one.modelled, one.late_us, one.cpu_us) == pytest.approx((10.0, 9.0, 100.0, 200.0))
-    assert disks.of(disks.KINDS[4], told, 9 * 10**8, 0, 0).measured == pytest.approx(13.1072)
+    assert disk_probe.of(disk_probe.KINDS[4], told, 9 * 10**8, 0, 0).measured == pytest.approx(13.1072)
 
 
 # --- null-server ---

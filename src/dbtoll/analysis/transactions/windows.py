@@ -84,6 +84,7 @@ def _summary(
     measured: ValidVisits, levels: Levels, visits: Sequence[VisitTotals], driver: DriverResult, tests: int
 ) -> WindowsResult:
     experiment = measured.run.plan.experiment
+    asked = experiment.arm(visits[0].arm).configuration.devices
     windows = _counted(visits)
     steady = [visit for visit in visits if not visit.first_execution]
     first, alpha = windows[0], 1 - experiment.precision.confidence
@@ -110,9 +111,9 @@ def _summary(
         first_series=_series([visit.window for visit in visits if visit.window is not None and visit.first_execution]),
         transactions=tuple(_transaction(name, windows) for name in first["transactions"]),
         units=_units(measured, steady, unit.seconds, alpha),
-        devices=devices.find(steady, alpha, experiment.arm(visits[0].arm).configuration.devices),
+        devices=devices.find(steady, alpha, asked),
         sessions=sessions.find(measured, visits[0].arm, levels),
-        writes=writes.find(measured, steady, alpha),
+        writes=writes.find(measured, steady, alpha, asked),
     )
 
 

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from dbtoll.analysis.result.schema import Distance, Levels, WritesResult
-from dbtoll.analysis.transactions.devices import Names, mean_of
+from dbtoll.analysis.transactions.devices import NOT_ASKED, Names, mean_of
 from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.model.devices import Devices
 from dbtoll.model.json import Json
 
 BLOCK_BYTES = 512
@@ -17,13 +18,16 @@ BLOCK_BYTES = 512
 COUNT, BYTES, SEQUENTIAL = "count", "bytes", "sequential"
 
 
-def find(measured: ValidVisits, steady: Sequence[VisitTotals], alpha: float) -> tuple[WritesResult, ...]:
-    """``steady``: the windows of an arm at one combination of levels. Nothing of a run that does not explain, and of one from
-    before `VisitTotals.devices` were kept, whose distances are from the request before, whatever that was."""
+def find(
+    measured: ValidVisits, steady: Sequence[VisitTotals], alpha: float, asked: Devices = NOT_ASKED
+) -> tuple[WritesResult, ...]:
+    """``steady``: the windows of an arm at one combination of levels; ``asked``: as `devices.find`. Nothing of a run that does not
+    explain, and of one from before `VisitTotals.devices` were kept, whose distances are from the request before, whatever that
+    was."""
     if not any(visit.devices for visit in steady):
         return ()
     arm, levels = steady[0].arm, steady[0].levels
-    names = Names.of(steady, measured.run.plan.experiment.arm(arm).configuration.devices)
+    names = Names.of(steady, asked)
     own_kernel = any(used.kernel is not None for visit in steady for used in visit.devices)
     rounds: dict[tuple[str, str, str], dict[int, Counter[str | int]]] = defaultdict(lambda: defaultdict(Counter))
     for number, told in _told(measured, arm, levels):
