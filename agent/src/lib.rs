@@ -15,6 +15,7 @@ pub mod hypervisor;
 pub mod launch;
 pub mod loading;
 pub mod method;
+pub mod neighbour;
 pub mod oltp;
 pub mod probe;
 pub mod proto;

@@ -12,11 +12,13 @@ use std::time::Duration;
 use dbtoll_agent::address::Address;
 use dbtoll_agent::connection::{Ended, WINDOW_BYTES, serve};
 use dbtoll_agent::wire::{bare, null};
-use dbtoll_agent::{children, collect, device, disk, elsewhere, guest, hypervisor, launch, probe, tpch, uml};
+use dbtoll_agent::{
+    children, collect, device, disk, elsewhere, guest, hypervisor, launch, neighbour, probe, tpch, uml,
+};
 
 const USAGE: &str = "usage: dbtoll-agent [serve [--unix PATH [--keep] | --device PATH | --own FOLDER SILENCE_S]] | null-server --unix PATH \
     | echo-server ADDRESS [WORK_US] | exchange ADDRESS CONNECTIONS SECONDS (ADDRESS: --unix PATH or --tcp HOST:PORT) \
-    | probe REQUEST | disk REQUEST | disk-exercise REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | uml PROGRAM [ARGUMENT...] | hypervisor | version";
+    | probe REQUEST | neighbour REQUEST | disk REQUEST | disk-exercise REQUEST | calls PID | events PID | tracepoints PID | faults PID | blocks | tpch --table TABLE --scale SCALE [--format tbl|copy] [--part N --parts N] [--output FILE] | uml PROGRAM [ARGUMENT...] | hypervisor | version";
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("dbtoll-agent: defect: {}", panic.to_string().replace('\n', " "))));
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         }),
         ["exchange", kind, place, connections, seconds] => exchange(kind, place, connections, seconds),
         ["probe", request] => probe::run(request),
+        ["neighbour", request] => neighbour::run(request),
         ["calls", pid] => collect::calls::run(pid),
         ["events", pid] => collect::events::run(pid),
         ["tracepoints", pid] => collect::tracepoints::run(pid),

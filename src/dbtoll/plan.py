@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbtoll.model.experiment import THREADS, Experiment
+from dbtoll.model.neighbours import NEIGHBOUR
 from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
@@ -49,6 +50,8 @@ class Plan:
             Phase(levels, tuple(self._timed(chance, index, every_arm, arms, levels)))
             for levels in self._combinations(index)
         ]
+        if NEIGHBOUR in self.experiment.factors:
+            phases = list(_interleaved(chance, phases))
         if self.experiment.explain:
             phases += [
                 Phase(
@@ -94,8 +97,9 @@ class Plan:
     ) -> Iterator[Block]:
         """The blocks of a timed phase of round ``index``. ``arms``: those whose clock is time."""
         quick = [arm for arm in arms if levels not in self.slow.get(arm, ())]
-        # What is set against one another has the same parameters: arms in a block, and numbers of threads in a round.
-        drawing = _Chance(self.experiment.seed, "parameters", index) if THREADS in levels else chance
+        # What is set against one another has the same parameters: arms in a block, numbers of threads and neighbours in a round.
+        within = THREADS in levels or NEIGHBOUR in levels
+        drawing = _Chance(self.experiment.seed, "parameters", index) if within else chance
         first = drawing.below(self.experiment.parameter_sets)
         for block in range(self.blocks_of(index)):
             # What is counted is what was timed, in all blocks.
@@ -118,6 +122,20 @@ class Plan:
         for query in chance.shuffled(queries):
             visits += [Visit(arm, query) for arm in chance.shuffled(arms)]
         return Block(index, parameter_set, tuple(visits))
+
+
+def _interleaved(chance: _Chance, phases: Sequence[Phase]) -> Iterator[Phase]:
+    """Phases of one block each: those of a block that differ in their neighbour alone follow one another, in random order. So each
+    is paired with the one without a neighbour a few windows away."""
+    by_others: dict[str, list[Phase]] = {}
+    for phase in phases:
+        others = {name: level for name, level in phase.levels.items() if name != NEIGHBOUR}
+        by_others.setdefault(str(others), []).append(phase)
+    for alike in by_others.values():
+        for number in range(max(len(phase.blocks) for phase in alike)):
+            having = {phase.levels[NEIGHBOUR]: phase for phase in alike if number < len(phase.blocks)}
+            for level in chance.shuffled(list(having)):
+                yield Phase(having[level].levels, (having[level].blocks[number],))
 
 
 def _cold(levels: Mapping[str, str]) -> bool:

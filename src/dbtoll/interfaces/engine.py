@@ -208,6 +208,15 @@ class CommittingEngine(Protocol):
 
 
 @runtime_checkable
+class RewritingEngine(Protocol):
+    """Power of an engine that can be asked to write a table anew, as its administrators ask for it from time to time."""
+
+    def rewriting(self, session: Session) -> list[str]:
+        """A statement for each table that the session finds without a schema's name."""
+        ...
+
+
+@runtime_checkable
 class ListeningEngine(Protocol):
     """Power of an engine whose servers can be reached over a network."""
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from dbtoll.model.devices import Devices
 from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.sweep import Sweep
+from dbtoll.model.neighbours import LEVELS as NEIGHBOURS
+from dbtoll.model.neighbours import NEIGHBOUR
 
 THREADS = "threads"
 """The factor whose levels are numbers."""
@@ -38,8 +40,10 @@ TRANSACTION_FACTORS: dict[str, tuple[str, ...]] = {
     "isolation": ("read_committed", "repeatable_read", "serializable"),
     "durability": ("device", "os_cache", "server_buffer"),
     "placement": ("inside", "outside"),
+    NEIGHBOUR: NEIGHBOURS,
 }
-"""The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors)."""
+"""The same for workloads of transactions; some levels a workload may not have (interfaces.TransactionWorkload.factors). `NEIGHBOUR`
+is none where it is not asked for."""
 
 FACTOR_HELP: dict[str, str] = {
     "cache": "whether the data is in the caches; `cold` drops the host's, so it needs `exclusive`",
@@ -51,6 +55,7 @@ FACTOR_HELP: dict[str, str] = {
     "isolation": "dbtoll asks the server whether its sessions have it",
     "durability": "where an acknowledged commit is; settings of the server that control the same are refused",
     "placement": "where the terminals work: in the arm, at its server's socket; or on the machine around it, over a network",
+    NEIGHBOUR: "of the others: what the last unit of an arm does while they work",
 }
 """Factor -> one line about its levels."""
 

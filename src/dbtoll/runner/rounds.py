@@ -447,6 +447,7 @@ class RoundRun:
                         shared=result.shared,
                         devices=result.devices,
                         counts=result.counts,
+                        neighbour=result.neighbour,
                     )
                 )
         except DbtollError as error:

@@ -26,12 +26,13 @@ from dbtoll.interfaces.engine import (
     DurabilityEngine,
     ListeningEngine,
     LogEngine,
+    RewritingEngine,
     SchemasEngine,
     ThreadedEngine,
 )
 from dbtoll.interfaces.environment import BootingEnvironment, NetworkedEnvironment, RemoteEnvironment
 from dbtoll.interfaces.workload import ProbeWorkload, TenantKeyWorkload
-from dbtoll.model import storage
+from dbtoll.model import neighbours, storage
 from dbtoll.model.devices import DATA_DEVICE, LOG_DEVICE, Device, Devices
 from dbtoll.model.devices import KEYS as DEVICE_KEYS
 from dbtoll.model.experiment import (
@@ -51,6 +52,7 @@ from dbtoll.model.experiment import (
     VisitTiming,
 )
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout
+from dbtoll.model.neighbours import NEIGHBOUR
 from dbtoll.model.options import Option
 from dbtoll.model.tenancy import BUFFER_SHARE, DESIGNS, arm_name, layout_of
 from dbtoll.spec import devices as spec_devices
@@ -259,6 +261,8 @@ class _Reader:
                 self.check_devices(arm)
             with self.collected():
                 self.check_threads(arm, index)
+            with self.collected():
+                self.check_neighbours(arm, factors.get(NEIGHBOUR, ()))
             if "outside" in factors.get("placement", ()):
                 with self.collected():
                     self.check_listens(arm)
@@ -651,6 +655,37 @@ class _Reader:
                 "leave the setting out; durability and isolation under [factors] say it instead",
             )  # fmt: skip
 
+    def check_neighbours(self, arm: Arm, levels: Sequence[str]) -> None:
+        """A neighbour that the arm has not, or that cannot do there what it is asked for."""
+        if not levels:
+            return
+        configuration, layout = arm.configuration, arm.layout
+        engine, rate = configuration.engine.name, configuration.workload.options.get("rate")
+
+        def refused(message: str, hint: str) -> UsageError | SpecError:
+            return self.error("factors", NEIGHBOUR, f"{arm.name}: {message}", hint)
+
+        if len(layout.units) < 2:
+            raise refused("an arm of one unit has no neighbour", 'tenants = 3 and a design = "shared" of the arm')
+        if loads := [level for level in levels if level in neighbours.LOADS and not rate]:
+            raise refused(f"{loads[0]} multiplies a rate, and it has none", "rate = 100 under [workload]")
+        if neighbours.VACUUM in levels and not issubclass(registry.find("engines", engine), RewritingEngine):
+            able = [str(each.name) for each in registry.members("engines") if issubclass(each, RewritingEngine)]
+            raise refused(
+                f"{engine} cannot be asked to write a table anew",
+                f"leave {neighbours.VACUUM} out; engines that can: {', '.join(able)}",
+            )
+        if neighbours.VACUUM in levels and layout.keys > 1:
+            raise refused(
+                "its tenants share their tables, so the neighbour has none of its own to write anew",
+                f"leave {neighbours.VACUUM} out, or take another design",
+            )
+        in_memory = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
+        if lost := [level for level in levels if level in neighbours.NEEDS_DEVICE and in_memory]:
+            raise refused(
+                f"its data lie in memory, where {lost[0]} does nothing", "leave it out, or take another storage"
+            )
+
     def check_listens(self, arm: Arm) -> None:
         """A server that nobody outside can reach."""
         engine = arm.configuration.engine
@@ -733,6 +768,8 @@ class _Reader:
                         chosen[name], without = self.threads(given[name], configurations)
                         unsupported |= without
                 continue
+            if name == NEIGHBOUR and name not in given:
+                continue
             lacks = lacking.get(name, {})
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
@@ -744,6 +781,8 @@ class _Reader:
             ):
                 self.fault("factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}")
                 continue
+            if name == NEIGHBOUR:
+                value = neighbours.with_references(value)
             if left_out := {level: lacks[level] for level in levels if level in value and level in lacks}:
                 unsupported[name] = left_out
             had = [level for level in levels if level not in lacks]
@@ -955,6 +994,11 @@ class _Reader:
                     "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
                     'leave cache = ["cold"] out, or let them lie elsewhere',
                 )  # fmt: skip
+        if factors.get(NEIGHBOUR) and self.take("", "explain", flag, False):
+            self.fault(
+                "factors", NEIGHBOUR, "what a neighbour does is not counted or probed",
+                "leave explain out, or the factor",
+            )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
 

@@ -19,6 +19,7 @@ from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Exper
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
 from dbtoll.model.sweep import PERIODS_S, Sweep, Value
+from dbtoll.model.neighbours import AGGRESSORS, COUNTED, LOADS, NEIGHBOUR
 from dbtoll.store.schema import (
     CheckRecord,
     Count,
@@ -374,6 +375,22 @@ def _is_axis(values: Sequence[Value]) -> bool:
     return not any(isinstance(value, str | bool) for value in values)
 
 
+def _demand_neighbour(visit: Visit, level: str | None) -> None:
+    """ValueError where what is told of it is not what it does at that level."""
+    told = visit.neighbour
+    if level in LOADS:
+        is_told = told is not None and told.unit is not None and told.unit.window is not None and not told.did
+    elif level is not None and level in AGGRESSORS:
+        is_told = told is not None and told.unit is None and told.did.keys() == {*COUNTED[level]}
+    else:
+        is_told = told is None
+    if not is_told:
+        raise ValueError(f"what is told of the neighbour is not what it does as {level!r}")
+    if told is not None:
+        _demand_tree(told.cpu or {})
+        _demand_tree(told.did)
+
+
 def _leads_to(experiment: Experiment, name: str) -> bool:
     """Whether what an arm is held against is held against the baseline in the end."""
     held, seen = experiment.held_against, set[str]()
@@ -479,20 +496,24 @@ class Expected:
         self._orders.add(visit.order)
         is_probe = any(unit.batches is not None for unit in visit.units)
         found, units = len(visit.units), 1 if is_probe else self._units[visit.arm]
-        if found != units:
-            raise ValueError(f"{visit.arm!r} has {units} units, and {found} of them brought something")
+        beside = visit.levels.get(NEIGHBOUR)
+        neighbours = int(beside is not None)
+        _demand_neighbour(visit, beside)
+        if found + neighbours != units:
+            raise ValueError(f"{visit.arm!r} has {units} units, and {found + neighbours} of them brought something")
         if len({unit.window is None for unit in visit.units}) > 1:
             raise ValueError("some of its units had a window and some had none")
         for each in visit.shared:
-            if len({*each.units}) < len(each.units) or max(each.units) >= found:
-                raise ValueError(f"what units {each.units} did together is told of a visit of {found}")
+            if len({*each.units}) < len(each.units) or max(each.units) >= units:
+                raise ValueError(f"what units {each.units} did together is told of a visit of {units}")
             _demand_tree(each.cpu or {})
         if any(each.kernel is not None and each.kernel >= units for each in visit.devices):
             raise ValueError("devices of a kernel that the arm does not have")
         _demand_tree(visit.counts or {})
         for name, told in (visit.counts or {}).items():
             self._demand_told(name, told)
-        for unit in visit.units:
+        of_neighbour = visit.neighbour.unit if visit.neighbour is not None else None
+        for unit in (*visit.units, *([of_neighbour] if of_neighbour is not None else [])):
             _demand_times(unit)
             for open_part in (unit.cpu, unit.window, unit.samples):
                 if open_part is not None:
@@ -555,6 +576,7 @@ def _demand_short(record: Record) -> None:
     match record:
         case Visit():
             told = {f"problem of unit {number}": unit.problem for number, unit in enumerate(record.units)}
+            told["problem of the neighbour"] = record.neighbour.problem if record.neighbour is not None else None
         case Start():
             told = {"reason": record.reason}
         case CheckRecord():

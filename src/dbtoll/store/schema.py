@@ -224,11 +224,27 @@ class Devices(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, ModelCounts] = {}
 
 
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What the arm's last unit did while the others worked, of a run with the factor ``neighbour``.
+
+    ``unit``: of one whose terminals worked, what they brought. Else an aggressor: ``did`` so much of each kind, in ``elapsed_ns``
+    from before the ramp-up until after the window, by the clock of its machine, with ``cpu_ns`` of its own process. ``cpu``: of its
+    server, where nobody else's terminals use that. ``problem``: why it did not do what it was asked for.
+    """
+
+    unit: UnitVisit | None = None
+    did: dict[str, Count] = {}
+    elapsed_ns: Count | None = None
+    cpu_ns: Count | None = None
+    cpu: Json | None = None
+    problem: str | None = None
+
+
 class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     """One waking of an arm for one query: what each of its ``units`` brought, in the order of the arm's layout; they worked at the
-    same time. ``shared``: what several of them did together. ``devices``: of a window, what block devices did meanwhile. In a
-    counting pass only ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why it is
-    ``missing``."""
+    same time. ``shared``: what several of them did together. ``devices``: of a window, what block devices did meanwhile.
+    ``neighbour``: of a run with that factor; then the last unit of the layout is not among the ``units``. In a counting pass only
+    ``counts``: collector -> ``counted`` in so many ``executions``, which took ``elapsed_ns``, or why it is ``missing``."""
 
     round: Place
     arm: str
@@ -243,6 +259,7 @@ class Visit(Record, frozen=True, kw_only=True, tag="visit"):
     devices: tuple[Devices, ...] = ()
     counts: Json | None = None
     parameter_set: Index | None = None
+    neighbour: Neighbour | None = None
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters"):

@@ -134,6 +134,15 @@ CATALOG: Mapping[str, Description] = {
         "These visits are not in the figures: some units may have worked without the others.",
         "No action is needed if they are few; else take longer windows, or fewer units.",
     ),
+    "neighbour_acted": Description(
+        "the neighbour did what it was asked for",
+        "of a run with the factor `neighbour`: what the neighbour counted of itself from before a window's ramp-up until after the "
+        "window; of one whose load is varied, its transactions",
+        "it did nothing, or ended before the window did",
+        "visit void",
+        "These visits are not in the figures: nothing may have disturbed the others.",
+        "Look at the finding, and whether the arm has the memory and the disk for what the neighbour does.",
+    ),
     "clock_rate": Description(
         "rate of the arm's clock",
         "the slope of host's over arm's time in a round (of windows, which are of one length, the plain ratio; its error is "

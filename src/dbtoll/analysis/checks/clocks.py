@@ -10,6 +10,7 @@ from statistics import median
 from dbtoll.analysis.checks.evidence import Evidence, Finding, void_visits
 from dbtoll.analysis.visits.units import VisitTotals, share_a_clock, start_spread_ns
 from dbtoll.model.machine import Check
+from dbtoll.model.neighbours import NEIGHBOUR
 
 BRACKET_BOUND_NS = 10_000_000
 """BIAS: how far the host's time of a visit may lie from the arm's own plus that arm's usual overhead (or 2 % of the
@@ -43,8 +44,13 @@ def brackets(evidence: Evidence) -> Finding:
     times = _bracketed(evidence.visits)
     if not times:
         return Finding(evidence.arm, Check("host_brackets", None, "no visit was bracketed by the host"))
+    by_neighbour: dict[str | None, list[int]] = defaultdict(list)
+    for visit, _, inside, outside in times:
+        by_neighbour[visit.levels.get(NEIGHBOUR)].append(outside - inside)
+    # Whoever has to wait for a processor beside a neighbour tells later, and was timed no worse.
+    usual_of = {level: median(differences) for level, differences in by_neighbour.items()}
     usual = median(outside - inside for *_, inside, outside in times)
-    apart = [abs(outside - inside - usual) for *_, inside, outside in times]
+    apart = [abs(outside - inside - usual_of[v.levels.get(NEIGHBOUR)]) for v, _, inside, outside in times]
     void = [
         visit
         for (visit, _, _, outside), far in zip(times, apart, strict=True)

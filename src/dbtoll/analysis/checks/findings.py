@@ -14,6 +14,7 @@ from dbtoll.analysis.checks import differences
 from dbtoll.analysis.checks.caches import cold_reads_disk, warm_stays_warm
 from dbtoll.analysis.checks.clocks import asleep, brackets, clock_rate, started_together
 from dbtoll.analysis.checks.evidence import Evidence, Finding, expected_plans, grouped_by_arm
+from dbtoll.analysis.checks.neighbours import neighbour_acted
 from dbtoll.analysis.checks.noise import background_work, driver_cpu_share, other_host_load, pressure, steal
 from dbtoll.analysis.checks.probe_costs import plausible_costs
 from dbtoll.analysis.checks.servers import equal_answers, same_plans, same_resources, same_server
@@ -111,7 +112,8 @@ def recorded(evidence: Evidence) -> list[Finding]:
 
 CHECKS = (
     same_server, same_resources, equal_answers, same_plans, warm_stays_warm, cold_reads_disk, asleep, brackets,
-    started_together, clock_rate, driver_cpu_share, steal, pressure, other_host_load, background_work, plausible_costs,
+    started_together, neighbour_acted, clock_rate, driver_cpu_share, steal, pressure, other_host_load,
+    background_work, plausible_costs,
 )  # fmt: skip
 
 

@@ -11,10 +11,13 @@ from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, contrast, guard
 from dbtoll.analysis.result.schema import Bounds, Comparison, Contrast, Levels
 from dbtoll.analysis.visits.arrays import nothing
 from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.model import neighbours
+from dbtoll.model.neighbours import NEIGHBOUR
 
 
 def find_all(measured: ValidVisits, comparisons: Sequence[Comparison]) -> Iterator[Contrast]:
-    """For each factor with several levels, each of them against the first, for every arm.
+    """For each factor with several levels, each of them against the first, for every arm; of a neighbour against the level that it
+    names.
 
     ``comparisons``: of the same run; what stands in the way of their verdicts stands in the way of these too.
     """
@@ -22,10 +25,10 @@ def find_all(measured: ValidVisits, comparisons: Sequence[Comparison]) -> Iterat
     metric = measured.main_metric
     of_main = [c for c in comparisons if c.metric == metric and c.estimand == GEOMEAN]
     for factor, levels_of_factor in experiment.factors.items():
-        against = levels_of_factor[0]
         for levels in measured.levels:
             level = levels.get(factor)
-            if level is None or level == against:
+            against = neighbours.against(level or neighbours.NONE) if factor == NEIGHBOUR else levels_of_factor[0]
+            if level is None or level == against or against is None:
                 continue
             empty = nothing(measured.run.plan.queries, measured.arms)
             high, low = (

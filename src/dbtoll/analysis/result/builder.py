@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dbtoll.analysis.attribution.cost_model import CostModel
-from dbtoll.analysis.effects import contrasts, overhead_gate, speed_ups, stats
+from dbtoll.analysis.effects import contrasts, interference, overhead_gate, speed_ups, stats
 from dbtoll.analysis.effects.comparisons import GEOMEAN, GEOMEAN_SAME_PLANS, RATIO_OF_TOTALS, Effect, compare, missing
 from dbtoll.analysis.result import arm_results, bins, provenance, run_warnings, series
 from dbtoll.analysis.result.schema import (
@@ -78,6 +78,8 @@ def _ungated(run: Run) -> Result:
         main_metric=measured.main_metric,
         rounds_to_decide=experiment.precision.rounds_to_decide,
         speed_ups=tuple(speed_ups.find_all(measured)),
+        interference=tuple(interference.find_all(measured)),
+        neighbours=tuple(interference.neighbours(measured)),
     )
 
 

@@ -326,6 +326,59 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
+class Interference:
+    """What a neighbour costs the other tenants of an arm: their figure at ``level`` of the factor ``neighbour`` against theirs at
+    ``against``, ``cost / cost - 1``, paired by fresh start (docs/method/neighbours.md).
+
+    ``metric``: ``time_per_transaction`` or ``response_p99``, of the others alone. ``throughput_drop``: the same of their
+    throughput, and ``throughput_drop_decisive`` of the interval that decides. ``unserved``: in an open loop the share of the
+    others' arrivals that were not served when their window ended; then the percentile is too small. ``windows``: pairs of them.
+    ``widened_by``: for what an idle neighbour is found to cost.
+    """
+
+    arm: str
+    level: str
+    against: str
+    levels: Annotated[Levels, Meta(description="level of every other factor")]
+    metric: str
+    estimate: Fraction | None
+    low: Fraction | None
+    high: Fraction | None
+    p: float | None
+    p_holm: Annotated[
+        float | None, Meta(description="adjusted over all cells of the metric; null of an idle neighbour")
+    ]
+    low_decisive: Fraction | None
+    high_decisive: Fraction | None
+    verdict: Verdict
+    rounds: int
+    windows: int
+    reason: Annotated[str | None, Meta(description="why there is no estimate or no verdict")] = None
+    throughput_drop: EffectResult | None = None
+    throughput_drop_decisive: EffectResult | None = None
+    unserved: Fraction | None = None
+    widened_by: Fraction = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourResult:
+    """What the neighbour of an arm did itself in its windows; means over rounds.
+
+    ``did_per_s``: of an aggressor, how often in a second it did each thing that is counted of it. ``processors``: how many its own
+    process had. ``throughput``, ``p99_ns``: of a neighbour whose load is varied, in the workload's unit of throughput.
+    """
+
+    arm: str
+    level: str
+    levels: Annotated[Levels, Meta(description="level of every other factor")]
+    windows: int
+    did_per_s: dict[str, Mean] = field(default_factory=dict)
+    processors: Mean | None = None
+    throughput: Mean | None = None
+    p99_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Quantile:
     """``fraction`` of the transactions took no longer than ``value_ns``."""
 
@@ -758,6 +811,11 @@ class Result:
     disk_models: Annotated[
         tuple[DiskModelResult, ...], Meta(description="those that data or logs of arms lay on; else empty")
     ] = ()
+    interference: Annotated[
+        tuple[Interference, ...],
+        Meta(description="of experiments that vary the neighbour of other tenants; else empty"),
+    ] = ()
+    neighbours: Annotated[tuple[NeighbourResult, ...], Meta(description="of the same experiments; else empty")] = ()
 
     def to_json(self) -> Json:
         """As plain dicts and lists."""

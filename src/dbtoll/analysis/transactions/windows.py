@@ -24,7 +24,7 @@ from dbtoll.analysis.result.schema import (
 )
 from dbtoll.analysis.transactions import devices, sessions, steadiness, writes
 from dbtoll.analysis.visits import units
-from dbtoll.analysis.visits.metrics import quantile, time_per_transaction_ns
+from dbtoll.analysis.visits.metrics import quantile, response_buckets, time_per_transaction_ns
 from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
@@ -154,14 +154,7 @@ def _units(measured: ValidVisits, visits: Sequence[VisitTotals], seconds: float,
 
 
 def _unit(windows: Sequence[Json], by_round: Sequence[float]) -> UnitResult:
-    counted = windows[0]["throughput_transaction"]
-    kinds = [
-        kind
-        for window in windows
-        for name, kind in window["transactions"].items()
-        if counted is None or name == counted
-    ]
-    buckets = merged(kinds)
+    buckets = units.merged(response_buckets(window) for window in windows)
     p50_ns, p99_ns = (quantile(buckets, fraction) if buckets else None for fraction in (0.50, 0.99))
     parts = [by_round[part] for part in bins.parts(len(by_round), bins.ROUNDS_MAX)]
     return UnitResult(tuple(map(fmean, parts)), p50_ns, p99_ns)

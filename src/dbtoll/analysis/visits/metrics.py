@@ -13,6 +13,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.visits.units import VisitTotals, merged, of_each_unit, over_units
 from dbtoll.model.experiment import Experiment
+from dbtoll.model.json import Json
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST, ended_well
 from dbtoll.store.executions import OUTCOMES, UNKNOWN, WIDTH, outcomes, packed
 from dbtoll.store.schema import Timing
@@ -219,6 +220,13 @@ def response_quantile_together(fraction: float, transaction: str = "") -> Metric
                 yield visit, visit.query, float(found)
 
     return values
+
+
+def response_buckets(window: Json) -> list[tuple[int, int]]:
+    """Response times of the transactions that are the throughput, in a window of one unit or of several."""
+    counted = window["throughput_transaction"]
+    kinds = [kind for name, kind in window["transactions"].items() if counted in (None, name)]
+    return merged(kind["response_ns"]["buckets"] for kind in kinds)
 
 
 def quantile(buckets: Sequence[Sequence[int]], fraction: float) -> int | None:

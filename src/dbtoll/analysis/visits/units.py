@@ -18,7 +18,7 @@ import msgspec
 from dbtoll.model.json import Json
 from dbtoll.store.executions import packed
 from dbtoll.store.reader import Run
-from dbtoll.store.schema import Batch, Devices, Shared, Timing, UnitVisit, Visit
+from dbtoll.store.schema import Batch, Devices, Neighbour, Shared, Timing, UnitVisit, Visit
 
 SUMS_OF_WINDOW = (
     *("driver_cpu_ns", "round_trips", "backlog_at_end", "connections_lost", "reconnects"),
@@ -62,6 +62,7 @@ class VisitTotals(msgspec.Struct, frozen=True, kw_only=True):
     minor_faults: int | None
     samples: Json | None
     devices: tuple[Devices, ...] = ()
+    neighbour: Neighbour | None = None
 
 
 def totals(visit: Visit) -> VisitTotals:
@@ -133,6 +134,7 @@ def _totals(visit: Visit | VisitTotals, units: tuple[UnitVisit, ...], shared: Se
         minor_faults=_counted(sum, "minor_faults", units, shared) if several else first.minor_faults,
         samples=first.samples,
         devices=visit.devices,
+        neighbour=visit.neighbour,
     )
 
 

@@ -26,6 +26,7 @@ from dbtoll.analysis.visits.metrics import (
 )
 from dbtoll.analysis.visits.units import VisitTotals, totals_of_run
 from dbtoll.model.experiment import Verdict
+from dbtoll.model.neighbours import NEIGHBOUR, NONE, against
 from dbtoll.model.reply import MAIN_METRICS, ended_well
 from dbtoll.store.reader import Run
 from dbtoll.store.schema import Fingerprint, Start, Visit
@@ -239,7 +240,8 @@ class ValidVisits:
     def _failed_windows(self) -> Mapping[str, tuple[str, ...]]:
         windows: dict[str, list[VisitTotals]] = defaultdict(list)
         for visit in self.visits:
-            if visit.window is not None:
+            # What is lost beside a neighbour that disturbs is what it costs (`effects.interference`).
+            if visit.window is not None and against(visit.levels.get(NEIGHBOUR, NONE)) is None:
                 windows[visit.arm].append(visit)
         return {arm: tuple(_failed_transactions(its)) for arm, its in windows.items()}
 

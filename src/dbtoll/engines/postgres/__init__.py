@@ -377,6 +377,13 @@ class Engine(interface.Engine):
         """See interfaces.SchemasEngine."""
         session.query(f"CREATE SCHEMA IF NOT EXISTS {name}")
 
+    def rewriting(self, session: Session) -> list[str]:
+        """VACUUM FULL, with all that it can do (interfaces.RewritingEngine)."""
+        tables = session.query(
+            "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
+        )
+        return [f"VACUUM (FULL, FREEZE, ANALYZE) {table}" for (table,) in tables]
+
     def commit(self, session: Session) -> None:
         """A message of its own in the write-ahead log and nothing else (interfaces.CommittingEngine)."""
         session.query("SELECT pg_logical_emit_message(true, 'dbtoll', 'commit')")

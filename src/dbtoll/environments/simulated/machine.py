@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -13,8 +15,9 @@ from dbtoll.environments.simulated.session import SimulatedSession, SimulatedTer
 from dbtoll.environments.simulated.world import OPTIONS, Timeline, World
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces.machine import ByteStream, Process
-from dbtoll.model.json import Json
+from dbtoll.model.json import AGENT, Json
 from dbtoll.model.machine import Address, Artifact, MachineSpec
+from dbtoll.model.neighbours import COUNTED, IDLE
 from dbtoll.model.reply import Completed
 
 
@@ -44,6 +47,36 @@ class SimulatedProcess:
     def output(self) -> bytes:
         """It says nothing."""
         return b""
+
+
+class Aggressor(SimulatedProcess):
+    """`dbtoll-agent neighbour`: all of its arm is disturbed while it acts, unless it idles."""
+
+    def __init__(self, argv: Sequence[str], arm: str, timeline: Timeline) -> None:
+        super().__init__(argv)
+        self._kind = json.loads(argv[2])["kind"]
+        self._arm, self._timeline = arm, timeline
+        self._began_ns = timeline.now_ns
+        if self._kind != IDLE:
+            timeline.disturbed.add(arm)
+
+    def signal(self, number: int) -> None:
+        """Any signal ends it."""
+        super().signal(number)
+        self._timeline.disturbed.discard(self._arm)
+
+    def output(self) -> bytes:
+        """What it has done: a thing of each kind for each microsecond."""
+        reports = [
+            {"at_ns": at_ns, "cpu_ns": done, "done": dict.fromkeys(COUNTED.get(self._kind, ()), done // 1000)}
+            for at_ns in (self._began_ns, self._timeline.now_ns)
+            for done in [at_ns - self._began_ns]
+        ]
+        return "".join(f"{json.dumps(each)}\n" for each in reports).encode()
+
+    def wait(self, timeout_s: float) -> Completed:
+        """As of a program that did all of it."""
+        return replace(super().wait(timeout_s), exit_code=0, signal=None, output=self.output())
 
 
 class SimulatedMachine:
@@ -93,8 +126,10 @@ class SimulatedMachine:
         stop_signal: int = 15,
         stop_grace_ms: int = 5000,
     ) -> Process:
-        """A program that does nothing, or one that counts."""
+        """A program that does nothing, or one that counts, or disturbs."""
         self.expect_awake()
+        if list(argv[:2]) == [AGENT, "neighbour"]:
+            return Aggressor(argv, self._place.arm, self.timeline)
         return Counting(tuple(argv), self.done) if is_counting(argv) else SimulatedProcess(argv)
 
     def put(
@@ -148,6 +183,11 @@ class SimulatedMachine:
         """Terminals in the simulated world."""
         self.expect_awake()
         return SimulatedTerminals(self, driver_parameters)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether an aggressor acts in its arm."""
+        return self._place.arm in self.timeline.disturbed
 
     def counters(
         self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False

@@ -185,7 +185,9 @@ class SimulatedTerminals:
             if begin_ns >= until_ns:
                 break
             (name,) = machine.draws.choices(list(self._mix), list(self._mix.values()))
-            end_ns = begin_ns + machine.world.duration_ns(name, machine.offset, begin_ns, machine.draws)
+            end_ns = begin_ns + machine.world.duration_ns(
+                name, machine.offset, begin_ns, machine.draws, beside=machine.is_disturbed
+            )
             heapq.heappush(free, end_ns)
             last_ns = max(last_ns, end_ns)
             if from_ns <= end_ns < until_ns:

@@ -36,6 +36,9 @@ OPTIONS: Mapping[str, Option] = {
     "call_ns": Option("number", 0.0, "what a system call costs; a statement has some ten or hundred"),
     "round_trip_ns": Option("number", 0.0, "what a round trip costs; a statement has one"),
     "slowdown": Option("number", 1.0, "of user mode, a factor"),
+    "neighbour": Option(
+        "number", 0.0, "by what fraction all is slower while an aggressor acts in the arm; not by one that idles"
+    ),
     "late_ms": Option("number", 0.0, "of several units: each begins up to so long after it was told"),
     "seed": Option("integer", 1, "of the simulated world; equal in all arms of an experiment"),
 }
@@ -49,7 +52,8 @@ class World:
     ``start_spread``: of one start. ``drift``: fraction by which the world slows down per hour. ``steps``: standard
     deviation of the levels between which its speed jumps. ``outliers``: probability that an execution takes five times
     as long. What else it takes is what its events cost (`fake_events`); of these, ``effect`` is the part that no event explains.
-    ``late_ms``: how long at most `go` takes to be heard.
+    ``neighbour``: fraction by which the arm is slower while an aggressor acts in it. ``late_ms``: how long at most `go` takes to be
+    heard.
     """
 
     effect: float = 0.0
@@ -62,6 +66,7 @@ class World:
     call_ns: float = 0.0
     round_trip_ns: float = 0.0
     slowdown: float = 1.0
+    neighbour: float = 0.0
     late_ms: float = 0.0
     seed: int = 1
 
@@ -87,9 +92,15 @@ class World:
         """The source of the noise of one start."""
         return Random(f"{self.seed}/{arm}/{start}")
 
-    def duration_ns(self, query: str, offset: float, at_ns: int, draws: Random) -> int:
-        """Duration of an execution that begins at ``at_ns``; takes two numbers from ``draws``."""
-        logarithm = math.log1p(self.effect) + offset + self.disturbance(at_ns) + draws.gauss(0.0, self.noise)
+    def duration_ns(self, query: str, offset: float, at_ns: int, draws: Random, *, beside: bool = False) -> int:
+        """Duration of an execution that begins at ``at_ns``; takes two numbers from ``draws``. ``beside``: of an aggressor."""
+        logarithm = (
+            math.log1p(self.effect)
+            + (math.log1p(self.neighbour) if beside else 0.0)
+            + offset
+            + self.disturbance(at_ns)
+            + draws.gauss(0.0, self.noise)
+        )
         factor = OUTLIER_FACTOR if draws.random() < self.outliers else 1.0
         undisturbed_ns = self.base_ns(query) * self.slowdown + self.costs.of_execution(counts_of(query, uniform))
         return max(1, round(undisturbed_ns * math.exp(logarithm) * factor))
@@ -111,6 +122,8 @@ class Timeline:
 
     now_ns: int = 0
     starts: Counter[str] = field(default_factory=Counter)
+    disturbed: set[str] = field(default_factory=set)
+    """Arms in which an aggressor acts."""
 
 
 timelines: dict[str, Timeline] = {}

@@ -25,6 +25,7 @@ class VisitResult:
     counts: Json | None = None
     shared: tuple[schema.Shared, ...] = ()
     devices: tuple[schema.Devices, ...] = ()
+    neighbour: schema.Neighbour | None = None
 
 
 class VisitDriver(Protocol):

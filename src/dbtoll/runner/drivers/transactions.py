@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+
+from msgspec import structs
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces.engine import DurabilityEngine
@@ -12,10 +15,12 @@ from dbtoll.interfaces.machine import Begun, Session, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
+from dbtoll.model.neighbours import AGGRESSORS, LOADS, NEIGHBOUR
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
 from dbtoll.runner.drivers import devices
+from dbtoll.runner.drivers.neighbours import acting
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
 
@@ -58,23 +63,39 @@ class TransactionDriver:
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
     ) -> VisitResult:
         """See VisitDriver. A first execution is a window too: the terminals' first."""
-        levels = phase.levels
+        levels, beside = phase.levels, phase.levels.get(NEIGHBOUR)
         seed = self.experiment.seed * 1000 + block.parameter_set
+        # The neighbour is the last unit; unless it is a load, its terminals rest at every level of the factor.
+        working = running.units if beside is None or beside in LOADS else running.units[:-1]
         terminals = [
             unit.terminals(levels["placement"], driver_parameters(running, unit, self.workload, levels, seed))
-            for unit in running.units
+            for unit in working
         ]
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
         if phase.kind == "counted":
             ramp_up_ns = 0
+        rates = [rate] * len(working)
+        if beside is not None and rate is not None and beside in LOADS:
+            rates[-1] = rate * LOADS[beside]
 
-        def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
-            return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
+        def begin(its: Terminals, arriving: float | None, hold: bool) -> Begun[WindowReply]:
+            return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=arriving, hold=hold)
 
-        counters, used, replies = devices.around(running, lambda: together([partial(begin, its) for its in terminals]))
+        def measure() -> list[WindowReply]:
+            return together([partial(begin, *each) for each in zip(terminals, rates, strict=True)])
+
+        acts = beside is not None and beside in AGGRESSORS
+        aggressor = acting(running, beside or "", ramp_up_ns + window_ns) if acts else nullcontext()
+        with aggressor as told:
+            counters, used, replies = devices.around(running, measure)
         counted = counters.of(CPU)
-        told = zip(running.units, replies, counted.own, strict=True)
-        return VisitResult(tuple(self._found(*each) for each in told), shared=counted.shared, devices=used)
+        units = [self._found(*each) for each in zip(working, replies, counted.own, strict=False)]
+        neighbour = told() if told is not None else None
+        if beside in LOADS:
+            neighbour = schema.Neighbour(unit=units.pop())
+        elif neighbour is not None:
+            neighbour = structs.replace(neighbour, cpu=counted.own[-1].get("cpu"))
+        return VisitResult(tuple(units), shared=counted.shared, devices=used, neighbour=neighbour)
 
     def _found(self, unit: RunningUnit, reply: WindowReply, own: Json) -> schema.UnitVisit:
         unit.executed.update({name: ended(kind) for name, kind in reply.counts["transactions"].items()})

@@ -1,0 +1,58 @@
+"""What the neighbour of an arm's other tenants does: the levels of the factor ``neighbour`` (docs/method/neighbours.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+NEIGHBOUR = "neighbour"
+"""The factor. The last unit of an arm is the neighbour; where nobody asks for the factor, it is a unit as all others."""
+
+NONE = "none"
+IDLE = "idle"
+CONNECTIONS = "connections"
+VACUUM = "vacuum"
+
+AGGRESSORS: Mapping[str, str] = {
+    IDLE: "sleeps and wakes: what is found of it is noise",
+    "processor": "computes on every processor of the arm",
+    "memory_bandwidth": "copies memory",
+    "cache": "changes lines of memory as large as the processor's last cache",
+    "fsync": "writes small pages to the data's file system, each made durable",
+    "page_cache": "reads files larger than the arm's memory, so that pages of others are evicted",
+    CONNECTIONS: "opens and closes sessions of its server",
+    VACUUM: "has its server write its own tables anew, one after the other",
+}
+"""Level -> what the neighbour does, again and again, while the others work; its own terminals rest."""
+
+NEEDS_DEVICE = frozenset({"fsync", "page_cache"})
+"""Aggressors that have no effect where the data lie in memory."""
+
+LOADS: Mapping[str, int] = {"load_x1": 1, "load_x2": 2, "load_x4": 4, "load_x8": 8}
+"""Level -> how many times the rate of the others arrives at the neighbour, whose terminals work."""
+
+LEVELS = (NONE, *AGGRESSORS, *LOADS)
+
+COUNTED: Mapping[str, tuple[str, ...]] = {
+    IDLE: ("wakes",),
+    "processor": ("loops",),
+    "memory_bandwidth": ("bytes_copied",),
+    "cache": ("lines_touched",),
+    "fsync": ("fsyncs", "bytes_written"),
+    "page_cache": ("bytes_read",),
+    CONNECTIONS: ("connections", "refused"),
+    VACUUM: ("statements",),
+}
+"""Aggressor -> what is counted of it; without any of the first it did not act."""
+
+
+def against(level: str) -> str | None:
+    """The level that this one is held against: the same neighbour without what it does; None of such a level itself."""
+    if level in (NONE, "load_x1"):
+        return None
+    return "load_x1" if level in LOADS else NONE
+
+
+def with_references(levels: Sequence[str]) -> tuple[str, ...]:
+    """These and those that they are held against, in the order of `LEVELS`."""
+    wanted = {*levels, *filter(None, map(against, levels))}
+    return tuple(level for level in LEVELS if level in wanted)

@@ -1,0 +1,152 @@
+"""A neighbour of other tenants, in the simulated world: what is planted is found, and what does no harm stays quiet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.analysis.result.builder import analyze
+from dbtoll.analysis.result.schema import Interference
+from dbtoll.commands import inspect
+from dbtoll.environments.simulated import machine
+from dbtoll.model.experiment import Verdict
+from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.runner import run as runs
+from dbtoll.selfbench.support.native_setup import experiment
+from dbtoll.store.reader import read_run
+from dbtoll.store.schema import Visit
+from tests.support.few_rounds import Counting
+from tests.support.one_round import measure_one_round
+
+TEXT = """
+question = "How much do tenants feel of their neighbour?"
+seed = 11
+parameter_sets = 2
+[engine]
+name = "noop"
+[workload]
+name = "tatp"
+window = "2s"
+ramp_up = "0s"
+{workload}
+[factors]
+neighbour = [{levels}]
+[precision]
+rounds_min = 6
+rounds_max = 6
+[[arm]]
+name = "apart"
+stack = "simulated"
+machines = 3
+[[arm]]
+name = "together"
+stack = "simulated:neighbour=0.4"
+machines = 3
+"""
+
+
+def measured(folder: Path, levels: str, workload: str = "") -> Path:
+    text = TEXT.format(levels=levels, workload=workload)
+    return runs.begin(experiment(text), text, folder, Counting(6))
+
+
+def cells(folder: Path, metric: str) -> dict[tuple[str, str], Interference]:
+    return {(cell.arm, cell.level): cell for cell in analyze(folder).interference if cell.metric == metric}
+
+
+def test_planted_interference_is_found_and_an_idle_neighbour_is_not(tmp_path: Path) -> None:
+    folder = measured(tmp_path, '"idle", "processor", "fsync"')
+    for visit in read_run(folder).records(Visit):
+        assert len(visit.units) == 2, "the neighbour is not among the others"
+        neighbour = visit.neighbour
+        if visit.levels["neighbour"] == "none":
+            assert neighbour is None
+            continue
+        assert neighbour is not None and neighbour.problem is None and min(neighbour.did.values()) > 0
+        assert neighbour.elapsed_ns is not None and neighbour.elapsed_ns >= 2_000_000_000
+    found = cells(folder, TIME_PER_TRANSACTION)
+    assert found.keys() == {(arm, level) for arm in ("apart", "together") for level in ("idle", "processor", "fsync")}
+    for (arm, level), cell in found.items():
+        assert cell.against == "none" and cell.rounds == 6 and cell.estimate is not None
+        planted = 0.4 if arm == "together" and level != "idle" else 0.0
+        assert cell.estimate == pytest.approx(planted, abs=0.05)
+        assert cell.verdict is not Verdict.GAINS and (cell.verdict is Verdict.LOSES) is (planted > 0), cell
+        drop, decisive = cell.throughput_drop, cell.throughput_drop_decisive
+        assert drop is not None and decisive is not None
+        assert drop.estimate == pytest.approx(1 - 1 / (1 + planted), abs=0.04)
+        # Four cells are adjusted for one another, and none is narrower than its own interval.
+        assert decisive.high - decisive.low >= drop.high - drop.low
+        assert (cell.p_holm is None) is (level == "idle")
+    tails = cells(folder, "response_p99")
+    assert tails["together", "processor"].verdict is Verdict.LOSES
+    assert tails["apart", "processor"].verdict is not Verdict.LOSES
+    assert all(cell.throughput_drop is None for cell in tails.values())
+    result = analyze(folder)
+    did = {(each.arm, each.level): each for each in result.neighbours}
+    assert did["together", "fsync"].did_per_s.keys() == {"fsyncs", "bytes_written"}
+    assert did["together", "fsync"].did_per_s["fsyncs"].estimate == pytest.approx(1e6, rel=0.01)
+    checks = {arm.name: {check.name: check.passed for check in arm.checks} for arm in result.arms}
+    assert checks["together"]["neighbour_acted"] is True
+    # How much more an aggressor costs one arm than the other is a contrast, against the level without it.
+    contrast = next(c for c in result.contrasts if (c.arm, c.level) == ("together", "processor"))
+    assert contrast.against == "none" and contrast.estimate == pytest.approx(0.4, abs=0.06)
+
+
+def test_the_load_of_a_neighbour_is_held_against_its_own_rate(tmp_path: Path) -> None:
+    folder = measured(tmp_path, '"load_x4", "processor"', "rate = 200\nterminals = 20")
+    arrived = Counter[str]()
+    for visit in read_run(folder).records(Visit):
+        if visit.neighbour is not None and visit.neighbour.unit is not None and visit.neighbour.unit.window is not None:
+            kinds = visit.neighbour.unit.window["transactions"].values()
+            arrived[visit.levels["neighbour"]] += sum(kind["committed"] for kind in kinds)
+    assert arrived.keys() == {"load_x1", "load_x4"}
+    assert arrived["load_x4"] / arrived["load_x1"] == pytest.approx(4, rel=0.1)
+    assert not cells(folder, TIME_PER_TRANSACTION), "throughput is the schedule's"
+    found = cells(folder, "response_p99")
+    assert {level: cell.against for (_, level), cell in found.items()} == {"load_x4": "load_x1", "processor": "none"}
+    assert found["together", "processor"].verdict is Verdict.LOSES
+    # The simulated servers have room for all, so nobody feels the load.
+    assert found["together", "load_x4"].verdict is not Verdict.LOSES
+    assert all(cell.unserved is not None for cell in found.values())
+    did = {each.level: each for each in analyze(folder).neighbours if each.arm == "together"}
+    assert did["load_x1"].throughput is not None and did["load_x4"].throughput is not None
+    assert did["load_x4"].throughput.estimate > 3 * did["load_x1"].throughput.estimate
+
+
+def test_levels_are_interleaved_within_blocks(run_folder: Path) -> None:
+    measure_one_round(TEXT.format(levels='"processor", "idle"', workload=""), run_folder, blocks=3, copies=False)
+    order = [
+        (visit.block, visit.levels["neighbour"])
+        for visit in read_run(run_folder).records(Visit)
+        if not visit.first_execution
+    ]
+    runs_of = list(dict.fromkeys(order))
+    assert [block for block, _ in runs_of] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    orders = {tuple(level for block, level in runs_of if block == number) for number in range(3)}
+    assert all(set(each) == {"none", "idle", "processor"} for each in orders)
+    assert Counter(order) == {each: 2 for each in runs_of}, "every arm once at each level of a block"
+
+
+def test_a_neighbour_that_does_nothing_voids_its_windows(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = machine.Aggressor.output
+
+    def output(process: Any) -> bytes:
+        told = honest(process)
+        return told if process._arm != "together" else told.splitlines(keepends=True)[0] * 2
+
+    monkeypatch.setattr(machine.Aggressor, "output", output)
+    result = measure_one_round(TEXT.format(levels='"processor"', workload=""), run_folder, blocks=2)
+    acted = {arm.name: next(c for c in arm.checks if c.name == "neighbour_acted") for arm in result.arms}
+    assert acted["apart"].passed is True
+    assert acted["together"].passed is False and acted["together"].void_visits == 3
+    assert "the neighbour did nothing: no loops" in acted["together"].finding
+
+
+def test_the_text_and_the_page_have_the_matrix(tmp_path: Path) -> None:
+    folder = measured(tmp_path, '"processor"')
+    inspect.report(folder, as_json=False)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'id="neighbours"' in page
