@@ -127,7 +127,7 @@ def test_levels_are_interleaved_within_blocks(run_folder: Path) -> None:
     assert [block for block, _ in runs_of] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     orders = {tuple(level for block, level in runs_of if block == number) for number in range(3)}
     assert all(set(each) == {"none", "idle", "processor"} for each in orders)
-    assert Counter(order) == {each: 2 for each in runs_of}, "every arm once at each level of a block"
+    assert Counter(order) == dict.fromkeys(runs_of, 2), "every arm once at each level of a block"
 
 
 def test_a_neighbour_that_does_nothing_voids_its_windows(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_neighbour_that_does_nothing_voids_its_windows(run_folder: Path, monke
     result = measure_one_round(TEXT.format(levels='"processor"', workload=""), run_folder, blocks=2)
     acted = {arm.name: next(c for c in arm.checks if c.name == "neighbour_acted") for arm in result.arms}
     assert acted["apart"].passed is True
-    assert acted["together"].passed is False and acted["together"].void_visits == 3
+    assert acted["together"].passed is False and acted["together"].void_visits == 2
     assert "the neighbour did nothing: no loops" in acted["together"].finding
 
 

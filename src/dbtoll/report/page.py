@@ -16,7 +16,7 @@ from dbtoll.analysis.result import provenance
 from dbtoll.analysis.result.schema import EMULATED, varied_factors
 from dbtoll.model.experiment import GateDecision, Outcome
 from dbtoll.model.json import Json
-from dbtoll.report import attribution, published, scaling, transactions
+from dbtoll.report import attribution, neighbours, published, scaling, transactions
 from dbtoll.report.absolute import Absolutes
 from dbtoll.report.figures import axis, beside, distances, each_unit, forest, over_time, response_times, run_order
 from dbtoll.report.figures import scaling as scaling_figure
@@ -71,6 +71,8 @@ class ForestSet:
 def render(result: Result, run: Run) -> str:
     """The whole page. Everything that comes from a spec, a server or a host is escaped."""
     whole, result = result.to_json(), names.with_arm_labels(result)
+    matrices, did = neighbours.matrices(result), neighbours.did_lines(result)
+    result = neighbours.undisturbed(result)
     experiment = run.plan.experiment
     varied = varied_factors(c.levels for c in result.comparisons)
     groups = list(_groups(result, varied))
@@ -122,6 +124,8 @@ def render(result: Result, run: Run) -> str:
         plans=sentences.changed_plans(result),
         contrasts=sentences.contrasts(result),
         scalings=_scalings(result, experiment.cpus),
+        matrices=matrices,
+        neighbours_did=did,
         cpus=experiment.cpus,
         bills=attribution.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
-from dbtoll.report import attribution, scaling, transactions
+from dbtoll.report import attribution, neighbours, scaling, transactions
 from dbtoll.report.absolute import Absolutes
 from dbtoll.report.text import names, numbers, sentences, warnings
 from dbtoll.text import printable
@@ -53,7 +53,8 @@ def _text(text: str, style: str = "") -> Text:
 
 def terminal(result: Result, report: Path | None = None) -> RenderableType:
     """What `run`, `compare`, `analyze` and `report` print at the end. ``report``: where the HTML is, None if not made."""
-    result = names.with_arm_labels(result)
+    whole = names.with_arm_labels(result)
+    result = neighbours.undisturbed(whole)
     parts: list[RenderableType] = [_text(result.question, "bold")]
     if result.expected:
         parts.append(_text(f"expected: {result.expected}", "dim"))
@@ -65,6 +66,7 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
     if probing:
         parts += [_costs(result), Text()]
     parts += list(_speed_ups(result))
+    parts += list(_interference(whole))
     care = warnings.cautions(result)
     for title, lines in (
         (
@@ -93,12 +95,14 @@ def terminal(result: Result, report: Path | None = None) -> RenderableType:
 
 def plain(result: Result, width: int = 100) -> str:
     """The headlines and the tables of the arms as text without colour, for a log."""
-    result = names.with_arm_labels(result)
+    whole = names.with_arm_labels(result)
+    result = neighbours.undisturbed(whole)
     groups = transactions.groups(result)
     parts = [
         *map(_headline, sentences.headlines(result)),
         Text(),
         *(_transactions(groups) if groups else _arms_tables(result)),
+        *_interference(whole),
     ]
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as captured:
@@ -178,6 +182,24 @@ def _speed_ups(result: Result) -> Iterator[RenderableType]:
         for arm in group.arms:
             table.add_row(_text(arm), *(_text(scaling.speed_text(group.geomean(arm, n))) for n in group.threads[1:]))
         yield from (table, *map(_item, group.reasons), Text())
+
+
+def _interference(result: Result) -> Iterator[RenderableType]:
+    """What neighbours cost the other tenants of each arm, and what they did."""
+    for matrix in neighbours.matrices(result):
+        yield _text(f"Beside a neighbour: {matrix.title}", "bold")
+        table = _table("the neighbour", *matrix.arms)
+        for label, cells in matrix.rows:
+            shown = (
+                _text(cell.text if cell else numbers.NOTHING, _STYLES.get(cell.found.verdict, "") if cell else "")
+                for cell in cells
+            )
+            table.add_row(_text(label), *shown)
+        yield from (table, *map(_item, matrix.reasons), Text())
+    if lines := neighbours.did_lines(result):
+        yield _text("What the neighbour did", "bold")
+        yield from (_item(f"{title}: {arm}: {did}") for title, its in lines for arm, did in its)
+        yield Text()
 
 
 def _costs(result: Result) -> RenderableType:

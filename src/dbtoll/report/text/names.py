@@ -59,6 +59,8 @@ def with_arm_labels(result: Result) -> Result:
         warnings=tuple(replace(each, arm=each.arm and label(each.arm)) for each in result.warnings),
         contrasts=tuple(replace(each, arm=label(each.arm), baseline=label(each.baseline)) for each in result.contrasts),
         speed_ups=tuple(replace(each, arm=label(each.arm)) for each in result.speed_ups),
+        interference=tuple(replace(each, arm=label(each.arm)) for each in result.interference),
+        neighbours=tuple(replace(each, arm=label(each.arm)) for each in result.neighbours),
         series=tuple(replace(each, arm=label(each.arm)) for each in result.series),
         times=tuple(replace(each, arm=label(each.arm)) for each in result.times),
         windows=tuple(replace(each, arm=label(each.arm)) for each in result.windows),
@@ -116,7 +118,26 @@ def _described(result: Result, *path: str) -> Json:
     return dict(found)
 
 
+NEIGHBOURS = {
+    "none": "at rest",
+    "idle": "idles",
+    "processor": "computes",
+    "memory_bandwidth": "copies memory",
+    "cache": "sweeps the cache",
+    "fsync": "syncs small writes",
+    "page_cache": "evicts pages",
+    "connections": "opens sessions",
+    "vacuum": "rewrites its tables",
+    "load_x1": "once the rate",
+    "load_x2": "twice the rate",
+    "load_x4": "4 times the rate",
+    "load_x8": "8 times the rate",
+}
+"""Level of the factor ``neighbour`` -> what that does."""
+
 LEVELS = {
+    **{("neighbour", level): f"the neighbour {text}" for level, text in NEIGHBOURS.items() if level[:4] != "load"},
+    **{("neighbour", level): f"the neighbour at {text}" for level, text in NEIGHBOURS.items() if level[:4] == "load"},
     ("connection", "persistent"): "one connection",
     ("connection", "per_statement"): "a connection per statement",
     ("connection", "per_visit"): "a new connection for a few runs",
