@@ -270,15 +270,20 @@ fn syncing(folder: &Path) -> Result<Turn, Failure> {
 }
 
 /// Holes of a file, from its begin to its end again and again: each page of them takes one of the page cache, and no device is asked.
-/// Each piece twice in a row, so that the kernel takes its pages for pages that are used again.
+/// Each piece twice in a row, so that the kernel takes its pages for pages that are used again. All of them are read once before: from
+/// its first turn on it takes the place of others.
 fn reading(folder: &Path, bytes: u64) -> Result<Turn, Failure> {
     let (file, piece) = (nameless(folder)?, PIECE_BYTES as u64);
     let bytes = bytes.max(piece) / piece * piece;
     file.set_len(bytes).map_err(|error| Failure::io("ftruncate", error))?;
     let (mut buffer, mut at) = (vec![0; PIECE_BYTES], 0);
+    let mut read = move |at| file.read_exact_at(&mut buffer, at).map_err(|error| Failure::io("pread", error));
+    for first in (0..bytes / piece).take_while(|_| !ENDED.load(Ordering::Relaxed)) {
+        read(first * piece)?;
+    }
     Ok(Box::new(move |counts| {
         for _ in 0..2 {
-            file.read_exact_at(&mut buffer, at).map_err(|error| Failure::io("pread", error))?;
+            read(at)?;
             count(counts, 0, PIECE_BYTES);
         }
         at = (at + piece) % bytes;

@@ -306,6 +306,14 @@ class Ledger(TypedDict):
     unknown_payments: NotRequired[dict[Text, tuple[Count, int]]]
 
 
+class Disturbed(TypedDict):
+    """What the program ``neighbour`` has done so far."""
+
+    at_ns: Count
+    cpu_ns: Count
+    done: Counts
+
+
 class Window(TypedDict):
     """``oltp``'s reply to a window."""
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from dbtoll.model.devices import Devices
 from dbtoll.model.layout import ONE_UNIT, Layout
-from dbtoll.model.sweep import Sweep
 from dbtoll.model.neighbours import LEVELS as NEIGHBOURS
 from dbtoll.model.neighbours import NEIGHBOUR
+from dbtoll.model.sweep import Sweep
 
 THREADS = "threads"
 """The factor whose levels are numbers."""

@@ -70,19 +70,13 @@ class Matrix:
     @property
     def reasons(self) -> list[str]:
         """Why a cell has no figure, or no verdict."""
-        said = [
-            f"{cell.found.arm}, {label}: {cell.found.reason}"
-            for label, cells in self.rows
-            for cell in cells
-            if cell and not cell.has_figure and cell.found.reason
-        ]
-        rest = {
-            cell.found.reason
-            for _, cells in self.rows
-            for cell in cells
-            if cell and cell.has_figure and cell.found.reason
-        }
-        return [*said, *sorted(rest)]
+        places: dict[str, list[str]] = {}
+        for label, cells in self.rows:
+            for cell in cells:
+                if cell and cell.found.reason:
+                    places.setdefault(cell.found.reason, []).append(f"{cell.found.arm}, {label}")
+        many = sum(cell is not None for _, cells in self.rows for cell in cells)
+        return [why if len(its) == many else f"{'; '.join(its)}: {why}" for why, its in places.items()]
 
 
 def matrices(result: Result) -> list[Matrix]:

@@ -18,8 +18,8 @@ from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
-from dbtoll.model.sweep import PERIODS_S, Sweep, Value
 from dbtoll.model.neighbours import AGGRESSORS, COUNTED, LOADS, NEIGHBOUR
+from dbtoll.model.sweep import PERIODS_S, Sweep, Value
 from dbtoll.store.schema import (
     CheckRecord,
     Count,

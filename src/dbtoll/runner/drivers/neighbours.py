@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dbtoll.channel.frames import json_object
+from dbtoll.channel.replies import Disturbed, check
 from dbtoll.errors import EngineError, Unavailable
 from dbtoll.interfaces.engine import RewritingEngine
 from dbtoll.interfaces.machine import Process
@@ -29,9 +31,6 @@ POLL_S = 0.01
 MEMORY_SHARE = 8
 """An aggressor has one of so many parts of what a unit has of the arm's memory, the same in every design."""
 MEMORY_MAX_BYTES = 256 << 20
-FILE_FACTOR = 2
-"""Times the arm's memory: so long are the files that are to evict what the arm has in its page cache."""
-
 THREADS = {IDLE: 1, "fsync": 4, CONNECTIONS: 4, VACUUM: 1}
 """Aggressor -> how many do it at once; all others as many as the arm has processors, in every design."""
 
@@ -45,7 +44,8 @@ def request_of(running: RunningArm, unit: RunningUnit, level: str, length_ns: in
         "threads": THREADS.get(level, resources.cpus),
         "memory_bytes": min(own, MEMORY_MAX_BYTES),
         "folder": unit.server.place.data,
-        "file_bytes": FILE_FACTOR * resources.memory_bytes if level == "page_cache" else 0,
+        # As much as the arm has for everything, so more than it can have in its page cache.
+        "file_bytes": resources.memory_bytes if level == "page_cache" else 0,
         "deadline_ns": length_ns + round(ACTING_DEADLINE_S * 1e9),
     }
     if level in (CONNECTIONS, VACUUM):
@@ -89,26 +89,28 @@ class Report:
 
 
 def reports(output: bytes) -> list[Report]:
-    """All whole lines of it that are reports, the first one first."""
+    """All whole lines of it that are reports, the first one first. FrameError where one is not what the protocol says."""
     found = []
     for line in output.splitlines(keepends=True):
         if line.startswith(b'{"at_ns"') and line.endswith(b"\n"):
-            told = json.loads(line)
-            found.append(Report(told["at_ns"], told["cpu_ns"], dict(told["done"])))
+            told = json_object(line, "what a neighbour did")
+            check(told, Disturbed, "what a neighbour did")
+            found.append(Report(told["at_ns"], told["cpu_ns"], told["done"]))
     return found
 
 
 def did_between(level: str, first: Report, last: Report, ended_early: str | None) -> schema.Neighbour:
-    """``ended_early``: what it said at last, if it ended before it was told to."""
+    """``ended_early``: what it said at last, if it ended before it was told to. EngineError where a count falls."""
     did = {name: last.done.get(name, 0) - first.done.get(name, 0) for name in COUNTED[level]}
+    elapsed_ns, cpu_ns = last.at_ns - first.at_ns, last.cpu_ns - first.cpu_ns
+    if min(elapsed_ns, cpu_ns, *did.values()) < 0:
+        raise EngineError("what the neighbour counts of itself falls", "run again; if it repeats, it is a defect")
     problem = None
     if ended_early is not None:
         problem = f"the neighbour ended by itself: {ended_early}"[:PROBLEM_MAX]
     elif not did[COUNTED[level][0]]:
         problem = f"the neighbour did nothing: no {COUNTED[level][0].replace('_', ' ')}"
-    return schema.Neighbour(
-        did=did, elapsed_ns=last.at_ns - first.at_ns, cpu_ns=last.cpu_ns - first.cpu_ns, problem=problem
-    )
+    return schema.Neighbour(did=did, elapsed_ns=elapsed_ns, cpu_ns=cpu_ns, problem=problem)
 
 
 def _first_report(process: Process, what: str) -> Report:

@@ -1,0 +1,130 @@
+"""Neighbours on real servers: each does what it is asked for, in every design, and leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtoll.model.experiment import Outcome
+from dbtoll.model.neighbours import AGGRESSORS
+from dbtoll.store.reader import read_run
+from dbtoll.store.schema import Visit
+from tests.support.one_round import measure_one_round
+from tests.support.program import is_root
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not is_root(), reason="native arms need root"),
+]
+
+SPEC = """
+question = "What do tenants feel of a neighbour?"
+[engine]
+name = "{engine}"
+[workload]
+name = "tpcc"
+warehouses = 1
+terminals = 2
+window = "1s"
+ramp_up = "200ms"
+{workload}
+[factors]
+neighbour = [{levels}]
+[resources]
+cpus = 2
+memory = "{memory}"
+"""
+
+ARM = """
+[[arm]]
+name = "{design}"
+stack = "{stack}"
+design = "{design}"
+tenants = 3
+"""
+
+DESIGNS: Mapping[str, str] = {"shared": "native", "dedicated": "native", "isolated": "docker"}
+
+
+def specification(
+    designs: Mapping[str, str], *levels: str, workload: str = "", engine: str = "postgres", memory: str = "2 GiB"
+) -> str:
+    told = ", ".join(f'"{level}"' for level in levels)
+    text = SPEC.format(levels=told, workload=workload, engine=engine, memory=memory)
+    return text + "".join(ARM.format(design=design, stack=stack) for design, stack in designs.items())
+
+
+def _devices(visit: Visit, count: str) -> int:
+    """Of the host, in the visit."""
+    return sum(
+        getattr(counts, count) or 0 for used in visit.devices if used.kernel is None for counts in used.devices.values()
+    )
+
+
+def test_every_aggressor_acts_in_every_design(run_folder: Path) -> None:
+    result = measure_one_round(specification(DESIGNS, *AGGRESSORS), run_folder)
+    for arm in result.arms:
+        assert arm.outcome is Outcome.OK, arm.reason
+        checks = {check.name: check for check in arm.checks}
+        assert checks["neighbour_acted"].passed is True, checks["neighbour_acted"].finding
+        assert checks["consistent"].passed is True
+    steady = [visit for visit in read_run(run_folder).records(Visit) if not visit.first_execution]
+    visits = {(visit.arm, visit.levels["neighbour"]): visit for visit in steady}
+    assert len(visits) == len(DESIGNS) * (1 + len(AGGRESSORS))
+    for (design, level), visit in visits.items():
+        assert len(visit.units) == 2
+        assert all(unit.window is not None and unit.problem is None for unit in visit.units)
+        if level == "none":
+            assert visit.neighbour is None
+            continue
+        did: Any = visit.neighbour
+        assert did.problem is None and min(did.did[name] for name in list(did.did)[:1]) > 0, (design, level)
+        assert did.elapsed_ns >= 1_200_000_000 and did.unit is None
+        assert did.cpu_ns > 0.2 * did.elapsed_ns if level in ("processor", "memory_bandwidth", "cache") else True
+        alone = visits[design, "none"]
+        if level == "fsync":
+            # Each of them is a page that the host's device has.
+            risen = _devices(visit, "written_bytes") - _devices(alone, "written_bytes")
+            assert did.did["bytes_written"] == 8192 * did.did["fsyncs"] and risen > 0.3 * did.did["bytes_written"]
+        if level == "connections":
+            assert did.did["refused"] == 0 and did.did["connections"] > 20
+            assert (did.cpu is None) is (design == "shared")
+            assert did.cpu is None or did.cpu["user_ns"] + did.cpu["system_ns"] > 0, "its server works for it alone"
+        if level == "page_cache":
+            assert did.did["bytes_read"] > 256 << 20
+    assert {(cell.arm, cell.level) for cell in result.interference} == {key for key in visits if key[1] != "none"}
+    assert not list(Path("/").glob("proc/[0-9]*/fd/*dbtoll-neighbour*"))
+
+
+def test_a_load_that_steps_up_is_felt_from_the_schedule_on(run_folder: Path) -> None:
+    """Open loop: what is not served in time is in the response times of the others, and so is what waits at the end."""
+    text = specification({"shared": "native"}, "load_x4", workload="rate = 20")
+    result = measure_one_round(text, run_folder, blocks=2)
+    (arm,) = result.arms
+    assert arm.outcome is Outcome.OK, arm.reason
+    arrived = {"load_x1": 0, "load_x4": 0}
+    for visit in read_run(run_folder).records(Visit):
+        for unit in visit.units:
+            assert unit.window is not None
+            kinds = unit.window["transactions"].values()
+            timed = sum(count for kind in kinds for _, count in kind["response_ns"]["buckets"])
+            assert timed >= unit.window["backlog_at_end"]
+        assert visit.neighbour is not None and visit.neighbour.unit is not None and visit.neighbour.unit.window
+        kinds = visit.neighbour.unit.window["transactions"].values()
+        arrived[visit.levels["neighbour"]] += sum(
+            count for kind in kinds for _, count in kind["response_ns"]["buckets"]
+        )
+    # 3 windows of 1 s at 20 in a second; the spread of a Poisson count is its root.
+    assert 30 < arrived["load_x1"] < 100 and 2.5 < arrived["load_x4"] / arrived["load_x1"] < 6
+
+
+def test_mariadb_writes_its_tables_anew(run_folder: Path) -> None:
+    text = specification({"dedicated": "native"}, "connections", "vacuum", engine="mariadb", memory="2 GiB")
+    result = measure_one_round(text, run_folder)
+    assert result.arms[0].outcome is Outcome.OK, result.arms[0].reason
+    did = {each.level: each.did_per_s for each in result.neighbours}
+    assert did["vacuum"]["statements"].estimate > 0 and did["connections"]["connections"].estimate > 20
+    assert did["connections"]["refused"].estimate == 0

@@ -1,0 +1,188 @@
+"""The factor `neighbour`: what a specification may ask for, in which order levels come, what a folder may say of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from dbtoll import spec
+from dbtoll.errors import DbtollError, EngineError, SpecError
+from dbtoll.model.neighbours import AGGRESSORS, COUNTED, LEVELS, LOADS, against, with_references
+from dbtoll.plan import Plan
+from dbtoll.runner.drivers.neighbours import Report, did_between, reports
+from dbtoll.store.contents import Expected
+from dbtoll.store.schema import Neighbour, PlanFile, RoundBegin, UnitVisit, Visit
+
+TEXT = """
+[engine]
+name = "{engine}"
+[workload]
+name = "tpcc"
+{workload}
+[factors]
+interaction = ["statement", "procedure"]
+neighbour = {levels}
+[[arm]]
+stack = "{stack}"
+{layout}
+"""
+
+
+def asked(
+    levels: str, *, engine: str = "postgres", workload: str = "", stack: str = "native", layout: str = "databases = 3"
+) -> spec.Experiment:
+    text = TEXT.format(engine=engine, workload=workload, levels=levels, stack=stack, layout=layout)
+    return spec.parse(text, "spec.toml")
+
+
+def test_each_level_is_held_against_the_same_neighbour_without_it() -> None:
+    assert {level: against(level) for level in LEVELS} == {
+        **dict.fromkeys(AGGRESSORS, "none"),
+        **dict.fromkeys(LOADS, "load_x1"),
+        "none": None,
+        "load_x1": None,
+    }
+    assert with_references(["load_x4", "fsync"]) == ("none", "fsync", "load_x1", "load_x4")
+    assert asked('["fsync"]').factors["neighbour"] == ("none", "fsync")
+    assert asked('"fsync"').factors["neighbour"] == ("none", "fsync")
+    assert COUNTED.keys() == AGGRESSORS.keys()
+
+
+def test_who_does_not_ask_for_a_neighbour_has_none() -> None:
+    text = TEXT.format(engine="postgres", workload="", levels='["none"]', stack="native", layout="")
+    assert "neighbour" not in spec.parse(text.replace('neighbour = ["none"]\n', ""), "spec.toml").factors
+
+
+@pytest.mark.parametrize(
+    ("levels", "other", "said"),
+    [
+        ('["fsync"]', {"layout": ""}, "an arm of one unit has no neighbour"),
+        ('["load_x2"]', {}, "load_x1 multiplies a rate, and it has none"),
+        ('["anger"]', {}, "are not levels of neighbour"),
+        ('["vacuum"]', {"engine": "noop"}, "noop cannot be asked to write a table anew"),
+        ('["vacuum"]', {"layout": "keys = 3"}, "its tenants share their tables"),
+        ('["page_cache"]', {"stack": "native:storage=memory"}, "its data lie in memory, where page_cache does nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_started(levels: str, other: dict[str, str], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        asked(levels, **other)
+
+
+def test_nothing_is_explained_beside_a_neighbour() -> None:
+    text = TEXT.format(engine="postgres", workload="", levels='["fsync"]', stack="native", layout="databases = 2")
+    with pytest.raises(SpecError, match="what a neighbour does is not counted or probed"):
+        spec.parse("explain = true\n" + text, "spec.toml")
+
+
+def test_levels_of_a_block_follow_one_another_in_random_order() -> None:
+    experiment = asked('["fsync", "idle"]')
+    orders = Counter[tuple[str, ...]]()
+    for number in range(20):
+        phases = Plan(experiment, ("mix",), 3, {}).round(number).phases
+        assert all(len(phase.blocks) == 1 for phase in phases)
+        told = [(p.levels["interaction"], p.blocks[0].index, p.levels["neighbour"]) for p in phases]
+        assert [each[:2] for each in told[::3]] == [
+            (interaction, block) for interaction in ("statement", "procedure") for block in range(3)
+        ]
+        for first in range(0, len(told), 3):
+            assert len({each[:2] for each in told[first : first + 3]}) == 1
+            orders[tuple(level for *_, level in told[first : first + 3])] += 1
+        # What is set against one another draws the same.
+        assert len({p.blocks[0].parameter_set for p in phases if p.blocks[0].index == 0}) == 1
+    assert len(orders) == 6, "every order of three levels comes up in 120 blocks"
+
+
+def test_a_run_without_a_neighbour_is_planned_as_ever() -> None:
+    with_one = asked('["fsync"]')
+    without = replace(with_one, factors={"interaction": ("statement", "procedure")})
+    phases = Plan(without, ("mix",), 3, {}).round(0).phases
+    assert [len(phase.blocks) for phase in phases] == [3, 3]
+
+
+FIRST = b'{"at_ns":10,"cpu_ns":1,"done":{"fsyncs":3,"bytes_written":30}}\n'
+LAST = b'{"at_ns":110,"cpu_ns":21,"done":{"fsyncs":8,"bytes_written":80}}\n'
+
+
+def test_what_was_done_lies_between_the_first_report_and_the_last() -> None:
+    first, last = reports(FIRST + b"something else\n" + LAST + b'{"at_ns":200,"cpu')
+    assert first == Report(10, 1, {"fsyncs": 3, "bytes_written": 30})
+    did = did_between("fsync", first, last, None)
+    assert (did.did, did.elapsed_ns, did.cpu_ns, did.problem) == ({"fsyncs": 5, "bytes_written": 50}, 100, 20, None)
+    assert "did nothing: no fsyncs" in str(did_between("fsync", first, first, None).problem)
+    assert "ended by itself: killed" in str(did_between("fsync", first, last, "killed").problem)
+    # Sessions that are refused are no storm.
+    storm = Report(0, 0, {"connections": 4, "refused": 0}), Report(9, 0, {"connections": 4, "refused": 90})
+    assert did_between("connections", *storm, None).problem == "the neighbour did nothing: no connections"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"at_ns":-1,"cpu_ns":1,"done":{}}\n',
+        b'{"at_ns":1,"cpu_ns":1,"done":{"fsyncs":"many"}}\n',
+        b'{"at_ns":1,"cpu_ns":1}\n',
+        b'{"at_ns":1,\n',
+    ],
+)
+def test_a_report_that_is_none_is_an_error(line: bytes) -> None:
+    with pytest.raises(DbtollError):
+        reports(line)
+
+
+def test_counts_do_not_fall() -> None:
+    first, last = reports(FIRST + LAST)
+    with pytest.raises(EngineError, match="falls"):
+        did_between("fsync", last, first, None)
+
+
+def window() -> UnitVisit:
+    kind = {"committed": 1, "rolled_back": 0, "not_found": 0, "lost": 0, "unknown": 0, "failed": {}, "retried": {}}
+    counts = dict.fromkeys(("driver_cpu_ns", "round_trips", "backlog_at_end", "connections_lost", "reconnects"), 0)
+    told = {"length_ns": 10, "interval_ns": 10, "series": [1], "throughput_transaction": None, **counts}
+    told["transactions"] = {"payment": {**kind, "response_ns": {"buckets": [[1, 1]]}}}
+    return UnitVisit(start_ns=0, end_ns=1, host_start_ns=0, host_end_ns=1, window=told)
+
+
+DID = Neighbour(did={"fsyncs": 1, "bytes_written": 2}, elapsed_ns=1, cpu_ns=1)
+
+
+@pytest.mark.parametrize(
+    ("level", "units", "neighbour", "fault"),
+    [
+        ("fsync", 2, DID, None),
+        ("none", 2, None, None),
+        ("load_x4", 2, Neighbour(unit=window()), None),
+        ("fsync", 3, DID, "has 3 units, and 4 of them"),
+        ("fsync", 2, None, "not what it does"),
+        ("none", 2, DID, "not what it does"),
+        ("load_x4", 2, DID, "not what it does"),
+        ("fsync", 2, Neighbour(did={"loops": 1}), "not what it does"),
+    ],
+)
+def test_what_a_folder_says_of_a_neighbour_must_be_of_its_level(
+    level: str, units: int, neighbour: Neighbour | None, fault: str | None
+) -> None:
+    experiment = asked('["fsync", "load_x4"]', workload="rate = 10")
+    expected = Expected(PlanFile(experiment=experiment, queries=("mix",), blocks=1))
+    expected.demand(RoundBegin(round=0, attempt=0, elapsed_s=0))
+    levels = {name: values[0] for name, values in experiment.factors.items()} | {"neighbour": level}
+    visit = Visit(
+        round=0,
+        arm=experiment.baseline,
+        levels=levels,
+        block=0,
+        query="mix",
+        order=0,
+        first_execution=False,
+        asleep_ok=True,
+        units=tuple(window() for _ in range(units)),
+        neighbour=neighbour,
+    )
+    if fault is None:
+        expected.demand(visit)
+        return
+    with pytest.raises(ValueError, match=fault):
+        expected.demand(visit)
