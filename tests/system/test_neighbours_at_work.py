@@ -11,7 +11,7 @@ import pytest
 from dbtoll.model.experiment import Outcome
 from dbtoll.model.neighbours import AGGRESSORS
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Visit
+from dbtoll.store.schema import Start, Visit
 from tests.support.one_round import measure_one_round
 from tests.support.program import is_root
 
@@ -128,3 +128,32 @@ def test_mariadb_writes_its_tables_anew(run_folder: Path) -> None:
     did = {each.level: each.did_per_s for each in result.neighbours}
     assert did["vacuum"]["statements"].estimate > 0 and did["connections"]["connections"].estimate > 20
     assert did["connections"]["refused"].estimate == 0
+
+
+def test_a_machine_with_its_own_part_keeps_its_processor(run_folder: Path) -> None:
+    """Of two processors each machine has one: a neighbour that computes cannot get at the other."""
+    text = SPEC.format(levels='"processor"', workload="", engine="postgres", memory="2 GiB").replace("tpcc", "tatp")
+    text = text.replace("warehouses = 1", "subscribers = 1000")
+    arm = '[[arm]]\nname = "{}"\nstack = "{}"\nmachines = 2\n'
+    text += arm.format("native", "native") + arm.format("native split", "native") + "[arm.resources]\n" + PART
+    text += arm.format("docker split", "docker") + "[arm.resources]\n" + PART
+    result = measure_one_round(text, run_folder)
+    run = read_run(run_folder)
+    for told in result.arms:
+        assert told.outcome is Outcome.OK, told.reason
+        (start,) = (start for start in run.records(Start) if start.arm == told.name)
+        allowed = [facts["cpus_allowed"] for facts in start.servers]
+        limits = {facts.get("memory_limit_bytes") for facts in start.servers}
+        if told.name == "native":
+            assert len(set(allowed)) == 1
+        else:
+            assert len(set(allowed)) == 2 and all(each.isdigit() for each in allowed), allowed
+            assert limits == {1 << 30}, limits
+    for visit in run.records(Visit):
+        if visit.neighbour is not None and visit.arm != "native":
+            did = visit.neighbour
+            assert did.cpu_ns is not None and did.elapsed_ns is not None
+            assert did.cpu_ns <= 1.05 * did.elapsed_ns, "it has one processor"
+
+
+PART = 'split = ["cpus", "memory"]\n'

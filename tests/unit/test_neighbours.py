@@ -102,6 +102,46 @@ def test_a_run_without_a_neighbour_is_planned_as_ever() -> None:
     assert [len(phase.blocks) for phase in phases] == [3, 3]
 
 
+SPLIT = """
+[resources]
+cpus = 2
+{common}
+[workload]
+name = "tatp"
+[[arm]]
+name = "shared out"
+stack = "native"
+machines = 2
+[[arm]]
+name = "split"
+stack = "native"
+{layout}
+{own}
+"""
+
+
+def test_machines_of_an_arm_can_have_their_own_part() -> None:
+    own = '[arm.resources]\nsplit = ["memory", "cpus"]'
+    made = spec.parse(SPLIT.format(common="", layout="machines = 2", own=own), "spec.toml")
+    arms = {arm.name: arm.configuration for arm in made.arms}
+    assert arms["split"].resources.split == ("cpus", "memory")
+    assert [each.name for each in arms["split"].differences(arms["shared out"])] == ["split"]
+    assert "split (A/A)" in arms, "its configuration is another one than its baseline's"
+
+
+@pytest.mark.parametrize(
+    ("common", "layout", "said"),
+    [
+        ('split = ["memory"]', "servers = 2", "split is one machine"),
+        ('split = ["cpus"]', "machines = 3", "2 processors are not dealt equally to 3 machines"),
+        ('split = ["disk"]', "machines = 2", "is not a list of cpus, memory"),
+    ],
+)
+def test_a_part_that_nobody_can_have_is_refused(common: str, layout: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        spec.parse(SPLIT.format(common=common, layout=layout, own=""), "spec.toml")
+
+
 FIRST = b'{"at_ns":10,"cpu_ns":1,"done":{"fsyncs":3,"bytes_written":30}}\n'
 LAST = b'{"at_ns":110,"cpu_ns":21,"done":{"fsyncs":8,"bytes_written":80}}\n'
 

@@ -105,6 +105,11 @@ class ComponentSpec:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+CPUS, MEMORY = "cpus", "memory"
+SPLIT = (CPUS, MEMORY)
+"""What the machines of an arm can have apart, each its part; else they share it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What an arm gets, of several units as a whole; equal in all, unless an arm asks for others.
@@ -112,7 +117,8 @@ class Resources:
     ``cpus``: how many processors, given by cpuset. ``memory_bytes``: limit of the arm's memory cgroup, page cache
     included. ``shm_bytes``: size of /dev/shm. ``open_files``: RLIMIT_NOFILE. ``oversubscribe``: a query may have more
     threads than there are processors. ``buffer_pool_bytes``: of its servers, in all (`interfaces.engine.BufferedEngine`); None: as
-    each server's settings say. ``sessions``: that each server admits at least.
+    each server's settings say. ``sessions``: that each server admits at least. ``split``: of `SPLIT`, that of which each machine of
+    an arm has its own part, so that none of them can take another's.
     """
 
     cpus: int = 1
@@ -122,6 +128,7 @@ class Resources:
     oversubscribe: bool = False
     buffer_pool_bytes: int | None = None
     sessions: int = 100
+    split: tuple[str, ...] = ()
 
     def shared_by(self, many: int) -> Resources:
         """The share of one of so many who have nothing in common but the processors."""

@@ -34,7 +34,8 @@ from dbtoll.machines.mounts import mount_of
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.page_cache import write_back_and_drop
 from dbtoll.model.devices import Role
-from dbtoll.model.experiment import Arm, Step
+from dbtoll.model.experiment import CPUS, Arm, Step
+from dbtoll.model.experiment import MEMORY as MEMORY_PART
 from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
@@ -139,6 +140,11 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
     return tuple(sorted({name for step in arm.stack[depth + 1 :] for name in environment_of(step).packages}))
 
 
+def memory_parts(arm: Arm) -> int:
+    """Of how many equal parts of the arm's memory each of its machines has one."""
+    return arm.layout.machines if MEMORY_PART in arm.configuration.resources.split else kernels(arm)
+
+
 def kernels(arm: Arm) -> int:
     """How many its machines have: each guest its own, with a part of the arm's memory; all others share one, and the whole."""
     return arm.layout.machines if boots(arm.stack[-1]) else 1
@@ -239,14 +245,21 @@ class _Opening:
                     for name, artifact in handed_on.items()
                     if artifact is not None
                 )
+        resources, cpuset = arm.configuration.resources, self.cpuset
+        if last:
+            resources = resources.shared_by(memory_parts(arm))
+        if number is not None and CPUS in resources.split:
+            own = len(cpuset) // arm.layout.machines
+            cpuset = cpuset[number * own : (number + 1) * own]
+            resources = replace(resources, cpus=own)
         machine_spec = MachineSpec(
             name=machine_name(context.run_id, arm.name, depth, number),
             run_id=context.run_id,
             arm=arm.name,
             image=image,
             provisions=provisions,
-            resources=arm.configuration.resources.shared_by(kernels(arm) if last else 1),
-            cpuset=self.cpuset,
+            resources=resources,
+            cpuset=cpuset,
             options=dict(step.options),
             kernel=kernel,
             program=None if depth else context.program_of(step),

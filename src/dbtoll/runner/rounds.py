@@ -31,7 +31,7 @@ from dbtoll.runner.arms import (
     RunningArm,
     RunningUnit,
     busy_ns,
-    kernels,
+    memory_parts,
     open_machines,
     storage_of,
 )
@@ -248,7 +248,7 @@ class RoundRun:
         running.start_servers()
         placements = experiment.factors.get("placement", ())
         kind = storage_of(arm) if data else None
-        parts = kernels(arm)
+        parts = memory_parts(arm)
         found = [self.facts(running.units_of(server)[0], placements, parts, kind) for server in running.servers]
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
@@ -265,12 +265,12 @@ class RoundRun:
         if placements:
             self.write(paths.check(self.plan.index, arm.name, [facts["paths"] for facts in found]))
 
-    def facts(self, unit: RunningUnit, placements: Sequence[str], memory_parts: int, kind: str | None) -> Json:
-        """Of a unit's server and of the machine that it is in. ``memory_parts``: of the arm's memory, of which that has one;
+    def facts(self, unit: RunningUnit, placements: Sequence[str], parts: int, kind: str | None) -> Json:
+        """Of a unit's server and of the machine that it is in. ``parts``: of the arm's memory, of which that has one;
         ``kind``: of storage that was asked for."""
         found = without_secrets({**unit.machine.facts(), **unit.engine.facts(unit.session())})
-        if memory_parts > 1:
-            found["memory_parts"] = memory_parts
+        if parts > 1:
+            found["memory_parts"] = parts
         if kind is not None:
             found["storage"] = storage.found(unit.machine, kind, found.get("environment") or {})
         if kind is not None and unit.server.log_apart:

@@ -37,9 +37,11 @@ from dbtoll.model.devices import DATA_DEVICE, LOG_DEVICE, Device, Devices
 from dbtoll.model.devices import KEYS as DEVICE_KEYS
 from dbtoll.model.experiment import (
     ABOVE_ONE,
+    CPUS,
     FACTORS,
     PARAMETER_SETS,
     SETTLED_LEAST,
+    SPLIT,
     THREADS,
     TRANSACTION_FACTORS,
     Arm,
@@ -89,7 +91,7 @@ _KEYS = {
         "name", "stack", "options", "against", "engine", "workload", "resources", "image",
         *LAYOUT_KEYS, *DESIGN_KEYS, *DEVICE_KEYS,
     },
-    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool"},
+    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool", "split"},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
@@ -607,6 +609,18 @@ class _Reader:
             raise self.error(
                 where, "machines", f"{arm.text}: a guest hands on the data of one machine", "put the copies on the host"
             )
+        resources = arm.configuration.resources
+        split_at = f"{where}.resources" if "split" in self.table(f"{where}.resources") else "resources"
+        if resources.split and layout.machines == 1:
+            raise self.error(
+                split_at, "split", f"{arm.name} is one machine, and what is in it has no limits of its own",
+                f"say it of arms of several machines alone: [arm.resources] with split = {list(resources.split)}",
+            )  # fmt: skip
+        if CPUS in resources.split and resources.cpus % layout.machines:
+            raise self.error(
+                split_at, "split", f"{resources.cpus} processors are not dealt equally to {layout.machines} machines of {arm.name}",
+                f"cpus = {layout.machines} under [resources], or split = [\"memory\"]",
+            )  # fmt: skip
         for kind in _devices(arm.stack) if layout.machines > 1 else ():
             known = registry.find("environments", arm.stack[-1].environment).options
             share = "" if any(map(_boots, arm.stack)) else f", or servers = {layout.machines}, which share the device"
@@ -853,6 +867,7 @@ class _Reader:
             open_files=self.take(table, "open_files", integer, default.open_files),
             oversubscribe=self.take(table, "oversubscribe", flag, default.oversubscribe),
             buffer_pool_bytes=self.take(table, "buffer_pool", _size, default.buffer_pool_bytes),
+            split=self.take(table, "split", _split, default.split),
         )
         if made.cpus < 1:
             self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -1196,6 +1211,13 @@ def _threaded_engines() -> list[str]:
 
 def _size(value: Any) -> int:
     return units.size_bytes(text_value(value))
+
+
+def _split(value: Any) -> tuple[str, ...]:
+    given = value.split("+") if isinstance(value, str) else value
+    if not isinstance(given, list) or not given or not set(given) <= set(SPLIT):
+        raise ValueError(f"{value!r} is not a list of {', '.join(SPLIT)}")
+    return tuple(name for name in SPLIT if name in given)
 
 
 def _duration(value: Any) -> int:

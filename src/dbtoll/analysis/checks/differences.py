@@ -6,7 +6,7 @@ from dbtoll.analysis.checks.evidence import AskedOfServer
 from dbtoll.model.experiment import Experiment
 from dbtoll.store.reader import Run
 
-RESOURCES = {"cpus": "processors", "memory_bytes": "memory", "open_files": "open_files"}
+RESOURCES = {"cpus": "processors", "memory_bytes": "memory", "open_files": "open_files", "split": "processors"}
 """Resource -> the fact of a start by which it shows."""
 
 

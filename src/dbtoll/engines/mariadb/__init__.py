@@ -135,6 +135,7 @@ class Engine(interface.Engine):
             "port": "drawn for each start, so that no two arms on one network meet",
             "report_port": "the same, to a server that replicates",
             "innodb_log_group_home_dir": "a path, and an arm may have its log on another device",
+            "socket": "a path; it says only where the driver finds the server",
         },
         auto_tuned_settings={
             "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
