@@ -130,8 +130,8 @@ def checkpointed(record: Record) -> Record:
     return revised(record, background={"checkpoints": 4, "vacuums": 0}) if hit else record
 
 
-OF_OTHERS = {"consistent", "path", "plausible_costs", "started_together"}
-"""Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py)."""
+OF_OTHERS = {"consistent", "neighbour_acted", "path", "plausible_costs", "started_together"}
+"""Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py, sim/test_planted_neighbours.py)."""
 
 SECONDS = 1_000_000_000
 CASES: dict[str, tuple[Alter, str, str]] = {
