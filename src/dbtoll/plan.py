@@ -52,7 +52,7 @@ class Plan:
         ]
         if NEIGHBOUR in self.experiment.factors:
             phases = list(_interleaved(chance, phases))
-        if self.experiment.explain:
+        if self.experiment.counts:
             phases += [
                 Phase(
                     timed.levels,
@@ -61,6 +61,7 @@ class Plan:
                 )
                 for timed in phases
             ]
+        if self.experiment.explain:
             probed = self._block(chance, every_arm, self.experiment.explain, 0, phases[0].blocks[0].parameter_set)
             phases.append(Phase({}, (probed,), "probed"))
         return Round(index, order, tuple(phases))
@@ -103,7 +104,7 @@ class Plan:
         first = drawing.below(self.experiment.parameter_sets)
         for block in range(self.blocks_of(index)):
             # What is counted is what was timed, in all blocks.
-            again = block == 0 or bool(self.experiment.explain)
+            again = block == 0 or self.experiment.counts
             parameter_set = first if again else drawing.below(self.experiment.parameter_sets)
             # A count that does not change is taken once; of a statement that waits for a disk it means little.
             present = quick if block else arms if _cold(levels) else every_arm

@@ -273,6 +273,7 @@ class Experiment:
     the baseline first and its A/A copy second. Each arm names the baseline that it is held against: this one, or another arm that
     is held against it in its turn. All workloads are of one name and have the same queries. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
+    ``sessions``: where the time of transactions' sessions goes is sampled, and requests to devices are counted, without any of these.
     ``unsupported``: factor -> level that was asked for, or is the usual one, and the engine has not -> why.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
     specification's variables had; they are in their places already.
@@ -293,12 +294,18 @@ class Experiment:
     max_overhead: float | None = None
     exclusive: bool = False
     explain: tuple[str, ...] = ()
+    sessions: bool = False
     paper: str = ""
     role: str = ""
     variables: dict[str, Any] = field(default_factory=dict)
     sweep: Sweep | None = None
     name: str = ""
     running_time: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether each round has counting passes."""
+        return self.sessions or bool(self.explain)
 
     @property
     def combinations(self) -> list[dict[str, str]]:

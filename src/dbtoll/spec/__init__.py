@@ -85,7 +85,7 @@ _KEYS = {
     "": {
         "name", "question", "expected", "running_time", "paper", "role", "seed", "parameter_sets", "baseline", "max_overhead",
         "exclusive",
-        "explain", "engine", "workload", "factors", "resources", "precision", "visit", "image", "devices", "arm",
+        "explain", "sessions", "engine", "workload", "factors", "resources", "precision", "visit", "image", "devices", "arm",
     },
     "arm": {
         "name", "stack", "options", "against", "engine", "workload", "resources", "image",
@@ -243,6 +243,7 @@ class _Reader:
             parameter_sets=self.take("", "parameter_sets", integer, PARAMETER_SETS),
             max_overhead=self.take("", "max_overhead", lambda v: units.fraction(text_value(v)), None),
             exclusive=self.take("", "exclusive", flag, False),
+            sessions=self.take("", "sessions", flag, False),
         )
         if not -(2**63) <= experiment.seed < 2**63:
             self.fault("", "seed", "a seed has 64 bits", "seed = 1")
@@ -254,22 +255,7 @@ class _Reader:
         experiment = replace(experiment, arms=tuple(arms))
         with self.collected():
             self.check_baseline(experiment)
-        for index, arm in enumerate(arms):
-            with self.collected():
-                self.check_asked_of(arm, index, common)
-            with self.collected():
-                self.check_layout(arm)
-            with self.collected():
-                self.check_devices(arm)
-            with self.collected():
-                self.check_threads(arm, index)
-            with self.collected():
-                self.check_neighbours(arm, factors.get(NEIGHBOUR, ()))
-            if "outside" in factors.get("placement", ()):
-                with self.collected():
-                    self.check_listens(arm)
-                with self.collected():
-                    arms[index] = self.reachable(arm)
+        arms = [self.checked(arm, index, common, factors) for index, arm in enumerate(arms)]
         self.check_cells(experiment)
         self.require_none()
         with self.collected():
@@ -282,6 +268,25 @@ class _Reader:
         self.give_devices(arms)
         self.require_none()
         return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+
+    def checked(self, arm: Arm, index: int, common: Configuration, factors: Mapping[str, Sequence[str]]) -> Arm:
+        """The arm as it can be reached, with all of its faults noted."""
+        with self.collected():
+            self.check_asked_of(arm, index, common)
+        with self.collected():
+            self.check_layout(arm)
+        with self.collected():
+            self.check_devices(arm)
+        with self.collected():
+            self.check_threads(arm, index)
+        with self.collected():
+            self.check_neighbours(arm, factors.get(NEIGHBOUR, ()))
+        if "outside" in factors.get("placement", ()):
+            with self.collected():
+                self.check_listens(arm)
+            with self.collected():
+                return self.reachable(arm)
+        return arm
 
     def check_baseline(self, experiment: Experiment) -> None:
         baseline = experiment.baseline
@@ -1009,10 +1014,10 @@ class _Reader:
                     "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
                     'leave cache = ["cold"] out, or let them lie elsewhere',
                 )  # fmt: skip
-        if factors.get(NEIGHBOUR) and self.take("", "explain", flag, False):
+        if factors.get(NEIGHBOUR) and any(self.take("", key, flag, False) for key in ("explain", "sessions")):
             self.fault(
                 "factors", NEIGHBOUR, "what a neighbour does is not counted or probed",
-                "leave explain out, or the factor",
+                "leave explain and sessions out, or the factor",
             )  # fmt: skip
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")

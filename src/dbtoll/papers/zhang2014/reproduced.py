@@ -216,8 +216,8 @@ def _devices_by_tenants(sweep: Sweep) -> PublishedTable:
 def _devices_by_size(sweep: Sweep) -> PublishedTable:
     rows = [row for row in table("table8_disk_statistics_by_warehouses") if row["design"] == DEDICATED]
     note = (
-        "Columns are warehouses of each tenant: the paper's eight tenants have 15 to 240. Ours are fewer, with less memory, so that it "
-        "is outgrown within the sweep too."
+        "Columns are warehouses of each tenant: the paper's eight tenants have 15 to 240. Ours are fewer, with less memory, so "
+        "that it is outgrown within the sweep too."
     )
     return _devices(
         "Table 8", "Devices as the databases outgrow the memory", rows, sweep, (15, 30, 60, 120, 240), "warehouses",

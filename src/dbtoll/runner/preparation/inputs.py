@@ -48,6 +48,7 @@ from dbtoll.runner.rounds import ArmInputs, Inputs, Watch
 from dbtoll.secretive import without_secrets
 
 COLLECTORS = ("processes", "machine", "events", "blocks", "faults", "calls", "samples")
+BESIDE_SESSIONS = ("blocks",)
 """What is counted to explain."""
 
 
@@ -110,10 +111,11 @@ def prepare(
         probing = registry.find("workloads", defaults.PROBES)({"probes": list(dict.fromkeys(experiment.explain))})
     if probing is not None:
         run_facts["probes"] = {query: probing.about(query) for query in probes}
+    collected = COLLECTORS if experiment.explain else BESIDE_SESSIONS if experiment.sessions else ()
     inputs = Inputs(
         experiment=experiment,
         by_arm=by_arm,
-        collectors=[registry.find("collectors", name)() for name in COLLECTORS] if experiment.explain else (),
+        collectors=[registry.find("collectors", name)() for name in collected],
         probing=probing,
     )
     return Prepared(context, inputs, workload.queries, without_secrets(run_facts))
