@@ -131,7 +131,8 @@ def checkpointed(record: Record) -> Record:
 
 
 OF_OTHERS = {"consistent", "neighbour_acted", "path", "plausible_costs", "started_together"}
-"""Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py, sim/test_planted_neighbours.py)."""
+"""Checks that runs of statements do not have (tests/system/test_transactions.py, test_placement.py, test_probes.py;
+tests/sim/test_planted_neighbours.py)."""
 
 SECONDS = 1_000_000_000
 CASES: dict[str, tuple[Alter, str, str]] = {
