@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dbtoll import spec
+from dbtoll.analysis.checks.differences import asked_of_resources
 from dbtoll.analysis.effects import overhead_gate, stopping
 from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, compare, of_both_sides, pairs, reach
 from dbtoll.analysis.result import builder as results
@@ -465,3 +466,27 @@ def test_a_folder_whose_arms_are_held_against_nothing_is_refused(
 ) -> None:
     with pytest.raises(DbtollError, match="no run of dbtoll has this"):
         results.analyze(differing(alike, tmp_path / "run", {}, change))
+
+
+@pytest.mark.parametrize(("tenants", "asked"), [(1, False), (3, True)])
+def test_machines_that_use_all_processors_together_may_have_one_each(tenants: int, asked: bool) -> None:
+    text = f"""
+[resources]
+cpus = 2
+memory = "2 GiB"
+[[arm]]
+stack = "native"
+design = "dedicated"
+tenants = {tenants}
+[[arm]]
+name = "guests"
+stack = "uml"
+design = "isolated"
+tenants = {tenants}
+[workload]
+name = "tpcc"
+"""
+    experiment = spec.parse(text, "x.toml")
+    found = asked_of_resources(experiment, "guests", experiment.baseline)
+    assert found == (frozenset({"processors"}) if asked else frozenset())
+    assert asked_of_resources(experiment, experiment.baseline, experiment.baseline) == frozenset()

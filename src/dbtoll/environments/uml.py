@@ -98,8 +98,12 @@ class Environment(interface.Environment):
         self, parent: AgentMachine, machine_spec: MachineSpec, journal: Journal, before: ExitStack
     ) -> GuestMachine:
         options = {name: option.default for name, option in self.options.items()} | machine_spec.options
-        if len(machine_spec.cpuset) != 1:
-            raise Unavailable(f"{machine_spec.name}: User Mode Linux has one processor", "cpus = 1 under [resources]")
+        # As many guests as processors, or more, can use all that the arm has; BIAS: each of them no more than one at a time.
+        if len(machine_spec.cpuset) > machine_spec.machines:
+            raise Unavailable(
+                f"{machine_spec.name}: User Mode Linux has one processor, and there are {machine_spec.machines} of it",
+                f"cpus = {machine_spec.machines} under [resources]",
+            )
         program = monitor_program(parent, options, "linux.uml", self.packages)
         memory_bytes = machine_spec.resources.memory_bytes
         placement = place(parent, machine_spec, options, journal, before)

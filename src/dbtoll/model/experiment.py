@@ -273,7 +273,7 @@ class Experiment:
     the baseline first and its A/A copy second. Each arm names the baseline that it is held against: this one, or another arm that
     is held against it in its turn. All workloads are of one name and have the same queries. ``explain``: the probes whose costs
     are to explain the overheads, each as often in a round as it is named; where there are any, events are counted too.
-    ``sessions``: where the time of transactions' sessions goes is sampled, and requests to devices are counted, without any of these.
+    ``sessions``: where transactions' sessions spend their time is sampled, and requests to devices are counted, without these.
     ``unsupported``: factor -> level that was asked for, or is the usual one, and the engine has not -> why.
     ``paper``, ``role``: which part of which paper's reproduction this is; empty: of none. ``variables``: the values that the
     specification's variables had; they are in their places already.

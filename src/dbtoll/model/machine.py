@@ -51,6 +51,7 @@ class MachineSpec:
     the machine's own root. ``kernel``: what `BootingEnvironment` asked for; ``program``: what `ProgramEnvironment` did.
     ``name``: unique on that machine, made from run, arm and the machine's number, [a-z0-9-]+. ``enclosing``: the control group,
     below that of the run, in which all machines of the arm lie; empty where there is one, whose own group holds all of it.
+    ``machines``: how many those are; they share the processors.
     """
 
     name: str
@@ -64,6 +65,7 @@ class MachineSpec:
     kernel: Artifact | None = None
     program: Artifact | None = None
     enclosing: str = ""
+    machines: int = 1
 
     @property
     def group(self) -> tuple[str, ...]:

@@ -264,6 +264,7 @@ class _Opening:
             kernel=kernel,
             program=None if depth else context.program_of(step),
             enclosing=enclosing,
+            machines=arm.layout.machines if last else 1,
         )
         opened = environment.open(self.machine, machine_spec, self.journal)
         if opened is not self.machine:  # else it is that host itself, which others share

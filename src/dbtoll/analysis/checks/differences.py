@@ -11,9 +11,14 @@ RESOURCES = {"cpus": "processors", "memory_bytes": "memory", "open_files": "open
 
 
 def asked_of_resources(experiment: Experiment, arm: str, baseline: str) -> frozenset[str]:
-    """Facts of a start that the arm's own resources make others."""
-    found = experiment.arm(arm).configuration.differences(experiment.arm(baseline).configuration)
-    return frozenset(RESOURCES[each.name] for each in found if each.part == "resources" and each.name in RESOURCES)
+    """Facts of a start that the arm's own resources make others; and of machines that use all of the arm's processors together,
+    how many each of them has."""
+    own = experiment.arm(arm)
+    found = own.configuration.differences(experiment.arm(baseline).configuration)
+    asked = {RESOURCES[each.name] for each in found if each.part == "resources" and each.name in RESOURCES}
+    if own.layout.machines >= own.configuration.resources.cpus > 1:
+        asked.add(RESOURCES["cpus"])
+    return frozenset(asked)
 
 
 def asked_of_server(run: Run, arm: str, baseline: str) -> AskedOfServer:
