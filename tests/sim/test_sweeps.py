@@ -62,7 +62,7 @@ def planted(tmp_path: Path) -> Path:
     return path
 
 
-def run(*words: str) -> Any:
+def asked(*words: str) -> Any:
     found = CliRunner().invoke(app, list(words))
     assert found.exit_code == 0, found.output + repr(found.exception)
     return found
@@ -70,7 +70,7 @@ def run(*words: str) -> Any:
 
 def test_every_value_is_a_run_and_the_planted_crossover_is_found(planted: Path, tmp_path: Path) -> None:
     runs_dir = tmp_path / "runs"
-    told = run(
+    told = asked(
         "sweep",
         str(planted),
         "--over",
@@ -108,7 +108,7 @@ def test_every_value_is_a_run_and_the_planted_crossover_is_found(planted: Path, 
     ratio = contrast["points"][0]["estimate"]
     first = [curves["throughput", design][0]["estimate"] for design in ("grows", "fixed")]
     assert 1 + ratio == pytest.approx(first[1] / first[0], rel=0.03)  # of times, so the other way round
-    again = run("report", "planted", "--runs-dir", str(runs_dir), "-q")
+    again = asked("report", "planted", "--runs-dir", str(runs_dir), "-q")
     assert "grows" in again.stdout
     page = (folders[-1] / "sweep" / "sweep.html").read_text(encoding="utf-8")
     assert "crossover at" in page and "report.html" in page
@@ -131,7 +131,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tm
     begun = [number for number, line in enumerate(lines) if b'"record":"round_begin"' in line]
     history.write_bytes(b"".join(lines[: begun[4]]))  # killed after four rounds
     before = (first / HISTORY_FILE).read_bytes()
-    result = json.loads(run("sweep", str(second), "--resume", "--runs-dir", str(runs_dir), "--json", "-q").stdout)
+    result = json.loads(asked("sweep", str(second), "--resume", "--runs-dir", str(runs_dir), "--json", "-q").stdout)
     assert [each["value"] for each in result["values"]] == list(VALUES)
     assert (first / HISTORY_FILE).read_bytes() == before
     assert len(run_folders(runs_dir)) == len(VALUES)
@@ -146,7 +146,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tm
 def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path, tmp_path: Path) -> None:
     costs = tmp_path / "costs.toml"
     costs.write_text('currency = "EUR"\nperiod = "hour"\nhost = 10\nmachine = 5\n', encoding="utf-8")
-    told = run(
+    told = asked(
         "sweep", str(planted), "--over", "effect=0.05,0.1,0.2,0.4,0.8,1.6", "--limit", "p99=50ms", "--costs", str(costs),
         "--set", "many=1", "--runs-dir", str(tmp_path / "runs"), "--json", "-q",
     )  # fmt: skip
@@ -172,7 +172,7 @@ def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path,
     assert [each["designs"] for each in result["cheapest"]] == [each["designs"] for each in best]
     prices = {each["design"]: each for each in result["tenant_prices"]}
     assert prices["grows"]["tenants"] == 1 and prices["grows"]["cost_most"] == 15
-    shown = run("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(tmp_path / "runs"), "-q")
+    shown = asked("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(tmp_path / "runs"), "-q")
     assert "largest effect with p99 below" in shown.stdout and "EUR" in shown.stdout
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dbtoll import registry, spec
-from dbtoll.commands.planning import _data_bytes
 from dbtoll.model.layout import Layout
 from dbtoll.runner.arms import as_tenant
 
@@ -47,7 +46,7 @@ def test_a_workload_is_a_tenants_where_its_arm_has_keys() -> None:
 def test_a_plan_tells_of_what_each_server_holds() -> None:
     def data_bytes(layout: str) -> tuple[int, int]:
         text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}\n"
-        return _data_bytes(spec.parse(text, "x.toml"))
+        return data_bytes(spec.parse(text, "x.toml"))
 
     one, six = workload("tpcc").estimate_bytes(), workload("tpcc", times=3).estimate_bytes()
     copies = 2  # the arm and its A/A copy

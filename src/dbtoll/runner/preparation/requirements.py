@@ -121,7 +121,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
     cpus, memory_bytes = len(os.sched_getaffinity(0)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     guests_bytes = 0
     found: dict[str, tuple[str, str]] = {}
-    for arm in (arm for arm in experiment.arms if _is_here(arm)):
+    for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
         less = "a smaller memory under [resources]"
         if asked.cpus > cpus:
@@ -129,9 +129,11 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
                 f"it shall have {asked.cpus} processors and there are {cpus}",
                 f"--cpus {cpus}, or cpus = {cpus} under [resources]",
             )
-        elif arm.design and asked.memory_bytes > memory_bytes:
+        elif not arm.design or not _is_here(arm):
+            continue
+        elif asked.memory_bytes > memory_bytes:
             found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
-        elif any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack) and arm.design:
+        elif any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack):
             guests_bytes += asked.memory_bytes
             each_bytes = asked.memory_bytes // arm.layout.machines
             if each_bytes < FEWEST_BYTES:
