@@ -44,12 +44,12 @@ def test_a_workload_is_a_tenants_where_its_arm_has_keys() -> None:
 
 
 def test_a_plan_tells_of_what_each_server_holds() -> None:
-    def data_bytes(layout: str) -> tuple[int, int]:
+    def bytes_of(layout: str) -> tuple[int, int]:
         text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}\n"
         return data_bytes(spec.parse(text, "x.toml"))
 
     one, six = workload("tpcc").estimate_bytes(), workload("tpcc", times=3).estimate_bytes()
     copies = 2  # the arm and its A/A copy
-    assert data_bytes("") == (one, copies * one)
-    assert data_bytes("machines = 2\nschemas = 3") == (3 * one, copies * 6 * one)
-    assert data_bytes("servers = 2\nkeys = 3") == (six, copies * 2 * six)
+    assert bytes_of("") == (one, copies * one)
+    assert bytes_of("machines = 2\nschemas = 3") == (3 * one, copies * 6 * one)
+    assert bytes_of("servers = 2\nkeys = 3") == (six, copies * 2 * six)
