@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dbtoll import registry, spec
+from dbtoll.commands.planning import data_bytes
 from dbtoll.model.layout import Layout
 from dbtoll.runner.arms import as_tenant
 
