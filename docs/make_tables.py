@@ -134,7 +134,7 @@ def reproduced(name: str, results: Path, target: Path) -> None:
     paper = found(of_paper)
     with kept(list(parts.values()), results) as runs:
         explained = [analyze_run(run) for run in runs if run.plan.experiment.explain]
-        made = paper.reproduce(dict(zip(parts, runs, strict=True)))
+        made = paper.reproduce({role: [run] for role, run in zip(parts, runs, strict=True)})
         reproductions.write(target, paper.about, made, explained, runs)
 
 

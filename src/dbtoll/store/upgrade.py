@@ -228,7 +228,7 @@ _ENGINES: Mapping[str, EngineDescription] = {
     ),
     "mariadb": EngineDescription(
         "MariaDB",
-        location_settings={"port": _DRAWN, "report_port": _DRAWN},
+        location_settings={"port": _DRAWN, "report_port": _DRAWN, "socket": _PATH, "innodb_log_group_home_dir": _PATH},
         auto_tuned_settings={
             "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
         },

@@ -51,8 +51,8 @@ CATALOG: Mapping[str, Description] = {
         f"one of these differs: number of processors, CPU quota, memory (by more than {MEMORY_BOUND:.0%}), storage, where `bind` "
         "and `image` count as the same, processor model or flags, page size, huge pages, swap, open files, clock source, kernel, "
         "mitigations",
-        "start void, if the processors or the quota differ and the arm did not ask for it (as several machines do, at least one for "
-        "each processor of theirs); else label, naming each",
+        "start void, if the processors or the quota differ and the arm did not ask for it (as it does with at least as many "
+        "machines as processors); else label, naming each",
         "A difference may come from this, not from the environment alone.",
         "Give all arms the same resources, or say it with the figure.",
     ),

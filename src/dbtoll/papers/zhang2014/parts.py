@@ -14,7 +14,7 @@ from dbtoll.analysis.sweeps.schema import Contrast, Point, RatioPoint, SweepResu
 from dbtoll.model.sweep import Value
 
 DEDICATED, SHARED, ISOLATED = "dedicated", "shared", "isolated"
-"""Arms of the specifications: designs, as the paper calls them."""
+"""The designs, as the paper calls them. Of the first two arms are called so; the isolated one is called by its environment."""
 ON_FASTER, ON_SLOWER = "log on the faster", "log on the slower"
 """The end of the names of the arms of the part about placement."""
 
@@ -44,6 +44,11 @@ class Sweep:
     def of_several(self) -> tuple[int, ...]:
         """Without one tenant, for which one server is all that any design has."""
         return tuple(value for value in self.values if value > 1)
+
+    @cached_property
+    def isolated(self) -> str | None:
+        """The arm in the place of the paper's Xen and VMware."""
+        return next((each for each in self.swept.designs if each not in (DEDICATED, SHARED)), None)
 
     def compared(
         self, design: str, against: str, value: Value, name: str, published: float | None = None
@@ -137,17 +142,17 @@ class Parts:
         """In the place of the paper's Xen and VMware: the last step of the isolated arm's stack."""
         if self.tenants is not None:
             for designs in self.tenants.swept.designs_at.values():
-                if ISOLATED in designs:
-                    return designs[ISOLATED].stack[-1].environment
-        if self.probes is not None and ISOLATED in self.probes.arms:
-            return self.probes.run.plan.experiment.arm(ISOLATED).stack[-1].environment
+                if (isolated := self.tenants.isolated) is not None and isolated in designs:
+                    return designs[isolated].stack[-1].environment
+        if self.probes is not None:
+            return self.probes.run.plan.experiment.arm(self.probes.arm).stack[-1].environment
         return ""
 
     @property
     def apart(self) -> str:
         """Why the isolated arm's figures say nothing about the size of what the paper measured; empty where they do."""
         if self.tenants is not None and any(
-            each.emulated for each in self.tenants.result.parts if each.design == ISOLATED
+            each.emulated for each in self.tenants.result.parts if each.design == self.tenants.isolated
         ):
             return f"{self.environment} is emulated here, so its times say nothing about Xen's or VMware's"
         if self.environment not in HYPERVISORS:

@@ -19,7 +19,7 @@ from dbtoll.analysis.reproduction.tables import (
 from dbtoll.analysis.reproduction.verdicts import Figure, above
 from dbtoll.analysis.result.schema import Mean
 from dbtoll.model.experiment import Verdict
-from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
+from dbtoll.papers.zhang2014.parts import DEDICATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
 from dbtoll.papers.zhang2014.verdicts import LARGE, PRIMES, SMALL, TIMES
 
 table = tables_beside(__file__)
@@ -227,7 +227,7 @@ def _devices_by_size(sweep: Sweep) -> PublishedTable:
 
 def _probes(parts: Parts, name: str, title: str, probes: Sequence[str]) -> PublishedTable:
     assert parts.probes is not None
-    part = parts.probes.of(ISOLATED) if ISOLATED in parts.probes.arms else parts.probes
+    part = parts.probes
     columns = (
         Column(f"{parts.environment or part.title} over native", "difference", True),
         Column("verdict", "verdict", True),

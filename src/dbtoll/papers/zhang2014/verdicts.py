@@ -90,9 +90,8 @@ def _guests_at_the_best_point(parts: Parts) -> Judged:
         if (point := sweep.throughput(DEDICATED, value)) is not None and point.estimate is not None
     }
     best = max(done, key=done.__getitem__, default=None)
-    figure = best and sweep.compared(
-        ISOLATED, DEDICATED, best, f"isolated over dedicated, {best} tenants", published=0.3
-    )
+    name = f"{ISOLATED} over {DEDICATED}, {best} tenants"
+    figure = best and sweep.isolated and sweep.compared(sweep.isolated, DEDICATED, best, name, published=0.3)
     if not figure:
         return unknown(rule, size, NOT_COUNTED)
     return Judged(decide(rule, above, [figure]), _sized(size, [figure], parts.apart))
@@ -104,13 +103,14 @@ def _guests_within_twice_the_best(parts: Parts) -> Judged:
     sweep = parts.tenants
     if sweep is None:
         return not_measured(None, size, ON_THE_FAST_DEVICE)
-    figures = every(
-        sweep.compared(ISOLATED, other, value, f"isolated over {other}, {value} tenants")
+    isolated = sweep.isolated
+    figures = isolated and every(
+        sweep.compared(isolated, other, value, f"{ISOLATED} over {other}, {value} tenants")
         for value in sweep.values
-        if ISOLATED in sweep.swept.designs_at[value]
-        for other in sweep.others(ISOLATED, value)
+        if isolated in sweep.swept.designs_at[value]
+        for other in sweep.others(isolated, value)
     )
-    if figures is None:
+    if not figures:
         return unknown(None, size, NOT_COUNTED)
     return Judged(None, _sized(size, figures, parts.apart, lambda figure: below(figure, 1.0)))
 
@@ -262,7 +262,7 @@ TIMES = "_x"
 
 def _probed(parts: Parts, name: str, instances: int, published: float | None = None) -> Figure | None:
     assert parts.probes is not None
-    part = parts.probes.of(ISOLATED) if ISOLATED in parts.probes.arms else parts.probes
+    part = parts.probes
     known = name if instances == 1 else f"{name}{TIMES}{instances}"
     shown = f"{name}, {instances} {'instance' if instances == 1 else 'instances'}"
     return compared(part, shown, part.comparison(f"query:{known}", "event_time"), published)

@@ -175,7 +175,9 @@ def line_panels(table: PublishedTable) -> LinePanels | None:
     places = sorted({place for curve in curves for place in curve.places})
     values = [each for curve in curves for figure in curve.figures for each in (figure.estimate, figure.high) if each]
     most = 1.1 * max(values)
-    step = next(each for each in (0.5, 1, 2, 5, 10, 20, 50, 100) if most / each <= 6)
+    least = max(most / 6, 0.5)
+    power = 10 ** math.floor(math.log10(least))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= least)
     up = [
         Tick(round(100 - 100 * number * step / most, 2), f"{number * step:g}")
         for number in range(1, math.floor(most / step) + 1)
