@@ -1220,7 +1220,7 @@ def _size(value: Any) -> int:
 
 def _split(value: Any) -> tuple[str, ...]:
     given = value.split("+") if isinstance(value, str) else value
-    if not isinstance(given, list) or not given or not set(given) <= set(SPLIT):
+    if not isinstance(given, list) or not set(given) <= set(SPLIT):
         raise ValueError(f"{value!r} is not a list of {', '.join(SPLIT)}")
     return tuple(name for name in SPLIT if name in given)
 
