@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbtoll.model.experiment import THREADS, Experiment
-from dbtoll.model.neighbours import NEIGHBOUR
+from dbtoll.model.neighbours import FAULTS, NEIGHBOUR
 from dbtoll.model.plan import Block, Phase, Round, Visit
 
 
@@ -127,9 +127,12 @@ class Plan:
 
 def _interleaved(chance: _Chance, phases: Sequence[Phase]) -> Iterator[Phase]:
     """Phases of one block each: those of a block that differ in their neighbour alone follow one another, in random order. So each
-    is paired with the one without a neighbour a few windows away."""
+    is paired with the one without a neighbour a few windows away. A fault comes last, once: nothing can be measured after it."""
     by_others: dict[str, list[Phase]] = {}
+    faults = [phase for phase in phases if phase.levels[NEIGHBOUR] in FAULTS]
     for phase in phases:
+        if phase in faults:
+            continue
         others = {name: level for name, level in phase.levels.items() if name != NEIGHBOUR}
         by_others.setdefault(str(others), []).append(phase)
     for alike in by_others.values():
@@ -137,6 +140,8 @@ def _interleaved(chance: _Chance, phases: Sequence[Phase]) -> Iterator[Phase]:
             having = {phase.levels[NEIGHBOUR]: phase for phase in alike if number < len(phase.blocks)}
             for level in chance.shuffled(list(having)):
                 yield Phase(having[level].levels, (having[level].blocks[number],))
+    for phase in faults:
+        yield Phase(phase.levels, phase.blocks[:1])
 
 
 def _cold(levels: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from dbtoll.model.experiment import Outcome
 from dbtoll.model.neighbours import AGGRESSORS
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Start, Visit
+from dbtoll.store.schema import CheckRecord, Start, Visit
 from tests.support.one_round import measure_one_round
 from tests.support.program import is_root
 
@@ -157,3 +157,45 @@ def test_a_machine_with_its_own_part_keeps_its_processor(run_folder: Path) -> No
 
 
 PART = 'split = ["cpus", "memory"]\n'
+
+
+ROWS = 'name = "tatp"\nsubscribers = 1000'
+
+
+@pytest.mark.parametrize(
+    ("fault", "designs", "alone"),
+    [
+        ("server_killed", {"shared": "native", "dedicated": "native"}, {"dedicated"}),
+        ("machine_killed", {"isolated": "docker"}, {"isolated"}),
+        ("disk_full", {"dedicated": "native"}, set()),
+    ],
+)
+def test_the_others_go_on_when_one_is_struck(
+    run_folder: Path, fault: str, designs: Mapping[str, str], alone: set[str]
+) -> None:
+    """``alone``: the designs in which nobody else has what was taken."""
+    text = specification(designs, fault).replace('name = "tpcc"\nwarehouses = 1', ROWS)
+    if fault == "disk_full":
+        text = text.replace('design = "dedicated"', 'design = "dedicated"\ndata_device = "memory"')
+    result = measure_one_round(text, run_folder)
+    struck = [visit for visit in read_run(run_folder).records(Visit) if visit.levels["neighbour"] == fault]
+    assert {visit.arm for visit in struck} >= set(designs)
+    last = max(visit.order for visit in read_run(run_folder).records(Visit) if visit.levels["neighbour"] != fault)
+    for visit in struck:
+        assert visit.order > last and len(visit.units) == 2
+        assert visit.neighbour is not None and visit.neighbour.problem is None
+        assert all(count > 0 for count in visit.neighbour.did.values()), visit.neighbour.did
+        for unit in visit.units:
+            assert unit.window is not None
+            assert sum(kind["committed"] for kind in unit.window["transactions"].values()) > 0
+            if visit.arm in alone:
+                assert unit.window["connections_lost"] == 0
+            elif fault == "server_killed":
+                assert unit.window["connections_lost"] > 0, "they had the same server"
+    failed = [start for start in read_run(run_folder).records(Start) if start.outcome != "ok"]
+    assert not failed, "it ends in order"
+    checked = {
+        check.arm: check.passed for check in read_run(run_folder).records(CheckRecord) if check.check == "consistent"
+    }
+    assert all(checked[arm] for arm in alone)
+    assert all(arm.outcome is Outcome.OK for arm in result.arms)

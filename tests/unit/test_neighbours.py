@@ -9,7 +9,7 @@ import pytest
 
 from dbtoll import spec
 from dbtoll.errors import DbtollError, EngineError, SpecError
-from dbtoll.model.neighbours import AGGRESSORS, COUNTED, LEVELS, LOADS, against, with_references
+from dbtoll.model.neighbours import AGGRESSORS, COUNTED, FAULTS, LEVELS, LOADS, against, with_references
 from dbtoll.plan import Plan
 from dbtoll.runner.drivers.neighbours import Report, did_between, reports
 from dbtoll.store.contents import Expected
@@ -40,14 +40,14 @@ def asked(
 def test_each_level_is_held_against_the_same_neighbour_without_it() -> None:
     assert {level: against(level) for level in LEVELS} == {
         **dict.fromkeys(AGGRESSORS, "none"),
-        **dict.fromkeys(LOADS, "load_x1"),
+        **dict.fromkeys((*LOADS, *FAULTS), "load_x1"),
         "none": None,
         "load_x1": None,
     }
     assert with_references(["load_x4", "fsync"]) == ("none", "fsync", "load_x1", "load_x4")
     assert asked('["fsync"]').factors["neighbour"] == ("none", "fsync")
     assert asked('"fsync"').factors["neighbour"] == ("none", "fsync")
-    assert COUNTED.keys() == AGGRESSORS.keys()
+    assert COUNTED.keys() == AGGRESSORS.keys() | FAULTS.keys()
 
 
 def test_who_does_not_ask_for_a_neighbour_has_none() -> None:
@@ -59,7 +59,11 @@ def test_who_does_not_ask_for_a_neighbour_has_none() -> None:
     ("levels", "other", "said"),
     [
         ('["fsync"]', {"layout": ""}, "an arm of one unit has no neighbour"),
-        ('["load_x2"]', {}, "load_x1 multiplies a rate, and it has none"),
+        ('["load_x2"]', {}, "load_x2 multiplies a rate, and it has none"),
+        ('["server_killed"]', {}, "server_killed is the last thing in a round, so it is measured once"),
+        ('["server_killed", "disk_full"]', {}, "server_killed is the last thing in a round, and so is disk_full"),
+        ('["machine_killed"]', {}, "its tenants have one machine, so nobody would be left"),
+        ('["disk_full"]', {}, "its data lie on the host's file system, which nothing fills"),
         ('["anger"]', {}, "are not levels of neighbour"),
         ('["vacuum"]', {"engine": "noop"}, "noop cannot be asked to write a table anew"),
         ('["vacuum"]', {"layout": "keys = 3"}, "its tenants share their tables"),
@@ -93,6 +97,21 @@ def test_levels_of_a_block_follow_one_another_in_random_order() -> None:
         # What is set against one another draws the same.
         assert len({p.blocks[0].parameter_set for p in phases if p.blocks[0].index == 0}) == 1
     assert len(orders) == 6, "every order of three levels comes up in 120 blocks"
+
+
+def test_a_fault_is_the_last_of_a_round() -> None:
+    text = TEXT.format(
+        engine="postgres", workload="", levels='["fsync", "server_killed"]', stack="native", layout="servers = 3"
+    )
+    experiment = spec.parse(text.replace('interaction = ["statement", "procedure"]\n', ""), "spec.toml")
+    assert experiment.factors["neighbour"] == ("none", "fsync", "load_x1", "server_killed")
+    for number in range(5):
+        told = [
+            (phase.levels["neighbour"], [block.index for block in phase.blocks])
+            for phase in Plan(experiment, ("mix",), 3, {}).round(number).phases
+        ]
+        assert len(told) == 3 * 3 + 1 and told[-1] == ("server_killed", [0])
+        assert "server_killed" not in [level for level, _ in told[:-1]]
 
 
 def test_a_run_without_a_neighbour_is_planned_as_ever() -> None:

@@ -27,10 +27,24 @@ AGGRESSORS: Mapping[str, str] = {
 NEEDS_DEVICE = frozenset({"fsync", "page_cache"})
 """Aggressors that have no effect where the data lie in memory."""
 
-LOADS: Mapping[str, int] = {"load_x1": 1, "load_x2": 2, "load_x4": 4, "load_x8": 8}
+WORKING = "load_x1"
+"""Its terminals work as those of the others do."""
+
+LOADS: Mapping[str, int] = {WORKING: 1, "load_x2": 2, "load_x4": 4, "load_x8": 8}
 """Level -> how many times the rate of the others arrives at the neighbour, whose terminals work."""
 
-LEVELS = (NONE, *AGGRESSORS, *LOADS)
+SERVER_KILLED = "server_killed"
+MACHINE_KILLED = "machine_killed"
+DISK_FULL = "disk_full"
+
+FAULTS: Mapping[str, str] = {
+    SERVER_KILLED: "its server is killed",
+    MACHINE_KILLED: "its machine is killed",
+    DISK_FULL: "the file system of its data is full",
+}
+"""Level -> what happens to the neighbour, whose terminals work, in the midst of a window; the last one of a round."""
+
+LEVELS = (NONE, *AGGRESSORS, *LOADS, *FAULTS)
 
 COUNTED: Mapping[str, tuple[str, ...]] = {
     IDLE: ("wakes",),
@@ -41,15 +55,18 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
     "page_cache": ("bytes_read",),
     CONNECTIONS: ("connections", "refused"),
     VACUUM: ("statements",),
+    SERVER_KILLED: ("processes_killed",),
+    MACHINE_KILLED: ("processes_killed",),
+    DISK_FULL: ("bytes_written",),
 }
-"""Aggressor -> what is counted of it; without any of the first it did not act."""
+"""Aggressor, or fault -> what is counted of it; without any of the first it did not act."""
 
 
 def against(level: str) -> str | None:
     """The level that this one is held against: the same neighbour without what it does; None of such a level itself."""
-    if level in (NONE, "load_x1"):
+    if level in (NONE, WORKING):
         return None
-    return "load_x1" if level in LOADS else NONE
+    return NONE if level in AGGRESSORS else WORKING
 
 
 def with_references(levels: Sequence[str]) -> tuple[str, ...]:

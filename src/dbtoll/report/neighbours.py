@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dbtoll.analysis.result.schema import varied_factors
-from dbtoll.model.neighbours import NEIGHBOUR, NONE, against
+from dbtoll.model.neighbours import LOADS, NEIGHBOUR, NONE, against
 from dbtoll.report.text import names, numbers
 from dbtoll.report.text.numbers import EffectText
 
@@ -105,7 +105,7 @@ _METRICS = {
 def row_text(level: str, reference: str) -> str:
     """``computes``; ``4 times the rate`` is held against the same neighbour at the rate of the others."""
     text = names.NEIGHBOURS.get(level, level.replace("_", " "))
-    return text if reference == NONE else f"{text}, not once"
+    return f"{text}, not once" if level in LOADS and level != reference else text
 
 
 def _cell(each: Interference) -> Cell:

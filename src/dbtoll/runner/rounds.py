@@ -193,7 +193,7 @@ class RoundRun:
         if isinstance(own.workload, ProbeWorkload):
             return ProbeDriver(inputs.experiment, self.context.host, own.workload)
         driver = (
-            TransactionDriver(inputs.experiment, own.workload)
+            TransactionDriver(inputs.experiment, own.workload, self.context.at(running.arm).host)
             if isinstance(own.workload, TransactionWorkload)
             else StatementDriver(inputs.experiment, self.context.host, own.statements, own.answers)
         )
@@ -308,8 +308,9 @@ class RoundRun:
         steps: list[Callable[[], object]] = [closing.close]
         if running is not None:
             # A failed one is not asked to stop its server cleanly: it may not answer, and its data are thrown away.
-            stop = [] if running.failure is not None else [running.stop_servers]
-            steps = [running.wake, lambda: self.keep_logs(running), *stop, closing.close]
+            stop = [] if running.failure is not None or running.lost is not None else [running.stop_servers]
+            wake = [] if running.lost is not None else [running.wake]
+            steps = [*wake, lambda: self.keep_logs(running), *stop, closing.close]
         steps.append(lambda: self.inputs.by_arm[arm.name].drop_data(arm))
         for step in steps:
             try:
@@ -429,7 +430,8 @@ class RoundRun:
                 with running.devices.at_pace():
                     result = driver.drive(running, phase, block, query, first_execution=first_execution)
                 others_asleep = self.others_asleep(running)
-                running.sleep()
+                if not result.is_last:
+                    running.sleep()
                 if first_execution and phase.kind == "counted":
                     return
                 self.write(
@@ -450,8 +452,15 @@ class RoundRun:
                         neighbour=result.neighbour,
                     )
                 )
+                if result.is_last:
+                    self.verify(running, initially=False)
         except DbtollError as error:
             self.fail(running, error)
+            return
+        if result.is_last:
+            with self.deferring():
+                self.undo(running.arm, running, running.closing)
+            del self.arms[arm]
 
     def verify(self, running: RunningArm, *, initially: bool) -> None:
         """Whether the data are as they must be, before or after all that is done to them."""

@@ -686,7 +686,8 @@ class _Reader:
 
         if len(layout.units) < 2:
             raise refused("an arm of one unit has no neighbour", 'tenants = 3 and a design = "shared" of the arm')
-        if loads := [level for level in levels if level in neighbours.LOADS and not rate]:
+        loads = [level for level in levels if neighbours.LOADS.get(level, 1) > 1]
+        if loads and not rate:
             raise refused(f"{loads[0]} multiplies a rate, and it has none", "rate = 100 under [workload]")
         if neighbours.VACUUM in levels and not issubclass(registry.find("engines", engine), RewritingEngine):
             able = [str(each.name) for each in registry.members("engines") if issubclass(each, RewritingEngine)]
@@ -699,10 +700,30 @@ class _Reader:
                 "its tenants share their tables, so the neighbour has none of its own to write anew",
                 f"leave {neighbours.VACUUM} out, or take another design",
             )
+        self.check_faults(arm, [level for level in levels if level in neighbours.FAULTS], refused)
+        data = configuration.devices.data
         in_memory = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
+        in_memory = in_memory or (data is not None and data.kind == "memory")
         if lost := [level for level in levels if level in neighbours.NEEDS_DEVICE and in_memory]:
             raise refused(
                 f"its data lie in memory, where {lost[0]} does nothing", "leave it out, or take another storage"
+            )
+
+    def check_faults(
+        self, arm: Arm, faults: Sequence[str], refused: Callable[[str, str], UsageError | SpecError]
+    ) -> None:
+        """A fault that cannot strike the arm's last unit alone, or would strike the host."""
+        if len(faults) > 1:
+            raise refused(f"{faults[0]} is the last thing in a round, and so is {faults[1]}", "one fault in a run")
+        if neighbours.MACHINE_KILLED in faults and arm.layout.machines < 2:
+            raise refused(
+                "its tenants have one machine, so nobody would be left", "take a design with a machine for each"
+            )
+        data = arm.configuration.devices.data
+        bounded = data is not None and data.kind in ("memory", "model")
+        if neighbours.DISK_FULL in faults and not bounded and not _boots(arm.stack[-1]):
+            raise refused(
+                "its data lie on the host's file system, which nothing fills", 'data_device = "memory" of the arm'
             )
 
     def check_listens(self, arm: Arm) -> None:
@@ -1014,6 +1035,12 @@ class _Reader:
                     "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
                     'leave cache = ["cold"] out, or let them lie elsewhere',
                 )  # fmt: skip
+        faults = [level for level in factors.get(NEIGHBOUR, ()) if level in neighbours.FAULTS]
+        if faults and len(experiment.combinations) > len(factors[NEIGHBOUR]):
+            self.fault(
+                "factors", NEIGHBOUR, f"{faults[0]} is the last thing in a round, so it is measured once",
+                "one level of every other factor",
+            )  # fmt: skip
         if factors.get(NEIGHBOUR) and any(self.take("", key, flag, False) for key in ("explain", "sessions")):
             self.fault(
                 "factors", NEIGHBOUR, "what a neighbour does is not counted or probed",

@@ -18,7 +18,7 @@ from dbtoll.model.description import Descriptions
 from dbtoll.model.experiment import FACTORS, THREADS, TRANSACTION_FACTORS, Experiment
 from dbtoll.model.json import Json
 from dbtoll.model.layout import UNITS_MAX
-from dbtoll.model.neighbours import AGGRESSORS, COUNTED, LOADS, NEIGHBOUR
+from dbtoll.model.neighbours import COUNTED, LOADS, NEIGHBOUR
 from dbtoll.model.sweep import PERIODS_S, Sweep, Value
 from dbtoll.store.schema import (
     CheckRecord,
@@ -380,7 +380,7 @@ def _demand_neighbour(visit: Visit, level: str | None) -> None:
     told = visit.neighbour
     if level in LOADS:
         is_told = told is not None and told.unit is not None and told.unit.window is not None and not told.did
-    elif level is not None and level in AGGRESSORS:
+    elif level is not None and level in COUNTED:
         is_told = told is not None and told.unit is None and told.did.keys() == {*COUNTED[level]}
     else:
         is_told = told is None

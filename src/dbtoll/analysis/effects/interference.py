@@ -17,7 +17,7 @@ from dbtoll.analysis.visits.metrics import quantile, response_buckets, time_per_
 from dbtoll.analysis.visits.units import VisitTotals, merged
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.model.json import Json
-from dbtoll.model.neighbours import IDLE, LOADS, NEIGHBOUR, against
+from dbtoll.model.neighbours import FAULTS, IDLE, LOADS, NEIGHBOUR, against
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 
 RESPONSE_P99 = "response_p99"
@@ -212,10 +212,12 @@ def _told(measured: ValidVisits, cell: _Cell) -> Interference:
 
 
 def neighbours(measured: ValidVisits) -> Iterator[NeighbourResult]:
-    """What the neighbour of every arm did at each level at which it did anything; means over rounds."""
+    """What the neighbour of every arm did at each level at which it did anything for a while; means over rounds."""
     alpha = 1 - measured.run.plan.experiment.precision.confidence
     unit = measured.run.descriptions.workload.throughput_unit
     for levels in measured.levels:
+        if levels.get(NEIGHBOUR) in FAULTS:
+            continue
         for arm in measured.arms:
             visits = [
                 visit

@@ -132,6 +132,9 @@ NEIGHBOURS = {
     "load_x2": "twice the rate",
     "load_x4": "4 times the rate",
     "load_x8": "8 times the rate",
+    "server_killed": "loses its server",
+    "machine_killed": "loses its machine",
+    "disk_full": "fills its disk",
 }
 """Level of the factor ``neighbour`` -> what that does."""
 

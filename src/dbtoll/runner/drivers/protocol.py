@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from dbtoll.errors import DbtollError
 from dbtoll.interfaces.machine import Begun
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
@@ -19,12 +21,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """What a visit brought, as the history keeps it (`schema.Visit`)."""
+    """What a visit brought, as the history keeps it (`schema.Visit`). ``is_last``: a part of the arm is lost, so nothing more can
+    be measured in it."""
 
     units: tuple[schema.UnitVisit, ...]
     counts: Json | None = None
     shared: tuple[schema.Shared, ...] = ()
     devices: tuple[schema.Devices, ...] = ()
+    is_last: bool = False
     neighbour: schema.Neighbour | None = None
 
 
@@ -54,8 +58,9 @@ AHEAD_OF_EACH_NS = 1_000_000
 first one begins to work and takes the processors."""
 
 
-def together(begin: Sequence[Callable[[bool], Begun[R]]]) -> list[R]:
-    """What several drivers bring that begin at one moment. ``begin``: asks one of them, and holds it if told to.
+def together(begin: Sequence[Callable[[bool], Begun[R]]], *, may_lose: int = 0) -> list[R]:
+    """What several drivers bring that begin at one moment. ``begin``: asks one of them, and holds it if told to. Of the last
+    ``may_lose`` there is nothing where they are lost meanwhile.
 
     Each is ready before the first is told to go, by one line each, which says how long it is until that moment, from when it was
     sent. So none begins later because others work already; who is alone begins at once.
@@ -68,7 +73,12 @@ def together(begin: Sequence[Callable[[bool], Begun[R]]]) -> list[R]:
         moment_ns = time.monotonic_ns() + AHEAD_NS + len(begun) * AHEAD_OF_EACH_NS
         for each in begun:
             each.go(max(moment_ns - time.monotonic_ns(), 0))
-    return [each.result() for each in begun]
+    kept = len(begun) - may_lose
+    results = [each.result() for each in begun[:kept]]
+    for each in begun[kept:]:
+        with suppress(DbtollError):
+            results.append(each.result())
+    return results
 
 
 PROBLEM_MAX = 2000

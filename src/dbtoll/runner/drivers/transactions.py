@@ -11,15 +11,16 @@ from msgspec import structs
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces.engine import DurabilityEngine
-from dbtoll.interfaces.machine import Begun, Session, Terminals
+from dbtoll.interfaces.machine import Begun, Machine, Session, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.neighbours import AGGRESSORS, LOADS, NEIGHBOUR
+from dbtoll.model.neighbours import AGGRESSORS, FAULTS, LOADS, NEIGHBOUR, NONE
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
 from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
 from dbtoll.runner.drivers import devices
+from dbtoll.runner.drivers.faults import striking
 from dbtoll.runner.drivers.neighbours import acting
 from dbtoll.runner.drivers.protocol import CPU, PROBLEM_MAX, VisitResult, ended, settle, together
 from dbtoll.store import schema
@@ -31,6 +32,8 @@ class TransactionDriver:
 
     experiment: Experiment
     workload: TransactionWorkload
+    host: Machine
+    """On which the arm stands."""
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
@@ -65,8 +68,10 @@ class TransactionDriver:
         """See VisitDriver. A first execution is a window too: the terminals' first."""
         levels, beside = phase.levels, phase.levels.get(NEIGHBOUR)
         seed = self.experiment.seed * 1000 + block.parameter_set
-        # The neighbour is the last unit; unless it is a load, its terminals rest at every level of the factor.
-        working = running.units if beside is None or beside in LOADS else running.units[:-1]
+        # The neighbour is the last unit; beside an aggressor, and at `none`, its terminals rest.
+        working = (
+            running.units[:-1] if beside is not None and (beside == NONE or beside in AGGRESSORS) else running.units
+        )
         terminals = [
             unit.terminals(levels["placement"], driver_parameters(running, unit, self.workload, levels, seed))
             for unit in working
@@ -81,8 +86,21 @@ class TransactionDriver:
         def begin(its: Terminals, arriving: float | None, hold: bool) -> Begun[WindowReply]:
             return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=arriving, hold=hold)
 
-        def measure() -> list[WindowReply]:
-            return together([partial(begin, *each) for each in zip(terminals, rates, strict=True)])
+        def measure(may_lose: int = 0) -> list[WindowReply]:
+            asked = [partial(begin, *each) for each in zip(terminals, rates, strict=True)]
+            return together(asked, may_lose=may_lose)
+
+        if beside is not None and beside in FAULTS:
+            with striking(running, beside, (ramp_up_ns + window_ns / 3) / 1e9, self.host) as fault:
+                replies = measure(may_lose=1)
+            running.lost = running.units[-1].server
+            # BIAS: counters of what was lost are not there any more, so there are none of any unit.
+            others = [
+                # Who was refused is what the fault costs the others, and no reason to leave it out.
+                structs.replace(self._found(unit, reply, {}), problem=None)
+                for unit, reply in zip(working[:-1], replies, strict=False)
+            ]
+            return VisitResult(tuple(others), neighbour=fault.told(), is_last=True)
 
         acts = beside is not None and beside in AGGRESSORS
         aggressor = acting(running, beside or "", ramp_up_ns + window_ns) if acts else nullcontext()
@@ -119,12 +137,15 @@ class TransactionDriver:
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Of the conditions that the workload's specification states, in each set of tables, and of its mix in each unit; None
-        where the server keeps nothing."""
+        where the server keeps nothing, or a fault has taken it."""
         if not running.engine.returns_rows:
             return None
         found = []
         of_all = as_tenant(self.workload, running.arm.layout)
-        for units in running.units_by_tables():
+        left = [units for units in running.units_by_tables() if units[0].server is not running.lost]
+        if not left:
+            return None
+        for units in left:
             violated = of_all.violations(units[0].session(), initially=initially)
             found += [running.named(units, text) for text in violated]
             mixes = [(unit, self.workload.unlikely_mix(unit.executed)) for unit in units]

@@ -1,0 +1,97 @@
+"""A fault that strikes an arm's last unit while its others work: what they lose is measured (docs/method/neighbours.md).
+
+After it the unit's server, or its machine, is gone: so it is the last thing that is done to an arm in a round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.interfaces.machine import Machine
+from dbtoll.model.neighbours import COUNTED, DISK_FULL, SERVER_KILLED
+from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.checks import commits
+from dbtoll.runner.drivers.protocol import PROBLEM_MAX
+from dbtoll.store import schema
+
+FILLER = "dbtoll-filler"
+"""Beside the data of its server; the copy of the data is thrown away with it."""
+
+FILL_S = 600.0
+
+
+class Striking:
+    """It waits for ``after_s``, and strikes. ``host``: the machine on which the arm stands."""
+
+    def __init__(self, running: RunningArm, level: str, after_s: float, host: Machine) -> None:
+        self._unit, self._level, self._after_s, self._host = running.units[-1], level, after_s, host
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._strike, daemon=True)
+        self._did = 0
+        self._problem: str | None = None
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """It does not strike any more, if it has not yet."""
+        self._over.set()
+        self._thread.join()
+
+    def told(self) -> schema.Neighbour:
+        """What it did. A fault that struck nobody has a problem, as an aggressor that did nothing."""
+        (counted,) = COUNTED[self._level]
+        problem = self._problem or (None if self._did else "the fault struck nobody")
+        return schema.Neighbour(did={counted: self._did}, elapsed_ns=0, cpu_ns=0, problem=problem)
+
+    def _strike(self) -> None:
+        if self._over.wait(self._after_s):
+            return
+        try:
+            if self._level == DISK_FULL:
+                self._did = _fill(self._unit)
+            elif self._level == SERVER_KILLED:
+                self._did = _kill_server(self._unit)
+            else:
+                self._did = _kill_machine(self._unit, self._host)
+        except DbtollError as error:
+            self._problem = error.in_one_line[:PROBLEM_MAX]
+
+
+@contextmanager
+def striking(running: RunningArm, level: str, after_s: float, host: Machine) -> Iterator[Striking]:
+    """The fault strikes ``after_s`` from now, if the body lasts so long."""
+    found = Striking(running, level, after_s, host)
+    found.begin()
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def _kill_server(unit: RunningUnit) -> int:
+    """With all its processes at once (SIGKILL), as who is out of memory is. Returns how many."""
+    server = unit.server.server
+    assert server is not None
+    kill = 'all="$1 $(cat "/proc/$1/task/$1/children")"; kill -9 $all; set -- $all; echo $#'
+    told = unit.machine.run(["sh", "-c", kill, "sh", str(server.pid)])
+    return int(told.output.split()[-1])
+
+
+def _kill_machine(unit: RunningUnit, host: Machine) -> int:
+    """Everything in it at once, with its monitor. Returns how many processes of the host that was."""
+    pids = commits.processes_of(unit.machine, host)
+    if not pids:
+        raise Unavailable(f"{unit.machine.name}: its processes are not known, so none was killed")
+    host.run(["kill", "-9", *map(str, sorted(pids))], check=False)  # one of them may have ended meanwhile
+    return len(pids)
+
+
+def _fill(unit: RunningUnit) -> int:
+    """All that is free on the file system of its data is taken. Returns the bytes."""
+    path = f"{unit.server.place.data}/{FILLER}"
+    unit.machine.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "status=none"], check=False, timeout_s=FILL_S)
+    return int(unit.machine.run(["stat", "-c", "%s", path]).output)
