@@ -6,7 +6,7 @@ use super::frame::violation;
 use super::{MAX_PAYLOAD_BYTES, VERSION, Violation};
 use crate::clock;
 
-pub const MAX_STREAMS: u32 = 1024;
+pub const MAX_STREAMS: u32 = 512;
 /// Below this not even a control message fits into a frame.
 pub const LEAST_PAYLOAD_BYTES: u32 = 4096;
 

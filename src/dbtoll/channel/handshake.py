@@ -12,7 +12,7 @@ from dbtoll.channel.output_buffer import said
 from dbtoll.model.json import Json
 
 WINDOW_BYTES: Final = 1 << 20
-MAX_STREAMS: Final = 1024
+MAX_STREAMS: Final = 512
 _LEAST_BYTES: Final = 4096
 """The least payload and window that make sense."""
 

@@ -228,9 +228,8 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """What the arm's last unit did while the others worked, of a run with the factor ``neighbour``.
 
     ``unit``: of one whose terminals worked, what they brought. Else an aggressor: ``did`` so much of each kind, in ``elapsed_ns``
-    from before the ramp-up until after the window, by the clock of its machine, with ``cpu_ns`` of its own process; of a fault, which
-    has no length, both are 0. ``cpu``: of its
-    server, where nobody else's terminals use that. ``problem``: why it did not do what it was asked for.
+    from before the ramp-up until after the window, by the clock of its machine, with ``cpu_ns`` of its own process; of a fault both
+    are 0. ``cpu``: of its server, where nobody else's terminals use that. ``problem``: why it did not do what it was asked for.
     """
 
     unit: UnitVisit | None = None
