@@ -18,8 +18,9 @@ import re
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from dbtoll import registry
@@ -38,7 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 RUNS = "runs"
 KEPT = (schema.SPEC_FILE, schema.PLAN_FILE, schema.FACTS_FILE, schema.HISTORY_FILE)
 """All that an analysis reads of a run folder."""
-REPRODUCTIONS = {
+REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
     "minhas2008-uml": (
         "minhas2008",
         {
@@ -63,7 +64,8 @@ REPRODUCTIONS = {
         },
     ),
 }
-"""Folder -> its paper, and the run that is kept of each part. Runs of minhas2008 are older than the key `role` of a plan."""
+"""Folder -> its paper, and what is kept of each part: a run, or those of a sweep. Runs of minhas2008 are older than the key `role` of
+a plan."""
 MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -132,10 +134,16 @@ def reproduced(name: str, results: Path, target: Path) -> None:
     """Writes a paper's page and tables into ``target``."""
     of_paper, parts = REPRODUCTIONS[name]
     paper = found(of_paper)
-    with kept(list(parts.values()), results) as runs:
+    with kept(kept_names(parts), results) as runs:
         explained = [analyze_run(run) for run in runs if run.plan.experiment.explain]
-        made = paper.reproduce({role: [run] for role, run in zip(parts, runs, strict=True)})
+        left = iter(runs)
+        made = paper.reproduce({role: list(islice(left, len(kept_names({role: its})))) for role, its in parts.items()})
         reproductions.write(target, paper.about, made, explained, runs)
+
+
+def kept_names(parts: Mapping[str, str | tuple[str, ...]]) -> list[str]:
+    """Of all runs, part by part."""
+    return [name for its in parts.values() for name in ([its] if isinstance(its, str) else its)]
 
 
 def found(name: str) -> Paper:

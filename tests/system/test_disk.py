@@ -258,7 +258,7 @@ def test_no_room_for_a_copy_leaves_nothing(
             with pytest.raises(Unavailable, match="no room for a copy of the dataset"):
                 dataset.fresh_copy(local, master, str(small / "copy"))
             assert list(small.iterdir()) == []
-            monkeypatch.setattr(dataset, "_free_bytes", lambda machine, directory: 1 << 60)  # it fills up meanwhile
+            monkeypatch.setattr(dataset, "free_bytes", lambda machine, directory: 1 << 60)  # it fills up meanwhile
 
 
 # --- a kernel that is not the host's ----------------------------------------------------------------------------------------
