@@ -64,8 +64,7 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
         },
     ),
 }
-"""Folder -> its paper, and what is kept of each part: a run, or those of a sweep. Runs of minhas2008 are older than the key `role` of
-a plan."""
+"""Folder -> its paper, and what is kept of each part: a run, or those of a sweep. Plans of minhas2008 have no key `role` yet."""
 MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
