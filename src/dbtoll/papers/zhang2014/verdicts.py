@@ -30,6 +30,7 @@ from dbtoll.analysis.sweeps.schema import Point
 from dbtoll.analysis.transactions.sessions import ON_CPU, RUN_QUEUE
 from dbtoll.model.description import Wait
 from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
+from dbtoll.text import noun
 
 RULES = Rules()
 
@@ -49,6 +50,14 @@ HOLDS = 0.8
 """Throughput that is at least so much of another one holds."""
 
 
+def _tenants(number: int) -> str:
+    return f"{number} {noun(number, 'tenant')}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def _sized(size: str, figures: Sequence[Figure], apart: str, test: Test = as_large) -> Judgement:
     """The verdict on a size, or why none is possible of this environment: its figures are told all the same."""
     if apart:
@@ -66,7 +75,7 @@ def _dedicated_is_best(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_THE_FAST_DEVICE)
     figures = every(
-        sweep.compared(other, DEDICATED, value, f"{other} over dedicated, {value} tenants")
+        sweep.compared(other, DEDICATED, value, f"{other} over dedicated, {_tenants(value)}")
         for value in sweep.of_several
         for other in sweep.others(DEDICATED, value)
     )
@@ -89,10 +98,12 @@ def _guests_at_the_best_point(parts: Parts) -> Judged:
         for value in sweep.values
         if (point := sweep.throughput(DEDICATED, value)) is not None and point.estimate is not None
     }
-    best = max(done, key=done.__getitem__, default=None)
-    name = f"{ISOLATED} over {DEDICATED}, {best} tenants"
-    figure = best and sweep.isolated and sweep.compared(sweep.isolated, DEDICATED, best, name, published=0.3)
-    if not figure:
+    if not done or sweep.isolated is None:
+        return unknown(rule, size, NOT_COUNTED)
+    best = max(done, key=done.__getitem__)
+    name = f"{ISOLATED} over {DEDICATED}, {_tenants(best)}"
+    figure = sweep.compared(sweep.isolated, DEDICATED, best, name, published=0.3)
+    if figure is None:
         return unknown(rule, size, NOT_COUNTED)
     return Judged(decide(rule, above, [figure]), _sized(size, [figure], parts.apart))
 
@@ -105,7 +116,7 @@ def _guests_within_twice_the_best(parts: Parts) -> Judged:
         return not_measured(None, size, ON_THE_FAST_DEVICE)
     isolated = sweep.isolated
     figures = isolated and every(
-        sweep.compared(isolated, other, value, f"{ISOLATED} over {other}, {value} tenants")
+        sweep.compared(isolated, other, value, f"{ISOLATED} over {other}, {_tenants(value)}")
         for value in sweep.values
         if isolated in sweep.swept.designs_at[value]
         for other in sweep.others(isolated, value)
@@ -122,7 +133,7 @@ def _shared_is_worst(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_THE_FAST_DEVICE)
     figures = every(
-        sweep.compared(SHARED, other, value, f"shared over {other}, {value} tenants")
+        sweep.compared(SHARED, other, value, f"shared over {other}, {_tenants(value)}")
         for value in sweep.values
         if value > 4
         for other in sweep.others(SHARED, value)
@@ -147,7 +158,7 @@ def _far_apart(parts: Parts) -> Judged:
         return unknown(None, size, NOT_COUNTED)
     shares = {each.blocks: each.share for each in writes.distances}
     far = 1.0 - max((share for blocks, share in shares.items() if blocks <= 1 << 20), default=0.0)
-    figure = Figure(f"farther than 2^20 blocks, {most} tenants", "share", far, None, None, published=0.32)
+    figure = Figure(f"farther than 2^20 blocks, {_tenants(most)}", "share", far, None, None, published=0.32)
     why = "how far apart files lie is the file system's and the size of the disk's: those of the paper are not known"
     return Judged(None, Judgement(NOT_POSSIBLE, size, (figure,), why=why))
 
@@ -164,7 +175,7 @@ def _more_sequential(parts: Parts) -> Judged:
     most = sweep.values[-1]
     pair = [(design, sweep.log_writes(design, most)) for design in (SHARED, DEDICATED)]
     figures = every(
-        sweep.mean(f"{design}, {most} tenants", each.sequential if each else None, most) for design, each in pair
+        sweep.mean(f"{design}, {_tenants(most)}", each.sequential if each else None, most) for design, each in pair
     )
     if figures is None:
         return unknown(rule, None, NOT_COUNTED)
@@ -189,7 +200,7 @@ def _waits_for_the_log(parts: Parts) -> Judged:
         return not_measured(rule, size, ON_THE_FAST_DEVICE)
     most = sweep.values[-1]
     figures = every(
-        sweep.mean(f"{design}, {most} tenants", sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK), most, printed)
+        sweep.mean(f"{design}, {_tenants(most)}", sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK), most, printed)
         for design, printed in ((SHARED, 0.7), (DEDICATED, None))
     )
     if figures is None:
@@ -235,7 +246,7 @@ def _processors(sweep: Sweep, tenants: int) -> Figure | None:
         None if None in ends else sum(end for end in ends if end is not None)
         for ends in ([each.low for each in found], [each.high for each in found])
     )
-    return Figure(f"{tenants} tenants", "share", sum(each.estimate for each in found), low, high, why=found[0].why)
+    return Figure(f"{_tenants(tenants)}", "share", sum(each.estimate for each in found), low, high, why=found[0].why)
 
 
 # --- Tables 2 and 4: placement -------------------------------------------------------------------------------------------
@@ -248,7 +259,7 @@ def _log_on_the_faster(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_TWO_DEVICES)
     slower, faster = f"{DEDICATED}, {ON_SLOWER}", f"{DEDICATED}, {ON_FASTER}"
-    figures = every(sweep.compared(slower, faster, value, f"{value} tenants") for value in sweep.values)
+    figures = every(sweep.compared(slower, faster, value, f"{_tenants(value)}") for value in sweep.values)
     return unknown(rule, None, NOT_COUNTED) if figures is None else Judged(decide(rule, above, figures), None)
 
 
@@ -308,8 +319,8 @@ def _less(name: str, less: Point | None, more: Point | None, why: str) -> Figure
 @RULES.of("Z12")
 def _holds_and_falls(parts: Parts) -> Judged:
     rule = (
-        f"in both designs throughput with the second smallest databases is at least {HOLDS:.0%} of that with the smallest, and "
-        f"less with the largest"
+        f"in both designs throughput with the second smallest databases is at least {_percent(HOLDS)} of that with the smallest, "
+        "and less with the largest"
     )
     sweep = parts.size
     if sweep is None:
@@ -359,7 +370,7 @@ def _disks_want_one_server(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_DISKS)
     figures = every(
-        sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {value} tenants")
+        sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {_tenants(value)}")
         for value in sweep.of_several
     )
     return unknown(rule, None, NOT_COUNTED) if figures is None else Judged(decide(rule, above, figures), None)
@@ -368,8 +379,8 @@ def _disks_want_one_server(parts: Parts) -> Judged:
 @RULES.of("Z15")
 def _the_data_disk_is_busy(parts: Parts) -> Judged:
     rule = (
-        f"in both designs the data's device is busy for at least {BUSY:.0%} of the time with the two largest databases, and the "
-        "log's for less"
+        f"in both designs the data's device is busy for at least {_percent(BUSY)} of the time with the two largest databases, "
+        "and the log's for less"
     )
     sweep = parts.size
     if sweep is None:
