@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up_while_copying(
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=True)
-    monkeypatch.setattr(dataset, "_free_bytes", lambda machine, directory: 1 << 60)  # somebody else fills it meanwhile
+    monkeypatch.setattr(dataset, "free_bytes", lambda machine, directory: 1 << 60)  # somebody else fills it meanwhile
     try:
         with pytest.raises(Unavailable, match="no room for a copy of the dataset"):
             dataset.fresh_copy(local, master.artifact(), str(small / "copy"))
