@@ -86,7 +86,8 @@ def _kill_machine(unit: RunningUnit, host: Machine) -> int:
     pids = commits.processes_of(unit.machine, host)
     if not pids:
         raise Unavailable(f"{unit.machine.name}: its processes are not known, so none was killed")
-    host.run(["kill", "-9", *map(str, sorted(pids))], check=False)  # one of them may have ended meanwhile
+    # One of them may have ended meanwhile.
+    host.run(["sh", "-c", 'kill -9 "$@"', "sh", *map(str, sorted(pids))], check=False)
     return len(pids)
 
 
