@@ -65,6 +65,13 @@ def _sized(size: str, figures: Sequence[Figure], apart: str, test: Test = as_lar
     return decide(size, test, figures)
 
 
+def _all_above(rule: str, figures: Sequence[Figure] | None, counted: str = "") -> Judged:
+    """A direction alone, for which every figure has to lie above 0."""
+    if figures is None:
+        return unknown(rule, None, NOT_COUNTED)
+    return Judged(decide(rule, above, figures, counted=counted), None)
+
+
 # --- Figure 2: designs over tenants ------------------------------------------------------------------------------------
 
 
@@ -260,7 +267,7 @@ def _log_on_the_faster(parts: Parts) -> Judged:
         return not_measured(rule, None, ON_TWO_DEVICES)
     slower, faster = f"{DEDICATED}, {ON_SLOWER}", f"{DEDICATED}, {ON_FASTER}"
     figures = every(sweep.compared(slower, faster, value, f"{_tenants(value)}") for value in sweep.values)
-    return unknown(rule, None, NOT_COUNTED) if figures is None else Judged(decide(rule, above, figures), None)
+    return _all_above(rule, figures)
 
 
 # --- Figures 12 and 13: single operations --------------------------------------------------------------------------------
@@ -358,7 +365,7 @@ def _one_pool_is_best(parts: Parts) -> Judged:
         sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {value} warehouses")
         for value in sweep.values[-2:]
     )
-    return unknown(rule, None, NOT_COUNTED) if figures is None else Judged(decide(rule, above, figures), None)
+    return _all_above(rule, figures)
 
 
 @RULES.of("Z14")
@@ -373,7 +380,7 @@ def _disks_want_one_server(parts: Parts) -> Judged:
         sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {_tenants(value)}")
         for value in sweep.of_several
     )
-    return unknown(rule, None, NOT_COUNTED) if figures is None else Judged(decide(rule, above, figures), None)
+    return _all_above(rule, figures)
 
 
 @RULES.of("Z15")
