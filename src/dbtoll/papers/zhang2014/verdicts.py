@@ -86,11 +86,7 @@ def _dedicated_is_best(parts: Parts) -> Judged:
         for value in sweep.of_several
         for other in sweep.others(DEDICATED, value)
     )
-    if figures is None:
-        return unknown(rule, None, NOT_COUNTED)
-    return Judged(
-        decide(rule, above, figures, counted="with one tenant the shared and the dedicated design are the same"), None
-    )
+    return _all_above(rule, figures, counted="with one tenant the shared and the dedicated design are the same")
 
 
 @RULES.of("Z02")
