@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -66,14 +66,16 @@ def boot(name: str, local: AgentMachine, image: Artifact, disks: Cache, tmp_path
     folder.mkdir()
     with Journal(folder) as journal, ExitStack() as opened:
 
-        def booted(*provisions: Provision, on: Machine = local, **options: object) -> GuestMachine:
+        def booted(
+            *provisions: Provision, on: Machine = local, limits: Mapping[str, int] = {}, **options: object
+        ) -> GuestMachine:
             wanted = machine_spec(
                 f"{name}-{len(options)}",
                 disk_of(disks, image, spare_bytes=8 << 20)[0],
                 provisions=[
                     replace(p, artifact=disk_of(disks, p.artifact, spare_bytes=8 << 20)[0]) for p in provisions
                 ],
-                resources=Resources(memory_bytes=512 << 20, shm_bytes=16 << 20, open_files=1000),
+                resources=Resources(memory_bytes=512 << 20, shm_bytes=16 << 20, open_files=1000, **limits),
                 options={**GUESTS[name], **options},
             )
             machine = environment.open(on, replace(wanted, kernel=kernel), journal)
@@ -250,6 +252,16 @@ def test_options_of_qemu_are_what_the_guest_gets(boot: Boot, tmp_path: Path, opt
     except DbtollError as refusal:
         assert "refused" in str(refusal)
     assert time.monotonic() < at_once
+
+
+@pytest.mark.parametrize("name", ["qemu"], indirect=True)
+def test_qemu_itself_holds_a_disk_to_the_arms_rates(boot: Boot, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    provision = Provision(Artifact(f"held-{os.getpid()}", str(tmp_path / "data")), "/dbtoll/data", writable=True)
+    guest = boot(provision, limits={"write_requests": 50, "write_rate": 64 << 20}, throttling="qemu")
+    begun = time.monotonic()
+    guest.run(["dd", "if=/dev/zero", "of=/dbtoll/data/file", "bs=4k", "count=60", "oflag=dsync", "status=none"])
+    assert time.monotonic() - begun > 0.8, "what takes more than a second took less"
 
 
 def test_guests_of_all_kinds_share_one_image(

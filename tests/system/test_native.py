@@ -16,6 +16,7 @@ from dbtoll.errors import Unavailable
 from dbtoll.machines import chroot
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import removal
+from dbtoll.machines.cgroups.hold import hold
 from dbtoll.machines.cgroups.layout import find_layout
 from dbtoll.machines.control_group import ControlGroupMachine
 from dbtoll.machines.null_journal import NullJournal
@@ -52,6 +53,43 @@ def test_a_quota_holds_back_by_what_it_says(local: AgentMachine, image: Artifact
     with open_native(local, "quota", image, options={"cpu_quota": 0.25, "cpu_period": 20_000_000}) as held:
         held.spawn(BUSY)
         assert cpus_used(held, 1.0) == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_neighbours_weight_is_its_share_beside_another(local: AgentMachine, image: Artifact) -> None:
+    with open_native(local, "other", image) as other, open_native(local, "neighbour", image) as neighbour:
+        for machine in (other, neighbour):
+            hold(local, machine, Resources(neighbour_weight=0.25), [], is_neighbour=machine is neighbour, rates=True)
+            machine.spawn(BUSY)
+        before = other.cpu_ns(), neighbour.cpu_ns()
+        time.sleep(1.5)
+        others, neighbours = other.cpu_ns() - before[0], neighbour.cpu_ns() - before[1]
+        assert neighbours / others == pytest.approx(0.25, abs=0.1)
+
+
+def test_memory_above_its_high_mark_is_taken_back(local: AgentMachine, image: Artifact) -> None:
+    """Where control groups have that; version 1 has not."""
+    memory = find_layout(local).having("memory")
+    assert memory is not None
+    high = 32 << 20
+    with open_native(local, "a", image) as arm:
+        asked = Resources(memory_high_bytes=high)
+        if memory.version == 1:
+            with pytest.raises(Unavailable, match=r"version 1 have no memory\.high"):
+                hold(local, arm, asked, [], is_neighbour=False, rates=True)
+            return
+        hold(local, arm, asked, [], is_neighbour=False, rates=True)
+        arm.run(["dd", "if=/dev/zero", "of=/tmp/file", "bs=1M", "count=64", "status=none"], check=False)
+        group = f"{memory.mount}/dbtoll/t{os.getpid()}/{arm.name}"
+        events = dict(line.split() for line in local.get(f"{group}/memory.events").decode().splitlines())
+        assert int(events["high"]) > 0
+
+
+def test_what_lies_on_no_disk_has_no_rates(local: AgentMachine, image: Artifact) -> None:
+    with (
+        open_native(local, "a", image) as arm,
+        pytest.raises(Unavailable, match=r"no disk whose requests could be held back|no control group controller"),
+    ):
+        hold(local, arm, Resources(write_rate=1 << 20), ["/dev/shm"], is_neighbour=False, rates=True)
 
 
 def test_an_image_without_the_mount_point_is_refused(local: AgentMachine, image: Artifact, tmp_path: Path) -> None:

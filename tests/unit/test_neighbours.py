@@ -9,6 +9,7 @@ import pytest
 
 from dbtoll import spec
 from dbtoll.errors import DbtollError, EngineError, SpecError
+from dbtoll.model.experiment import Resources
 from dbtoll.model.neighbours import AGGRESSORS, COUNTED, FAULTS, LEVELS, LOADS, against, with_references
 from dbtoll.plan import Plan
 from dbtoll.runner.drivers.neighbours import Report, did_between, reports
@@ -159,6 +160,49 @@ def test_machines_of_an_arm_can_have_their_own_part() -> None:
 def test_a_part_that_nobody_can_have_is_refused(common: str, layout: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         spec.parse(SPLIT.format(common=common, layout=layout, own=""), "spec.toml")
+
+
+LIMITS = """
+[resources]
+memory = "1 GiB"
+[workload]
+name = "tatp"
+[[arm]]
+name = "held"
+stack = "{stack}"
+machines = {machines}
+[arm.resources]
+{own}
+"""
+
+
+def test_each_machine_of_an_arm_can_be_held_to_limits() -> None:
+    own = 'write_rate = "10 MiB"\nread_requests = 50\nmemory_high = "512 MiB"\nneighbour_weight = 0.5'
+    made = spec.parse(LIMITS.format(stack="native", machines=2, own=own), "spec.toml")
+    resources = made.arms[0].configuration.resources
+    assert (resources.write_rate, resources.read_requests) == (10 << 20, 50)
+    assert (resources.memory_high_bytes, resources.neighbour_weight) == (512 << 20, 0.5)
+    assert resources.holds_machines
+    assert (resources.read_rate, resources.write_requests) == (None, None)
+    assert not Resources().holds_machines
+
+
+@pytest.mark.parametrize(
+    ("own", "stack", "machines", "said"),
+    [
+        ("write_requests = 0", "native", 1, "nothing is ever read or written"),
+        ('write_rate = "ten"', "native", 1, "write_rate"),
+        ('memory_high = "2 GiB"', "native", 1, "between 64 MiB and the memory, 1024 MiB"),
+        ("neighbour_weight = 0", "native", 2, "a weight lies between 0.01 and 100"),
+        ("neighbour_weight = 0.5", "native", 1, "is one machine, and what is in it has one weight"),
+        ("write_requests = 10", "native:storage=memory", 1, "lie on no device"),
+        ("write_requests = 10", "simulated", 1, "nothing holds a simulated machine"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(own: str, stack: str, machines: int, said: str) -> None:
+    with pytest.raises(SpecError, match=said) as refused:
+        spec.parse(LIMITS.format(stack=stack, machines=machines, own=own), "spec.toml")
+    assert "spec.toml:11" in str(refused.value), "where it is written"
 
 
 FIRST = b'{"at_ns":10,"cpu_ns":1,"done":{"fsyncs":3,"bytes_written":30}}\n'

@@ -42,6 +42,7 @@ from dbtoll.interfaces.environment import (
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines import block_device, mounts
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups.hold import hold
 from dbtoll.model import storage
 from dbtoll.model.description import EnvironmentDescription
 from dbtoll.model.experiment import Resources, VisitTiming
@@ -58,6 +59,9 @@ Open = Callable[..., Machine]
 
 FOREIGN = "0c1d8a4e-5c0f-4d55-9f07-7a6f7be2d601"
 """UUID of a file system that is none of dbtoll's."""
+
+HELD_TO = 200
+"""Requests a second."""
 
 _known_lacks: dict[str, list[MissingRequirement]] = {}
 """By name; probed once: it starts a container, or boots a guest."""
@@ -312,6 +316,26 @@ class EnvironmentContract:
         greedy = machine.run(["sh", "-c", "head -c 256M /dev/zero | tail"], check=False, timeout_s=60)
         assert greedy.exit_code != 0
         assert machine.run(["true"]).exit_code == 0
+
+    def test_its_requests_to_a_device_can_be_held_back(
+        self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
+    ) -> None:
+        if environment.simulated:
+            return
+        at = mounts.mount_of(local, str(tmp_path))
+        if at.device.startswith("0:"):
+            pytest.skip(f"{tmp_path} lies on no disk: {at.file_system}")
+        (tmp_path / "data").mkdir()
+        data = Artifact("held", str(tmp_path / "data"))
+        machine = open_one(provisions=[Provision(data, "/dbtoll/data", writable=True)])
+        around = getattr(machine, "parent", local)
+        place = str(tmp_path) if isinstance(environment, BootingEnvironment) else around.provide(data)
+        asked = Resources(write_requests=HELD_TO)
+        hold(around, machine, asked, [place], is_neighbour=False, rates=True)
+        words = ["if=/dev/zero", "of=/dbtoll/data/written", "bs=4k", f"count={HELD_TO // 2}", "oflag=dsync"]
+        begun = time.monotonic()
+        machine.run(["dd", *words, "status=none"], timeout_s=60)
+        assert time.monotonic() - begun > 0.4, "what takes half a second took less"
 
     def test_provisions_are_where_they_were_asked_for_and_only_writable_ones_are_written(
         self, open_one: Open, environment: Environment, tmp_path: Path

@@ -126,6 +126,16 @@ class NetworkedEnvironment(Protocol):
 
 
 @runtime_checkable
+class ThrottlingEnvironment(Protocol):
+    """Power of an environment that can itself hold back the requests of its machines to their devices
+    (`model.experiment.Resources.has_rates`)."""
+
+    def throttles(self, options: Mapping[str, Any]) -> bool:
+        """Whether it does so with these options; else the control group of its machine does."""
+        ...
+
+
+@runtime_checkable
 class RunScopedEnvironment(Protocol):
     """Power of an environment whose arms share something that is dear to start (a daemon, an imported image).
 

@@ -110,6 +110,11 @@ SPLIT = (CPUS, MEMORY)
 """What the machines of an arm can have apart, each its part; else they share it."""
 
 
+WEIGHT_LEAST = 0.01
+"""Of a machine beside another one: a hundredth of what the kernel gives by default (Documentation/admin-guide/cgroup-v2.rst,
+``cpu.weight``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What an arm gets, of several units as a whole; equal in all, unless an arm asks for others.
@@ -119,6 +124,11 @@ class Resources:
     threads than there are processors. ``buffer_pool_bytes``: of its servers, in all (`interfaces.engine.BufferedEngine`); None: as
     each server's settings say. ``sessions``: that each server admits at least. ``split``: of `SPLIT`, that of which each machine of
     an arm has its own part, so that none of them can take another's.
+
+    Of each machine (machines/cgroups/hold.py), None where nothing holds it: ``read_rate`` and ``write_rate``, bytes a second of a
+    device that holds its data or its log; ``read_requests`` and ``write_requests`` a second; ``memory_high_bytes``, above which the
+    kernel takes its memory back and lets it wait. ``neighbour_weight``: how much processor time the last machine gets beside
+    another one that competes with it, for each unit that that one gets.
     """
 
     cpus: int = 1
@@ -129,6 +139,23 @@ class Resources:
     buffer_pool_bytes: int | None = None
     sessions: int = 100
     split: tuple[str, ...] = ()
+    read_rate: int | None = None
+    write_rate: int | None = None
+    read_requests: int | None = None
+    write_requests: int | None = None
+    memory_high_bytes: int | None = None
+    neighbour_weight: float | None = None
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether a machine's requests to its devices are held back."""
+        asked = (self.read_rate, self.write_rate, self.read_requests, self.write_requests)
+        return any(each is not None for each in asked)
+
+    @property
+    def holds_machines(self) -> bool:
+        """Whether each machine has limits of its own."""
+        return self.has_rates or self.memory_high_bytes is not None or self.neighbour_weight is not None
 
     def shared_by(self, many: int) -> Resources:
         """The share of one of so many who have nothing in common but the processors."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dbtoll import registry
 from dbtoll.errors import AgentFailure, EngineError, Unavailable
 from dbtoll.interfaces.engine import Engine, LogEngine, ThreadedEngine
-from dbtoll.interfaces.environment import BootingEnvironment, Environment
+from dbtoll.interfaces.environment import BootingEnvironment, Environment, ThrottlingEnvironment
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import (
     CacheDroppingMachine,
@@ -30,16 +30,18 @@ from dbtoll.interfaces.workload import TenantKeyWorkload
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.arm_device import block_named
 from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.hold import hold
+from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.mounts import mount_of
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.page_cache import write_back_and_drop
 from dbtoll.model.devices import Role
-from dbtoll.model.experiment import CPUS, Arm, Step
+from dbtoll.model.experiment import CPUS, Arm, Resources, Step
 from dbtoll.model.experiment import MEMORY as MEMORY_PART
 from dbtoll.model.json import Json
 from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
-from dbtoll.model.storage import DIRECT, MEMORY, chosen
+from dbtoll.model.storage import DIRECT, MEMORY, chosen, is_device
 from dbtoll.runner.arm_devices import ArmDevices
 from dbtoll.runner.parallel import in_parallel
 from dbtoll.text import noun
@@ -269,7 +271,26 @@ class _Opening:
         opened = environment.open(self.machine, machine_spec, self.journal)
         if opened is not self.machine:  # else it is that host itself, which others share
             self.closing.callback(opened.close)
+        if last and resources.holds_machines:
+            is_last_machine = number is not None and number == arm.layout.machines - 1
+            self._hold(opened, resources, provisions, is_neighbour=is_last_machine)
         return opened
+
+    def _hold(
+        self, opened: Machine, resources: Resources, provisions: Sequence[Provision], *, is_neighbour: bool
+    ) -> None:
+        """To what each machine of the arm is held beside what all of them have."""
+        around, step, device = through_agent(self.machine), self.arm.stack[-1], storage_of(self.arm)
+        places = [around.provide(each.artifact) for each in provisions]
+        environment = environment_of(step)
+        hold(
+            around,
+            opened,
+            resources,
+            [device] if device is not None and is_device(device) else places,
+            is_neighbour=is_neighbour,
+            rates=not (isinstance(environment, ThrottlingEnvironment) and environment.throttles(step.options)),
+        )
 
 
 def machine_name(run_id: str, arm: str, depth: int, number: int | None = None) -> str:

@@ -58,10 +58,12 @@ from dbtoll.model.neighbours import NEIGHBOUR
 from dbtoll.model.options import Option
 from dbtoll.model.tenancy import BUFFER_SHARE, DESIGNS, arm_name, layout_of
 from dbtoll.spec import devices as spec_devices
+from dbtoll.spec import limits as spec_limits
 from dbtoll.spec import variables as spec_variables
 from dbtoll.spec.command_line import COMMAND_LINE, DESIGN_KEYS, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
-from dbtoll.spec.options import OptionError, flag, given_values, integer, option_values, text_value
+from dbtoll.spec.limits import KEYS as LIMIT_KEYS
+from dbtoll.spec.options import OptionError, flag, given_values, integer, number, option_values, text_value
 from dbtoll.spec.question import default_question
 from dbtoll.spec.stack import LEVEL, NESTED, demand_few, parse_stack, write_stack
 from dbtoll.spec.stack import levels as stack_levels
@@ -91,7 +93,7 @@ _KEYS = {
         "name", "stack", "options", "against", "engine", "workload", "resources", "image",
         *LAYOUT_KEYS, *DESIGN_KEYS, *DEVICE_KEYS,
     },
-    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool", "split"},
+    "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool", "split", *LIMIT_KEYS},
     "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
@@ -626,6 +628,9 @@ class _Reader:
                 split_at, "split", f"{resources.cpus} processors are not dealt equally to {layout.machines} machines of {arm.name}",
                 f"cpus = {layout.machines} under [resources], or split = [\"memory\"]",
             )  # fmt: skip
+        for key, why, hint in spec_limits.not_to_be_held(arm):
+            given_at = f"{where}.resources" if key in self.table(f"{where}.resources") else "resources"
+            raise self.error(given_at, key, why, hint)
         for kind in _devices(arm.stack) if layout.machines > 1 else ():
             known = registry.find("environments", arm.stack[-1].environment).options
             share = "" if any(map(_boots, arm.stack)) else f", or servers = {layout.machines}, which share the device"
@@ -894,6 +899,12 @@ class _Reader:
             oversubscribe=self.take(table, "oversubscribe", flag, default.oversubscribe),
             buffer_pool_bytes=self.take(table, "buffer_pool", _size, default.buffer_pool_bytes),
             split=self.take(table, "split", _split, default.split),
+            read_rate=self.take(table, "read_rate", _size, default.read_rate),
+            write_rate=self.take(table, "write_rate", _size, default.write_rate),
+            read_requests=self.take(table, "read_requests", integer, default.read_requests),
+            write_requests=self.take(table, "write_requests", integer, default.write_requests),
+            memory_high_bytes=self.take(table, "memory_high", _size, default.memory_high_bytes),
+            neighbour_weight=self.take(table, "neighbour_weight", number, default.neighbour_weight),
         )
         if made.cpus < 1:
             self.fault(table, "cpus", "an arm needs at least one CPU", "cpus = 1")
@@ -901,6 +912,8 @@ class _Reader:
             self.fault(table, "memory", "an arm needs at least 256 MiB", 'memory = "4 GiB"')
         if made.open_files < 1:
             self.fault(table, "open_files", "a server opens files", "open_files = 65536")
+        for key, why, hint in spec_limits.out_of_bounds(made):
+            self.fault(table, key, why, hint)
         return made
 
     def precision(self) -> Precision:
@@ -1151,7 +1164,7 @@ class _Reader:
         for depth in range(len(names), min(len(names), 1) - 1, -1):
             place = ".".join(names[:depth])
             heads, current = 0, ""
-            for number, line in enumerate(self.lines, 1):
+            for line_number, line in enumerate(self.lines, 1):
                 head = re.match(r"\s*\[\[?\s*([\w.\-\"]+)\s*\]\]?", line)
                 if head:
                     current = head[1]
@@ -1159,11 +1172,11 @@ class _Reader:
                 if index is not None and heads != index + 1:
                     continue
                 if head and current == ".".join([*names[:depth], key]):
-                    return number
+                    return line_number
                 if current == place:
-                    head_line = head_line or (number if head else 0)
+                    head_line = head_line or (line_number if head else 0)
                     if re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
-                        return number
+                        return line_number
         return head_line or 1
 
 

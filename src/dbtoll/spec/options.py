@@ -60,7 +60,7 @@ def converted(value: Any, option: Option) -> Any:
         path = ", and no path such as /dev/sdb" if option.or_path else ""
         raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}{path}")
     kinds: dict[str, Callable[[Any], Any]] = {
-        "text": text_value, "path": text_value, "integer": integer, "number": _number, "flag": flag, "table": _table, "list": _list,
+        "text": text_value, "path": text_value, "integer": integer, "number": number, "flag": flag, "table": _table, "list": _list,
         "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(text_value(v)),
         "duration": lambda v: units.duration_ns(text_value(v)),
     }  # fmt: skip
@@ -86,7 +86,8 @@ def integer(value: Any) -> int:
     return value
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
+    """A finite one; from the command line it comes as text."""
     if isinstance(value, str):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -38,6 +38,7 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.storage import Placement, place
 from dbtoll.machines.sysctl import boot_id
 from dbtoll.model.description import EnvironmentDescription
+from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
 from dbtoll.model.machine import MachineSpec, MissingRequirement
 from dbtoll.model.options import Option
@@ -104,6 +105,12 @@ class Environment(interface.Environment):
         "kernel_args": Option("list", (), "further words for the kernel"),
         "cache": Option("text", "none", "cache mode of the disks", tuple(CACHE_MODES)),
         "aio": Option("text", "threads", "how the monitor reads and writes disks", ("threads", "native", "io_uring")),
+        "throttling": Option(
+            "text",
+            "group",
+            "what holds its requests back where the arm has rates: the control group of the monitor, or QEMU",
+            ("group", "qemu"),
+        ),
         "iothread": Option("flag", False, "a thread of its own for the disks"),
         "network": Option(
             "text",
@@ -122,6 +129,10 @@ class Environment(interface.Environment):
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """See interfaces.NetworkedEnvironment."""
         return networked(options, "user")
+
+    def throttles(self, options: Mapping[str, Any]) -> bool:
+        """See interfaces.ThrottlingEnvironment."""
+        return options.get("throttling") == "qemu"
 
     @classmethod
     def look(cls) -> interface.Sight:
@@ -207,7 +218,8 @@ def _booted(
         if options["iothread"]:
             words += ["-object", "iothread,id=disks"]
         for disk in attached:
-            words += _disk_words(disk, options, bus, is_device=disk.file == placement.device)
+            throttle = machine_spec.resources if options["throttling"] == "qemu" and disk.inside.writable else None
+            words += _disk_words(disk, options, bus, is_device=disk.file == placement.device, throttle=throttle)
         words += _network_words(options, tap, bus)
         return [*words, *options["extra_args"]]
 
@@ -287,24 +299,54 @@ def _network_words(options: Mapping[str, Any], tap: str | None, bus: str) -> lis
     return ["-netdev", backend, "-device", f"virtio-net-{bus},netdev=net{no_boot_code}"]
 
 
-def _disk_words(disk: GuestDisk, options: Mapping[str, Any], bus: str, *, is_device: bool) -> list[str]:
+def _disk_words(
+    disk: GuestDisk, options: Mapping[str, Any], bus: str, *, is_device: bool, throttle: Resources | None
+) -> list[str]:
+    """``throttle``: what QEMU itself holds the disk to (qemu(1), ``-object throttle-group``). BIAS: it counts a request of the
+    guest's as one, of whatever size; a control group counts what the kernel makes of it."""
     mode = CACHE_MODES[options["cache"]]
-    node = {
+    cache = {"direct": mode["direct"], "no-flush": mode["no-flush"]}
+    node: Json = {
         "node-name": disk.name,
         "driver": "raw",
         "read-only": not disk.inside.writable,
-        "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
+        "cache": cache,
         "file": {
             "driver": "host_device" if is_device else "file",
             "filename": disk.file,
             # The image is shared by guests of all kinds; QEMU would take User Mode Linux's read lock for a writer's.
             "locking": "auto" if disk.inside.writable else "off",
             "aio": options["aio"],
-            "cache": {"direct": mode["direct"], "no-flush": mode["no-flush"]},
+            "cache": cache,
         },
     }
+    words = []
+    if throttle is not None and throttle.has_rates:
+        limits = {
+            "bps-read": throttle.read_rate,
+            "bps-write": throttle.write_rate,
+            "iops-read": throttle.read_requests,
+            "iops-write": throttle.write_requests,
+        }
+        group = {"qom-type": "throttle-group", "id": f"rates-{disk.name}"}
+        given = {name: value for name, value in limits.items() if value is not None}
+        words += ["-object", json.dumps({**group, "limits": given})]
+        below = {**node, "node-name": f"{disk.name}-held"}
+        node = {
+            "node-name": disk.name,
+            "driver": "throttle",
+            "throttle-group": group["id"],
+            "cache": cache,
+            "file": below,
+        }
     device = f"virtio-blk-{bus},drive={disk.name},serial={disk.name},write-cache={mode['writeback']}"
-    return ["-blockdev", json.dumps(node), "-device", device + (",iothread=disks" if options["iothread"] else "")]
+    return [
+        *words,
+        "-blockdev",
+        json.dumps(node),
+        "-device",
+        device + (",iothread=disks" if options["iothread"] else ""),
+    ]
 
 
 def _is_microvm(options: Mapping[str, Any]) -> bool:

@@ -119,6 +119,8 @@ def create_group(machine: AgentMachine, journal: Journal, parts: tuple[str, ...]
     # a busy loop on the arm's processor TPC-H's Q1 and Q6 took 1.46 times as long in such a group, native or not. Every
     # container is in one, so every arm is, wherever that controller exists.
     controllers += ["cpu"] if limits.cpu_quota is not None or layout.having("cpu") else []
+    # For the same reason those that hold back requests to devices. Version 1 calls them blkio, version 2 io.
+    controllers += [name for name in ("blkio", "io") if layout.having(name)]
     lacking = [name for name in controllers if layout.having(name) is None]
     if lacking:
         raise Unavailable(
@@ -168,7 +170,7 @@ def _make_version_1(
         for parent, child in zip(levels, [*levels[1:], leaf], strict=True):
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if not machine.get(f"{child}/{file}").strip():
-                    _write(machine, f"{child}/{file}", machine.get(f"{parent}/{file}").decode().strip())
+                    write_setting(machine, f"{child}/{file}", machine.get(f"{parent}/{file}").decode().strip())
 
 
 def _make_version_2(
@@ -194,7 +196,7 @@ def _make_version_2(
                 ) from failure
             # Never so in the real root: this is the root of a container, or an arm of dbtoll. See OTHERS.
             move_processes(machine, level, f"{level}/{OTHERS}")
-            _write(machine, f"{level}/cgroup.subtree_control", command)
+            write_setting(machine, f"{level}/cgroup.subtree_control", command)
 
 
 def _limit(machine: AgentMachine, layout: Layout, group: Cgroup, limits: Limits) -> None:
@@ -204,29 +206,30 @@ def _limit(machine: AgentMachine, layout: Layout, group: Cgroup, limits: Limits)
         return tree.version
 
     if layout.having("cpuset"):
-        _write(machine, group.file("cpuset", "cpuset.cpus"), cpu_list(limits.cpus))
+        write_setting(machine, group.file("cpuset", "cpuset.cpus"), cpu_list(limits.cpus))
     if limits.memory_bytes is not None and layout.having("memory"):
         if version("memory") == 1:
-            _write(machine, group.file("memory", "memory.limit_in_bytes"), str(limits.memory_bytes))
+            write_setting(machine, group.file("memory", "memory.limit_in_bytes"), str(limits.memory_bytes))
             swap_file, swap_value = group.file("memory", "memory.memsw.limit_in_bytes"), limits.memory_bytes
         else:
-            _write(machine, group.file("memory", "memory.max"), str(limits.memory_bytes))
+            write_setting(machine, group.file("memory", "memory.max"), str(limits.memory_bytes))
             swap_file, swap_value = group.file("memory", "memory.swap.max"), 0
         # Memory and swap together get the same limit: no swap. BIAS: where the kernel does not count swap, an arm could
         # swap instead of failing; Docker cannot prevent that either, and the pages swapped are among the counters.
         if exists(machine, swap_file):
-            _write(machine, swap_file, str(swap_value))
+            write_setting(machine, swap_file, str(swap_value))
     if limits.cpu_quota is not None:
         period_us = limits.cpu_period_ns // 1000
         quota_us = round(limits.cpu_quota * period_us)
         if version("cpu") == 1:
-            _write(machine, group.file("cpu", "cpu.cfs_period_us"), str(period_us))
-            _write(machine, group.file("cpu", "cpu.cfs_quota_us"), str(quota_us))
+            write_setting(machine, group.file("cpu", "cpu.cfs_period_us"), str(period_us))
+            write_setting(machine, group.file("cpu", "cpu.cfs_quota_us"), str(quota_us))
         else:
-            _write(machine, group.file("cpu", "cpu.max"), f"{quota_us} {period_us}")
+            write_setting(machine, group.file("cpu", "cpu.max"), f"{quota_us} {period_us}")
 
 
-def _write(machine: AgentMachine, path: str, value: str) -> None:
+def write_setting(machine: AgentMachine, path: str, value: str) -> None:
+    """Into a control file. Raises Unavailable, naming file and reason, if the machine refuses."""
     _refusable(machine, f"set {path} to {value!r}", lambda: machine.put(path, value.encode(), in_place=True))
 
 
