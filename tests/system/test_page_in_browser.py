@@ -10,12 +10,14 @@ import pytest
 from selenium import webdriver
 
 from dbtoll.analysis.result import builder as results
+from dbtoll.commands import sweep
 from dbtoll.report import page
 from dbtoll.report.text import numbers
 from dbtoll.store.reader import read_run
 from tests.support.browser import browser, missing
 from tests.support.make_run import make_run
 from tests.support.make_windows import make_windows
+from tests.support.planted_sweep import PLANTED
 
 WIDE, NARROW = 1280, 360
 SECTIONS = (
@@ -200,4 +202,25 @@ def test_tables_break_no_figure_and_plots_clip_no_label(tmp_path: Path, width: i
         assert driver.execute_script("return document.querySelectorAll('#units td').length") > 10
         assert driver.execute_script(_BROKEN_FIGURES) == []
         assert driver.execute_script("return document.querySelectorAll('svg.plot text').length") > 10
+        assert driver.execute_script(_CLIPPED_LABELS) == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_page_of_a_sweep_is_read_on_wide_and_narrow_windows(tmp_path: Path, width: int) -> None:
+    if lacking := missing():
+        pytest.skip(f"{lacking} is not installed")
+    spec = tmp_path / "planted.toml"
+    spec.write_text(PLANTED, encoding="utf-8")
+    planned = sweep.planned_from(spec, over="effect=0.1,0.4,0.8", variables=["many=1"])
+    result, file = sweep.write(sweep.measure(planned, tmp_path, quiet=True, yes=True))
+    with browser(width, 900) as driver:
+        driver.get(file.as_uri())
+        unfold(driver)
+        assert driver.execute_script("return document.documentElement.scrollWidth") == width
+        seen = " ".join(driver.execute_script("return document.body.innerText").split())
+        assert "grows" in seen and "fixed" in seen
+        crossovers = [found for each in result.contrasts for found in each.crossovers]
+        assert crossovers and all(f"{found.estimate:.2g}" in seen for found in crossovers)
+        assert driver.execute_script(_BROKEN_FIGURES) == []
+        assert driver.execute_script("return document.querySelectorAll('svg.plot text').length") > 5
         assert driver.execute_script(_CLIPPED_LABELS) == []
