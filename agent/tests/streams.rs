@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{Agent, Scratch, WINDOW, spawn, wait_for};
 use dbtoll_agent::proto::Kind;
+use dbtoll_agent::proto::hello::MAX_STREAMS;
 use serde_json::json;
 
 #[test]
@@ -100,7 +101,7 @@ fn streams_beyond_the_maximum_are_refused_and_places_come_free() {
     let sink = Scratch::new("max-streams");
     // `put` waits for its input and costs no process.
     let put = json!({"path": sink.path("file"), "size_bytes": 1});
-    let streams: Vec<_> = (0..256).map(|_| controller.sender.open("put", &put)).collect();
+    let streams: Vec<_> = (0..MAX_STREAMS).map(|_| controller.sender.open("put", &put)).collect();
     let extra = controller.sender.open("ping", &json!({}));
     assert_eq!(controller.answer(extra).error.as_deref(), Some("refused"));
     controller.sender.cancel(streams[0]);
@@ -117,11 +118,12 @@ fn every_refusal_is_answered() {
     let controller = agent.controller();
     let sink = Scratch::new("flood");
     let put = json!({"path": sink.path("file"), "size_bytes": 1});
-    for _ in 0..1000 {
+    let too_many = 744;
+    for _ in 0..MAX_STREAMS as usize + too_many {
         controller.sender.open("put", &put);
     }
-    let refused = (0..1000 - 256).map(|_| controller.next().unwrap()).filter(|frame| frame.kind == Kind::Error);
-    assert_eq!(refused.filter(|frame| frame.json()["code"] == "refused").count(), 1000 - 256);
+    let refused = (0..too_many).map(|_| controller.next().unwrap()).filter(|frame| frame.kind == Kind::Error);
+    assert_eq!(refused.filter(|frame| frame.json()["code"] == "refused").count(), too_many);
 }
 
 #[test]
@@ -137,10 +139,13 @@ fn idle_agents_use_no_cpu() {
             tasks.map(|task| schedstat(task.unwrap().path()).split(' ').next().unwrap().parse::<u64>().unwrap());
         run_ns.sum::<u64>()
     };
-    std::thread::sleep(Duration::from_millis(50));
-    let before = cpu(agent.process.id());
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(cpu(agent.process.id()) - before, 0, "ns of CPU time while idle");
+    // On a busy machine it may still be at what it was asked for; one that wakes by itself does so in every half second.
+    let is_idle = |_| {
+        let before = cpu(agent.process.id());
+        std::thread::sleep(Duration::from_millis(500));
+        cpu(agent.process.id()) == before
+    };
+    assert!((0..10).any(is_idle), "CPU time while idle");
 }
 
 #[test]

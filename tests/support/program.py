@@ -6,10 +6,13 @@ import io
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import pytest
@@ -31,6 +34,26 @@ def dbtoll(*words: str, cwd: Path | None = None, timeout_s: float = 600) -> subp
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def cargo_test(folder: Path, words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What the Rust tests in ``folder`` say, which must pass. Whatever ends the waiting for them ends all that they have started:
+    it has their output open, and who then waits for the end of that would wait forever."""
+    with TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=said, stderr=said, text=True, start_new_session=True
+        )
+        try:
+            status = process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        text = said.read()
+    assert status == 0, text[-12000:]
+    assert "test result: ok" in text
+    return text
 
 
 def selfbench(name: str, **options: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ name = "tpch"
 scale = 0.01
 queries = ["Q1", "Q6"]
 [precision]
-budget = "30m"
+budget = "40s"
 rounds_min = 2
 rounds_max = 2
 [visit]
@@ -47,7 +47,7 @@ OWN = """
 name = "sql"
 directory = "one"
 [precision]
-budget = "30m"
+budget = "40s"
 rounds_min = 2
 rounds_max = 2
 [visit]

@@ -122,7 +122,8 @@ def test_a_guest_has_its_log_on_a_second_disk(stack: str, tmp_path: Path) -> Non
     assert found["log"].written_bytes_per_s.estimate > 0
     model, _ = asked_of_models(tmp_path, "guest")
     assert model.requests > 10
-    assert update_ms(result, "guest") > 0.9 * REVOLUTION_MS
+    # A guest takes its time between two commits, so the disk may be anywhere when one comes: half a revolution on average.
+    assert update_ms(result, "guest") > REVOLUTION_MS / 3
     if stack.startswith("qemu"):  # User Mode Linux's writes are synchronous, and its disks take no flushes
         assert found["log"].flushes_per_s is not None and found["log"].flushes_per_s.estimate > 1
     nothing_is_left()

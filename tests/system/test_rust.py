@@ -18,16 +18,14 @@ from dbtoll.engines.monetdb import Engine as MonetDb
 from dbtoll.images.cache import Cache
 from dbtoll.images.debian import debian_image
 from dbtoll.runner.preparation.software import image_software
-from tests.support.program import AGENTS_TESTS, ROOT
+from tests.support.program import AGENTS_TESTS, ROOT, cargo_test
 
 
 @pytest.mark.timeout(1500)
 def test_the_agents_own_tests_pass() -> None:
     if shutil.which("cargo") is None:
         pytest.skip("no cargo here: ./dbtoll setup brings one")
-    done = subprocess.run(AGENTS_TESTS, cwd=ROOT / "agent", capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
-    assert "test result: ok" in done.stdout
+    cargo_test(ROOT / "agent", AGENTS_TESTS)
 
 
 @pytest.mark.timeout(1500)
@@ -45,11 +43,7 @@ def test_the_tests_of_the_server_of_embedded_engines_pass() -> None:
         "DBTOLL_MONETDB": str((monetdb / MonetDb.library.lstrip("/")).parent),
     }
     words = ["cargo", "test", "--locked", "--quiet", "--", "--nocapture"]
-    environment = {**os.environ, **libraries}
-    done = subprocess.run(words, cwd=ROOT / "embedded", env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
-    assert "test result: ok" in done.stdout
-    assert "left out" not in done.stdout
+    assert "left out" not in cargo_test(ROOT / "embedded", words, {**os.environ, **libraries})
 
 
 @pytest.mark.timeout(600)

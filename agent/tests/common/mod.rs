@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use dbtoll_agent::proto::{Decoded, FrameReader, Header, Kind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_dbtoll-agent");
@@ -205,8 +206,21 @@ impl<R: Read, W: Write> Controller<R, W> {
     }
 }
 
+/// What an agent says; a test that waits for more than comes fails, and does not hang.
+pub struct Patient(ChildStdout);
+
+const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&PATIENCE))?;
+        assert!(ready > 0, "the agent says nothing for {} s", PATIENCE.tv_sec);
+        self.0.read(buffer)
+    }
+}
+
 pub struct Agent {
-    pub controller: Option<Controller<ChildStdout, ChildStdin>>,
+    pub controller: Option<Controller<Patient, ChildStdin>>,
     pub process: Child,
 }
 
@@ -214,10 +228,10 @@ impl Agent {
     pub fn start() -> Self {
         let mut process = spawn(&["serve"]);
         let (input, output) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
-        Self { controller: Some(Controller::new(input, output)), process }
+        Self { controller: Some(Controller::new(Patient(input), output)), process }
     }
 
-    pub fn controller(&mut self) -> &mut Controller<ChildStdout, ChildStdin> {
+    pub fn controller(&mut self) -> &mut Controller<Patient, ChildStdin> {
         self.controller.as_mut().unwrap()
     }
 
