@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -76,9 +76,10 @@ def package_of(family: str, name: str) -> str | None:
     return None if point is None else _package(point)
 
 
-def _built_in(family: str) -> list[str]:
+@cache
+def _built_in(family: str) -> Sequence[str]:
     package = importlib.import_module(f"dbtoll.{family}")
-    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return tuple(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def _outside(family: str) -> Mapping[str, EntryPoint]:

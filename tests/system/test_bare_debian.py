@@ -29,7 +29,7 @@ name = "postgres"
 name = "sql"
 directory = "/root/sql"
 [precision]
-budget = "60s"
+budget = "30s"
 rounds_min = 2
 rounds_max = 2
 [[arm]]

@@ -25,7 +25,7 @@ name = "postgres"
 name = "arithmetic"
 most = 50
 [precision]
-budget = "60s"
+budget = "30s"
 rounds_min = 2
 rounds_max = 2
 [visit]
@@ -50,7 +50,7 @@ name = "arithmetic"
 [factors]
 query_protocol = ["simple", "extended"]
 [precision]
-budget = "60s"
+budget = "30s"
 rounds_min = 4
 rounds_max = 4
 [[arm]]

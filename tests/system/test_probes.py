@@ -25,7 +25,7 @@ def test_every_probe_of_the_agent_has_its_bounds() -> None:
 def test_probes_of_a_native_arm_are_believed_and_equal_to_its_copys(tmp_path: Path) -> None:
     chosen = ["system_call", "fault_shared_cold", "fsync", "read_random_direct", "arithmetic", "chase_4k_pages"]
     done = dbtoll(
-        "probe", "native", "--probes", "+".join(chosen), "--budget", "40s", "--target", "5%", "--memory", "512 MiB",
+        "probe", "native", "--probes", "+".join(chosen), "--budget", "25s", "--target", "5%", "--memory", "512 MiB",
         "--yes", "--runs-dir", str(tmp_path), "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -228,7 +228,7 @@ def test_stopping_it_ends_it_in_order(tmp_path: Path) -> None:
 def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> None:
     before = carried()
     text = REAL.format(
-        explain="false", workload=TPCH.format(queries='["Q1", "Q6", "Q13"]'), budget="100s",
+        explain="false", workload=TPCH.format(queries='["Q1", "Q6", "Q13"]'), budget="45s",
         factors='connection = ["persistent", "per_statement"]\nquery_protocol = ["extended"]',
         arms='[[arm]]\nname = "docker"\nstack = "docker"',
     )  # fmt: skip
@@ -257,7 +257,7 @@ def test_native_against_docker_on_tpch_leaves_nothing_behind(tmp_path: Path) -> 
 @needs_root
 def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> None:
     text = REAL.format(
-        explain="true", workload=TPCH.format(queries='["Q1", "Q6"]'), budget="80s",
+        explain="true", workload=TPCH.format(queries='["Q1", "Q6"]'), budget="40s",
         factors='cache = ["warm", "cold"]', arms="",
     )  # fmt: skip
     done = run_of(tmp_path, text, "--exclusive")
@@ -285,7 +285,7 @@ def test_cold_statements_read_the_disk_and_warm_ones_do_not(tmp_path: Path) -> N
 @needs_root
 def test_where_all_is_cold_nothing_is_warmed_up_and_plans_are_compared(tmp_path: Path) -> None:
     text = REAL.format(
-        explain="true", workload=TPCH.format(queries='["Q6"]'), budget="60s", factors='cache = ["cold"]', arms=""
+        explain="true", workload=TPCH.format(queries='["Q6"]'), budget="30s", factors='cache = ["cold"]', arms=""
     )
     done = run_of(tmp_path, text, "--exclusive")
     assert done.returncode == 0, done.stderr
@@ -302,7 +302,7 @@ def test_where_all_is_cold_nothing_is_warmed_up_and_plans_are_compared(tmp_path:
 @needs_root
 def test_the_users_own_statements(tmp_path: Path) -> None:
     workload = f'name = "sql"\ndirectory = "{ROOT / "examples" / "sql"}"'
-    done = run_of(tmp_path, REAL.format(explain="false", workload=workload, budget="60s", factors="", arms=""))
+    done = run_of(tmp_path, REAL.format(explain="false", workload=workload, budget="30s", factors="", arms=""))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     queries = {c["estimand"] for c in result["comparisons"] if c["estimand"].startswith("query:")}
@@ -318,7 +318,7 @@ def test_a_killed_run_is_cleaned_and_resumed(tmp_path: Path) -> None:
     before = carried()
     program = Path(sys.executable).parent / "dbtoll"
     words = ["compare", "docker" if shutil.which("dockerd") else "native", "--baseline", "native", "--scale", "0.01"]
-    words += ["--queries", "Q6", "--budget", "30s", "--yes", "--target", "0.01%", "--runs-dir", str(runs)]
+    words += ["--queries", "Q6", "--budget", "15s", "--yes", "--target", "0.01%", "--runs-dir", str(runs)]
     process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     until = time.monotonic() + 300
     while time.monotonic() < until:

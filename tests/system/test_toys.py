@@ -42,7 +42,7 @@ WORKLOAD = Toy(
 )  # fmt: skip
 
 PRECISION = (
-    '[precision]\nbudget = "60s"\nrounds_min = 2\nrounds_max = 2\n[visit]\nlead_in = "1ms"\nmeasurement_time = "5ms"\n'
+    '[precision]\nbudget = "20s"\nrounds_min = 2\nrounds_max = 2\n[visit]\nlead_in = "1ms"\nmeasurement_time = "5ms"\n'
 )
 
 PROBE = """

@@ -1,4 +1,4 @@
-"""Rounds measured for a figure of the instrument itself: little is shown, and no rule ends them."""
+"""Rounds measured for a figure of the instrument itself: little is shown, and nothing that is found ends them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from dbtoll.analysis.effects.stopping import ROUNDS_MAX
 from dbtoll.analysis.visits.units import VisitTotals, totals
 from dbtoll.model.plan import Round
 from dbtoll.progress import Progress
@@ -40,7 +41,8 @@ class Quiet:
             self.say(f"round {round_index + 1}  {done}/{of}  {doing}")
 
     def decide(self, run: Run, elapsed_s: float, next_round_s: float) -> str | None:
-        return None
+        """The budget and the most rounds end it, and nothing that is found."""
+        return ROUNDS_MAX if len(run.complete_rounds) >= run.plan.experiment.precision.rounds_max else None
 
 
 def measured(prepared: inputs.Prepared, rounds: Sequence[Round], watch: Quiet) -> list[VisitTotals]:
