@@ -38,6 +38,8 @@ mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 mount -t cgroup2 none /sys/fs/cgroup
+mkdir /run/disk
+mount -t ext4 /dev/ubda /run/disk
 export {environ}
 cd {root}
 {job}
@@ -46,14 +48,14 @@ sleep 60
 """
 
 PYTEST = (
-    "{python} -m pytest -q --color=no -p no:cacheprovider --basetemp=/run/pytest -k native"
+    "{python} -m pytest -q --color=no -p no:cacheprovider --basetemp=/run/disk/pytest -k native"
     " tests/system/test_native.py tests/contract/test_environments.py"
 )
 
 IN_THE_ROOT = "{pytest} && echo ALL-PASSED"
 IN_A_NAMESPACE = """mkdir /sys/fs/cgroup/container
 echo $$ > /sys/fs/cgroup/container/cgroup.procs
-echo '+memory +cpu' > /sys/fs/cgroup/cgroup.subtree_control
+echo '+memory +cpu +io' > /sys/fs/cgroup/cgroup.subtree_control
 unshare --cgroup --mount sh -c \
   'umount /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && {pytest} && echo ALL-PASSED'"""
 
@@ -80,6 +82,8 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple
                 )
             )
             init.chmod(0o755)
+            disk = folder / "disk"  # a limit of requests is one of a disk
+            subprocess.run(["mke2fs", "-q", "-t", "ext4", disk, "512M"], check=True)
             argv = [
                 str(find_agent()),
                 "uml",
@@ -89,6 +93,7 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple
                 "rootflags=/",
                 "ro",
                 f"init={init}",
+                f"ubd0={disk}",
             ]
             said = folder / "said"
             guest = subprocess.Popen(
