@@ -90,6 +90,13 @@ def test_comparisons_of_identical_copies_are_independent_of_each_other() -> None
     assert found["bounds"]["comparisons"]["min"] == 60
 
 
+def test_comparisons_of_designs_are_of_their_throughput() -> None:
+    found = certificate("aa", comparisons=1, rounds=2, blocks=1, tenants=2)
+    (effects,) = found["facts"]["effects"]
+    assert len(effects) == 2 and effects[0] != effects[1] and all(abs(effect) < 2 for effect in effects)
+    assert found["bounds"]["comparisons"]["min"] == 20
+
+
 def test_switches_are_measured_with_and_without_lead_in_and_the_results_compared() -> None:
     found = certificate("switch", environments="native", starts=1, visits=3, rounds=2, blocks=1, scale=0.01)
     figures = found["figures"]

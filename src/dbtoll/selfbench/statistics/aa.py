@@ -11,6 +11,7 @@ each test stands its power: the chance to find what it is there to find.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -25,7 +26,7 @@ from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.comparisons import geomean_rounds, pairs
 from dbtoll.analysis.effects.stats import Floats, Interval
 from dbtoll.analysis.visits.arrays import collect
-from dbtoll.analysis.visits.metrics import METRICS
+from dbtoll.analysis.visits.metrics import METRICS, main_metric
 from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Invalid
@@ -37,20 +38,26 @@ from dbtoll.plan import Plan
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
+from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
 
 SUMMARY = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
 OPTIONS = {
-    "comparisons": Option("integer", 60, "independent comparisons; with fewer the certificate does not hold", least=1),
+    "comparisons": Option(
+        "integer", 60, "independent comparisons; with fewer the certificate does not hold (of tenants 20)", least=1
+    ),
     "rounds": Option("integer", 5, "fresh starts of both copies in each comparison", least=2),
     "blocks": Option("integer", 3, "blocks after each start", least=1),
     "scale": Option("number", 0.02, "scale factor of TPC-H"),
     "queries": Option("list", ["Q1", "Q6", "Q12", "Q14"], "queries, joined by +"),
+    "tenants": Option("integer", 0, "of TPC-C, each with a server in one machine; 0: TPC-H instead", least=0),
     "burn": Option("flag", False, "with a second process burning the processors that are not the arms'"),
 }
 
 LEVEL = 0.05
 COMPARISONS = 60
+COMPARISONS_OF_TENANTS = 20
+"""A start of many servers takes longer than one of a single one."""
 BIAS_MARGIN = 0.005
 """Within which the mean of all comparisons has to be shown to lie: half of the usual target."""
 WORSE_RATE, WORSE_ERROR = 0.2, 1.5
@@ -60,12 +67,7 @@ KEPT_ENDING_S = 10.0
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """One comparison after the other; each has rounds of its own, so nothing is used twice."""
-    queries = [str(query) for query in options["queries"]]
-    asked = available.over(
-        [BASELINE],
-        {"name": "postgres", "profile": "serial"},
-        {"name": "tpch", "scale": options["scale"], "indexes": "dates", "queries": queries},
-    )
+    asked = _of_tenants(options["tenants"]) if options["tenants"] else _of_queries(options)
     found: list[Floats] = []
     watch = Quiet(say)
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
@@ -78,9 +80,46 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                 say(f"{number + 1} of {options['comparisons']}: {_shown(_over(found[-1]))}")
         effects = [[float(effect) for effect in each] for each in found]
         told = {"host": prepared.facts["host"], "effects": effects, "burnt": burnt}
-    alarms = Bound(max=most_alarms(max(len(found), COMPARISONS)))
-    bounds = BOUNDS | {"false_alarms": alarms, "false_alarms_if_independent": alarms}
+    fewest = COMPARISONS_OF_TENANTS if options["tenants"] else COMPARISONS
+    alarms = Bound(max=most_alarms(max(len(found), fewest)))
+    bounds = BOUNDS | {"false_alarms": alarms, "false_alarms_if_independent": alarms, "comparisons": Bound(min=fewest)}
     return Certificate("aa", {**figures(found), "burn": options["burn"]}, bounds, told)
+
+
+def _of_queries(options: Mapping[str, Any]) -> Experiment:
+    return available.over(
+        [BASELINE],
+        {"name": "postgres", "profile": "serial"},
+        {
+            "name": "tpch",
+            "scale": options["scale"],
+            "indexes": "dates",
+            "queries": [str(query) for query in options["queries"]],
+        },
+    )
+
+
+def _of_tenants(tenants: int) -> Experiment:
+    """As of `selfbench tenancy`: commits wait for no device."""
+    return experiment(
+        f"""
+[engine]
+name = "postgres"
+[workload]
+name = "tpcc"
+window = "1s"
+ramp_up = "500ms"
+[factors]
+durability = ["server_buffer"]
+[resources]
+cpus = {len(os.sched_getaffinity(0))}
+memory = "8 GiB"
+[[arm]]
+stack = "{BASELINE}"
+design = "dedicated"
+tenants = {tenants}
+"""
+    )
 
 
 def figures(found: Sequence[Floats]) -> dict[str, Any]:
@@ -143,10 +182,13 @@ def uniformity_power(comparisons: int, rounds: int, trials: int = 500) -> float:
 
 
 def effects_of(asked: Experiment, visits: list[VisitTotals]) -> Floats:
-    """[round]: the copy against the original over all queries. Raises Invalid when a start failed: there is nothing to count
-    then."""
+    """[round]: the copy against the original over all queries, or by the time for a transaction.
+
+    Raises Invalid when a start failed: there is nothing to count then."""
     arms = [arm.name for arm in asked.arms]
-    times = collect(visits, list(dict.fromkeys(visit.query for visit in visits)), arms, METRICS["run_time"])
+    times = collect(
+        visits, list(dict.fromkeys(visit.query for visit in visits)), arms, METRICS[main_metric(visits, asked)]
+    )
     (pair,) = (pair for pair in pairs(arms, asked.held_against, asked.copies) if pair.is_aa)
     effects = geomean_rounds(times, pair) if times else np.empty(0)
     if len(effects) < 2:
