@@ -105,6 +105,36 @@ fn an_open_loop_keeps_its_rate_and_tells_response_from_service() {
 }
 
 #[test]
+fn a_held_window_tells_its_clock_and_begins_when_that_shows_what_it_is_told() {
+    let server = NullServer::start("oltp-told");
+    let mut agent = Agent::start();
+    let workload = json!({"tatp": {"subscribers": 1000, "seed": 1}});
+    let asked = params(&server.address(), &workload, "statement", 4, &json!({"imitation": true}));
+    let controller = agent.controller();
+    let stream = controller.sender.open("oltp", &asked);
+    let connected = replies(&controller.next_of(stream).payload);
+    assert_eq!(connected.len(), 1);
+    controller.sender.data(stream, &lines(&[with(&window(100), &json!({"hold": true}))]));
+    let mut shown = Vec::new();
+    for _ in 0..3 {
+        let held = replies(&controller.next_of(stream).payload).remove(0);
+        assert_eq!(held["held"], true);
+        shown.push(held["at_ns"].as_u64().unwrap());
+        if shown.len() < 3 {
+            controller.sender.data(stream, &lines(&[json!({"command": "tell"})]));
+        }
+    }
+    assert!(shown.is_sorted(), "{shown:?}");
+    let at_ns = shown[2] + 200_000_000;
+    controller.sender.data(stream, &lines(&[json!({"command": "go", "at_ns": at_ns})]));
+    controller.sender.end(stream);
+    let report = replies(&controller.answer(stream).output).remove(0);
+    let begun = ["start_ns", "begin_ns"].map(|name| report[name].as_u64().unwrap());
+    // A machine that takes longer than that to hand on a line begins at once.
+    assert_eq!(begun[1], at_ns.max(begun[0]), "{report}");
+}
+
+#[test]
 fn a_held_window_begins_when_it_is_told_to_or_not_at_all() {
     let server = NullServer::start("oltp-held");
     let mut agent = Agent::start();
@@ -129,6 +159,8 @@ fn a_held_window_begins_when_it_is_told_to_or_not_at_all() {
         (vec![held.clone(), go.clone(), go.clone()], 3),
         (vec![held.clone(), held.clone()], 2),
         (vec![held.clone(), json!({"command": "go", "in_ns": 10_000_000_001_u64})], 2),
+        (vec![held.clone(), json!({"command": "go", "at_ns": u64::MAX})], 2),
+        (vec![held.clone(), json!({"command": "tell", "at_ns": 1})], 2),
         (vec![with(&held, &json!({"window_ns": 0}))], 1),
     ] {
         let answer = agent.call("oltp", &asked, &lines(&commands));

@@ -265,6 +265,20 @@ def test_of_guests_the_host_knows_between_which_moments_they_began() -> None:
     assert together(blurred).void_visits == {(0, 3)}
 
 
+def test_a_line_that_was_asked_for_tells_of_a_late_one() -> None:
+    """Both begin at 140 ms, as they were to; the second was told at 132 ms, of which the host knows nothing but its lines."""
+    hour = 3_600_000 * MS
+
+    def at_140(ahead_ns: int) -> tuple[Timing]:
+        return (Timing(140 * MS + ahead_ns, None, None, 170 * MS + ahead_ns, 1, 1, "ok"),)
+
+    first = guest(ahead_ns=0, late_ns=0, line_ns=0, executions=at_140(0))
+    second = guest(ahead_ns=hour, late_ns=12 * MS, line_ns=2 * MS, executions=at_140(hour))
+    assert start_spread_ns(visit(first, second), one_clock=False) == 12 * MS
+    asked = structs.replace(second, host_asked_ns=99 * MS)
+    assert start_spread_ns(visit(first, asked), one_clock=False) == 2 * MS
+
+
 def test_a_visit_from_before_its_units_said_when_they_were_held_has_its_end() -> None:
     old = {"held_ns": None, "host_held_ns": None}
     assert start_spread_ns(visit(*(guest(ahead_ns=n, late_ns=0, **old) for n in (0, MS))), one_clock=False) == 40 * MS

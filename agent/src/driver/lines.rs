@@ -11,12 +11,17 @@ pub const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// What may be said to a driver that is held.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Held {
-    command: HeldCommand,
-    /// It begins so long after this was read.
-    #[serde(default)]
-    in_ns: u64,
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+enum HeldCommand {
+    /// What its clock shows, once more.
+    Tell {},
+    /// It begins so long after this was read, or where its own clock is known when that shows `at_ns`, whichever is later.
+    Go {
+        #[serde(default)]
+        in_ns: u64,
+        #[serde(default)]
+        at_ns: u64,
+    },
 }
 
 /// Far more than it takes to tell it all others.
@@ -27,12 +32,6 @@ const MAX_IN_NS: u64 = 10_000_000_000;
 pub struct Gone {
     pub told_ns: u64,
     pub begin_ns: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum HeldCommand {
-    Go,
 }
 
 /// A stream that is read and written line by line.
@@ -72,18 +71,22 @@ impl Lines {
         }
     }
 
-    /// Says that everything is ready, and waits for `go` and until it is time, by this agent's clock. `None` at the end of input:
-    /// nobody wants it any more.
+    /// Says that everything is ready, as often as it is asked, and waits for `go` and until it is time, by this agent's clock.
+    /// `None` at the end of input: nobody wants it any more.
     pub fn hold(&mut self) -> Result<Option<Gone>, Failure> {
-        self.send(&json!({"held": true, "at_ns": now_ns()}), || Value::Null)?;
-        let Some(line) = self.next_line()? else { return Ok(None) };
-        let told_ns = now_ns();
-        let Held { command: HeldCommand::Go, in_ns } = serde_json::from_slice(&line)
-            .map_err(|error| Failure::bad_request(format!("what is held waits for the command \"go\": {error}")))?;
-        if in_ns > MAX_IN_NS {
-            return Err(Failure::bad_request(format!("to go in {in_ns} ns; at most {MAX_IN_NS}")));
+        let (told_ns, begin_ns) = loop {
+            self.send(&json!({"held": true, "at_ns": now_ns()}), || Value::Null)?;
+            let Some(line) = self.next_line()? else { return Ok(None) };
+            let told_ns = now_ns();
+            let asked: HeldCommand = serde_json::from_slice(&line)
+                .map_err(|error| Failure::bad_request(format!("what is held waits for the command \"go\": {error}")))?;
+            if let HeldCommand::Go { in_ns, at_ns } = asked {
+                break (told_ns, told_ns.saturating_add(in_ns).max(at_ns));
+            }
+        };
+        if begin_ns - told_ns > MAX_IN_NS {
+            return Err(Failure::bad_request(format!("to go in {} ns; at most {MAX_IN_NS}", begin_ns - told_ns)));
         }
-        let begin_ns = told_ns + in_ns;
         sleep_until(begin_ns)?;
         Ok(Some(Gone { told_ns, begin_ns }))
     }

@@ -68,7 +68,8 @@ class Execution:
 class VisitReply:
     """What came back from one visit, with the bracket that the outermost agent put around it (its own clock).
 
-    ``held_ns``, ``host_held_ns``: of one that was held, when it said so and when that was read, by the same two clocks.
+    ``held_ns``, ``host_held_ns``: of one that was held, when it said so and when that was read, by the same two clocks;
+    ``host_asked_ns``: when it was asked for it, None where it was not.
     """
 
     start_ns: int
@@ -80,6 +81,7 @@ class VisitReply:
     host_end_ns: int | None
     held_ns: int | None = None
     host_held_ns: int | None = None
+    host_asked_ns: int | None = None
 
 
 def ended_well(window: Json) -> int:
@@ -105,6 +107,7 @@ class WindowReply:
     host_end_ns: int | None
     held_ns: int | None = None
     host_held_ns: int | None = None
+    host_asked_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -555,6 +555,8 @@ def _demand_times(unit: UnitVisit) -> None:
         backwards = backwards or not unit.start_ns <= unit.begin_ns <= unit.end_ns
     if unit.held_ns is not None:
         backwards = backwards or unit.start_ns < unit.held_ns
+    if unit.host_asked_ns is not None and unit.host_held_ns is not None:
+        backwards = backwards or unit.host_held_ns < unit.host_asked_ns
     at_once = False
     for timing in unit.executions:  # millions of them: plain comparisons
         start_ns, connected_ns, first_byte_ns = timing.start_ns, timing.connected_ns, timing.first_byte_ns

@@ -154,7 +154,7 @@ class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``begin_ns``: of a window, when the ramp-up began, by the clock of ``start_ns``; None of older ones, which began when they were
     told to. ``held_ns``, ``host_held_ns``: of one that waited for others, when it said that it was ready, by the clock of
-    ``start_ns``, and when that was read, by that of ``host_start_ns``.
+    ``start_ns``, and when that was read, by that of ``host_start_ns``; by which it had been asked at ``host_asked_ns``, if it was.
     """
 
     start_ns: Count
@@ -172,6 +172,7 @@ class UnitVisit(msgspec.Struct, frozen=True, kw_only=True):
     begin_ns: Count | None = None
     held_ns: Count | None = None
     host_held_ns: Count | None = None
+    host_asked_ns: Count | None = None
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):

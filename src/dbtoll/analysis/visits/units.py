@@ -262,11 +262,14 @@ def _begun_ns(unit: UnitVisit) -> int:
 
 def _begun_between_ns(unit: UnitVisit) -> tuple[int, int] | None:
     """By the host's clock: after `go` was written, as long as the unit then took, and before the line in which it had said that it
-    was ready and that was read by then, as long as it waited. Of a visit from before that was kept the end stands for the line."""
+    was ready and that was read by then, as long as it waited; not before the question that this line answers. Of a visit from
+    before that line was kept the end stands for it."""
     held_ns, host_held_ns = unit.held_ns, unit.host_held_ns
     if held_ns is None or host_held_ns is None:
         held_ns, host_held_ns = unit.end_ns, unit.host_end_ns
     if unit.host_start_ns is None or host_held_ns is None:
         return None
     earliest = unit.host_start_ns + _begun_ns(unit) - unit.start_ns
+    if unit.host_asked_ns is not None:
+        earliest = max(earliest, unit.host_asked_ns + _begun_ns(unit) - held_ns)
     return earliest, max(earliest, host_held_ns + _begun_ns(unit) - held_ns)

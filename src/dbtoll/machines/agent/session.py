@@ -113,6 +113,7 @@ class SerialSession:
             host_end_ns=host_end_ns,
             held_ns=held.held_ns,
             host_held_ns=held.host_held_ns,
+            host_asked_ns=held.host_asked_ns,
         )
 
     def query(self, sql: str, *, timeout_s: float = QUERY_TIMEOUT_S) -> list[list[str | None]]:

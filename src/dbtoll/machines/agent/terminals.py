@@ -52,6 +52,7 @@ class AgentTerminals:
             host_end_ns=host_end_ns,
             held_ns=held.held_ns,
             host_held_ns=held.host_held_ns,
+            host_asked_ns=held.host_asked_ns,
         )
 
     def close(self) -> None:

@@ -84,6 +84,7 @@ class StatementDriver:
                     host_end_ns=reply.host_end_ns,
                     held_ns=reply.held_ns,
                     host_held_ns=reply.host_held_ns,
+                    host_asked_ns=reply.host_asked_ns,
                     executions=tuple(map(_timing, reply.executions)),
                     problem=problems[0][:PROBLEM_MAX] if problems else None,
                     **own,

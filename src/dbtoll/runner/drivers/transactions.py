@@ -126,6 +126,7 @@ class TransactionDriver:
             host_end_ns=reply.host_end_ns,
             held_ns=reply.held_ns,
             host_held_ns=reply.host_held_ns,
+            host_asked_ns=reply.host_asked_ns,
             window={
                 "length_ns": reply.until_ns - reply.from_ns,
                 "throughput_transaction": self.workload.throughput_transaction,
