@@ -176,7 +176,7 @@ fn what_is_held_is_told_to_begin_once_and_nothing_else() {
         (vec![go()], 0),
         (vec![held_visit(), go(), go()], 2),
         (vec![held_visit(), json!({"command": "disconnect"})], 1),
-        (vec![held_visit(), json!({"command": "go", "at_ns": 5})], 1),
+        (vec![held_visit(), json!({"command": "go", "when_ns": 5})], 1),
         (vec![held_visit(), json!([])], 1),
         (vec![visit(&[statement("select 1", &json!({}))]), go()], 1),
     ] {
