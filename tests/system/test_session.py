@@ -94,6 +94,22 @@ def test_a_visit_that_is_held_is_stamped_when_it_is_ready_and_when_it_goes(arm: 
     assert reply.held_ns is not None and reply.host_held_ns is not None and reply.host_start_ns is not None
     # One kernel, one clock.
     assert reply.held_ns < reply.host_held_ns < reply.host_start_ns < reply.start_ns < reply.executions[0].start_ns
+    # One clock: it was asked before it said so.
+    assert reply.host_asked_ns is not None and reply.host_asked_ns < reply.held_ns
+
+
+def test_a_visit_that_is_held_begins_when_its_own_clock_shows_the_moment(arm: AgentMachine, address: Address) -> None:
+    session = arm.serial(address, connection="persistent")
+    begun = session.visit(STATEMENTS, query_protocol="simple", timing=PACE, answers={}, hold=True)
+    begun.ready()
+    moment_ns = time.monotonic_ns() + 100_000_000
+    begun.go(100_000_000)
+    reply = begun.result()
+    session.close()
+    # One kernel, one clock, which is known within what the quickest line took.
+    assert reply.host_held_ns is not None and reply.host_asked_ns is not None
+    assert reply.start_ns < moment_ns
+    assert reply.executions[0].start_ns > moment_ns - (reply.host_held_ns - reply.host_asked_ns) - 1_000_000
 
 
 def test_prepared_needs_a_connection_that_stays(arm: AgentMachine, address: Address) -> None:

@@ -243,6 +243,7 @@ def _booted(
                     "cache",
                     "aio",
                     "iothread",
+                    "throttling",
                     "network",
                     "hugepages",
                     "kernel_args",
