@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,23 +107,20 @@ def reproduce(
     console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     if samples is None and paper.about.samples:
         console.print(f"samples: left out: --samples FOLDER names them ({paper.about.samples})", markup=False)
+    measuring = _Measuring(
+        otherwise=lambda asked: _of_rounds(asked_otherwise(asked, budget, None), rounds),
+        exclusive=exclusive,
+        runs_dir=runs_dir,
+        quiet=quiet,
+        yes=yes,
+    )
     for part in paper.about.parts:
         if part.role in found:
             continue
         if part.role in left_out:
             console.print(f"{part.role}: left out: {left_out[part.role]}", markup=False)
             continue
-        measured = _sweep if part.over else _run
-        found[part.role] = measured(
-            paper.folder / part.file,
-            part,
-            given[part.role],
-            lambda asked: _of_rounds(asked_otherwise(asked, budget, None), rounds),
-            exclusive=exclusive,
-            runs_dir=runs_dir,
-            quiet=quiet,
-            yes=yes,
-        )
+        found[part.role] = measuring.part(paper.folder / part.file, part, given[part.role])
     result = paper.reproduce(found, samples)
     parts = [run for part in paper.about.parts for run in found.get(part.role, ())]
     # Of a sweep each value has its own page, and all of them one.
@@ -145,49 +142,43 @@ def reproduce(
     return 0
 
 
-def _run(
-    file: Path,
-    part: PartFile,
-    variables: Mapping[str, str],
-    otherwise: Callable[[Experiment], Experiment],
-    *,
-    exclusive: bool,
-    runs_dir: Path,
-    quiet: bool,
-    yes: bool,
-) -> list[Run]:
-    """A part that is one run. ``otherwise``: what the user asks for of each."""
-    from dbtoll.progress import Progress
-    from dbtoll.runner import run as runs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measuring:
+    """As the user wants all parts to be measured. ``otherwise``: what is asked for of each experiment."""
 
-    experiment, text = spec.read(file, exclusive=exclusive, variables=variables)
-    experiment = otherwise(experiment)
-    bring_programs(experiment, yes=yes)
-    notices(quiet=quiet)(f"{part.role}: {experiment.question}")
-    with Progress(experiment, quiet=quiet, yes=yes) as progress:
-        return [runs.begin_part(experiment, text, runs_dir, progress)]
+    otherwise: Callable[[Experiment], Experiment]
+    exclusive: bool
+    runs_dir: Path
+    quiet: bool
+    yes: bool
 
+    def part(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> list[Run]:
+        """Its run, or those of its sweep. ``file``: its specification."""
+        return self._sweep(file, part, variables) if part.over else [self._run(file, part, variables)]
 
-def _sweep(
-    file: Path,
-    part: PartFile,
-    variables: Mapping[str, str],
-    otherwise: Callable[[Experiment], Experiment],
-    *,
-    exclusive: bool,
-    runs_dir: Path,
-    quiet: bool,
-    yes: bool,
-) -> list[Run]:
-    """A part that is a sweep: a run for each value, and its own page. A value that the user gave its variable is its only one."""
-    variable, _, _ = part.over.partition("=")
-    others = {name: value for name, value in variables.items() if name != variable}
-    over = f"{variable}={variables[variable]}" if variable in variables else part.over
-    planned = sweep.plan(spec.read_text(file), str(file), over, variables=others, exclusive=exclusive)
-    planned = replace(planned, experiments={value: otherwise(each) for value, each in planned.experiments.items()})
-    for line in sweep.preview(planned):
-        notices(quiet=quiet)(f"{part.role}: {line}")
-    return [each.run for each in sweep.measure(planned, runs_dir, quiet=quiet, yes=yes, after=sweep.write)]
+    def _run(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> Run:
+        from dbtoll.progress import Progress
+        from dbtoll.runner import run as runs
+
+        experiment, text = spec.read(file, exclusive=self.exclusive, variables=variables)
+        experiment = self.otherwise(experiment)
+        bring_programs(experiment, yes=self.yes)
+        notices(quiet=self.quiet)(f"{part.role}: {experiment.question}")
+        with Progress(experiment, quiet=self.quiet, yes=self.yes) as progress:
+            return runs.begin_part(experiment, text, self.runs_dir, progress)
+
+    def _sweep(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> list[Run]:
+        """With its own page. A value that the user gave its variable is its only one."""
+        variable, _, _ = part.over.partition("=")
+        others = {name: value for name, value in variables.items() if name != variable}
+        over = f"{variable}={variables[variable]}" if variable in variables else part.over
+        planned = sweep.plan(spec.read_text(file), str(file), over, variables=others, exclusive=self.exclusive)
+        experiments = {value: self.otherwise(each) for value, each in planned.experiments.items()}
+        planned = replace(planned, experiments=experiments)
+        for line in sweep.preview(planned):
+            notices(quiet=self.quiet)(f"{part.role}: {line}")
+        measured = sweep.measure(planned, self.runs_dir, quiet=self.quiet, yes=self.yes, after=sweep.write)
+        return [each.run for each in measured]
 
 
 def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]:
