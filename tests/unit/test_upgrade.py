@@ -16,7 +16,7 @@ KEPT = sorted(path.name.removesuffix(".tar.xz") for path in (tables.RESULTS / ta
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
     with tables.kept([name], tables.RESULTS) as (run,):
-        assert run.schema_version == (3 if name.startswith("muehlbauer2015-qemu-") else 1)
+        assert run.schema_version == (3 if name.startswith(("muehlbauer2015-qemu-", "zhang2014-")) else 1)
     levels = {**FACTORS, **TRANSACTION_FACTORS}
     asked = run.plan.experiment.factors
     assert asked.keys() <= levels.keys()
