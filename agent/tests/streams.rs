@@ -146,6 +146,7 @@ fn idle_agents_use_no_cpu() {
         cpu(agent.process.id()) == before
     };
     assert!((0..10).any(is_idle), "CPU time while idle");
+    assert!(is_idle(0), "CPU time while idle, after half a second of none");
 }
 
 #[test]

@@ -122,8 +122,8 @@ def test_a_guest_has_its_log_on_a_second_disk(stack: str, tmp_path: Path) -> Non
     assert found["log"].written_bytes_per_s.estimate > 0
     model, _ = asked_of_models(tmp_path, "guest")
     assert model.requests > 10
-    # A guest takes its time between two commits, so the disk may be anywhere when one comes: half a revolution on average.
-    assert update_ms(result, "guest") > REVOLUTION_MS / 3
+    # An emulated guest takes its time between two commits: the disk may be anywhere then, half a revolution away on average.
+    assert update_ms(result, "guest") > REVOLUTION_MS * (1 / 3 if stack.startswith("qemu") else 0.9)
     if stack.startswith("qemu"):  # User Mode Linux's writes are synchronous, and its disks take no flushes
         assert found["log"].flushes_per_s is not None and found["log"].flushes_per_s.estimate > 1
     nothing_is_left()

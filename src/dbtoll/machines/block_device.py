@@ -69,8 +69,7 @@ def block_device(machine: Machine, path: str) -> BlockDevice:
         raise Unavailable(
             f"{machine.name} has no block device {path}", f"storage=/dev/…; {machine.name}'s are in /sys/block"
         )
-    told = machine.run(["stat", "--format=%t %T", device]).output.decode().split()
-    number = _number(*told)
+    number = number_of(machine, device)
     shape = look(machine, ["sh", "-c", SHAPE, "sh", number])
     if shape.exit_code != 0:
         said = shape.error_output.decode(errors="replace").strip()
@@ -169,6 +168,11 @@ def look(machine: Machine, argv: Sequence[str]) -> Completed:
             f"{machine.name} has no program {argv[0]}, which looks at block devices: {failure.message}",
             "apt-get install -y util-linux diffutils e2fsprogs",
         ) from failure
+
+
+def number_of(machine: Machine, path: str) -> str:
+    """MAJOR:MINOR of the device at that path."""
+    return _number(*machine.run(["stat", "--dereference", "--format=%t %T", path]).output.decode().split())
 
 
 def _number(major: str, minor: str) -> str:

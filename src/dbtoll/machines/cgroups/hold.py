@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dbtoll.errors import Unavailable
 from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.block_device import number_of
 from dbtoll.machines.cgroups.group import WITHOUT_GROUPS, write_setting
 from dbtoll.machines.cgroups.layout import Hierarchy, find_layout, path_of_process
 from dbtoll.machines.mounts import mount_of
@@ -112,9 +113,8 @@ def _group(around: AgentMachine, machine: Machine, *controllers: str) -> _Held:
 
 def _disk(around: AgentMachine, path: str) -> str:
     """MAJOR:MINOR of the disk that holds a file, or is at that path. Raises Unavailable where no disk does."""
-    major, minor, kind = around.run(["stat", "--dereference", "--format=%t %T %F", path]).output.decode().split(" ", 2)
-    if kind.startswith("block"):
-        number = f"{int(major, 16)}:{int(minor, 16)}"
+    if around.run(["test", "-b", path], check=False).exit_code == 0:
+        number = number_of(around, path)
     else:
         real = around.run(["readlink", "-f", "--", path]).output.decode().strip()
         number = mount_of(around, real).device

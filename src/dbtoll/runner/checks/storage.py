@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dbtoll.interfaces.machine import CacheDroppingMachine, Machine
+from dbtoll.machines.block_device import number_of
 from dbtoll.machines.mounts import IN_MEMORY, MountPoint, mount_of
 from dbtoll.model import storage as kinds
 from dbtoll.model.json import Json
@@ -64,7 +65,7 @@ def _judged(machine: Machine, kind: str, data: Artifact, mount: MountPoint, at: 
     if is_device(kind):
         # A guest's kernel has numbers of its own, and what it has of the device is its size.
         is_guest = isinstance(machine, CacheDroppingMachine)
-        wanted = str(_bytes_of(around, kind)) if is_guest else _number_of(around, kind)
+        wanted = str(_bytes_of(around, kind)) if is_guest else number_of(around, kind)
         has = str(_device_bytes(machine, mount.device)) if is_guest else mount.device
         return own and wanted == has, f"{seen}, {has}{' bytes' if is_guest else ''}; {kind} is {wanted}"
     is_same = _file_number(machine, at) == _file_number(around, around.provide(data))
@@ -85,12 +86,6 @@ def _file_number(machine: Machine, path: str) -> bytes:
     """Device and inode: a directory has the same ones wherever it is mounted, and where the mount that holds it is out of
     sight (a chroot)."""
     return machine.run(["stat", "--dereference", "--format=%d:%i", "--", path]).output
-
-
-def _number_of(machine: Machine, path: str) -> str:
-    """MAJOR:MINOR."""
-    told = machine.run(["stat", "--dereference", "--format=%t %T", path]).output.split()
-    return ":".join(str(int(each, 16)) for each in told)
 
 
 def _sizes(machine: Machine, at: str) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,8 +38,8 @@ from dbtoll.runner.rounds import RoundRun
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
-from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet
+from dbtoll.selfbench.support.tenants import of_tenants
 from dbtoll.store.schema import CheckRecord, Record, Start, Visit
 
 SUMMARY = "tenancy: driver_ratio, window_skew_ms, and of each design start_s and agents_mib"
@@ -78,24 +77,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
     designs = [(BASELINE, DEDICATED), (BASELINE, SHARED), *((stack, ISOLATED) for stack in stacks if stack != BASELINE)]
-    asked = experiment(
-        f"""
-[engine]
-name = "{options["engine"]}"
-[workload]
-name = "tpcc"
-window = "1s"
-ramp_up = "1s"
-[factors]
-durability = ["server_buffer"]
-[resources]
-cpus = {len(os.sched_getaffinity(0))}
-memory = "{options["memory"]}"
-"""
-        + "".join(
-            f'[[arm]]\nstack = "{stack}"\ndesign = "{design}"\ntenants = {tenants}\n' for stack, design in designs
-        )
-    )
+    asked = of_tenants(designs, tenants, engine=options["engine"], memory=options["memory"])
     watch = Quiet(say)
     seen = _Seen()
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:

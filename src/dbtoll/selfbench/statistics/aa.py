@@ -11,7 +11,6 @@ each test stands its power: the chance to find what it is there to find.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -38,8 +37,8 @@ from dbtoll.plan import Plan
 from dbtoll.runner.run import ready
 from dbtoll.selfbench.support import available
 from dbtoll.selfbench.support.certificate import Bound, Certificate, Say
-from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.selfbench.support.quiet_run import Quiet, measured
+from dbtoll.selfbench.support.tenants import of_tenants
 
 SUMMARY = "real A/A comparisons on fresh copies and starts: false_alarms, bias within a margin, uniformity_p, and the power of each"
 OPTIONS = {
@@ -67,7 +66,7 @@ KEPT_ENDING_S = 10.0
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """One comparison after the other; each has rounds of its own, so nothing is used twice."""
-    asked = _of_tenants(options["tenants"]) if options["tenants"] else _of_queries(options)
+    asked = of_tenants([(BASELINE, "dedicated")], options["tenants"]) if options["tenants"] else _of_queries(options)
     found: list[Floats] = []
     watch = Quiet(say)
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
@@ -96,29 +95,6 @@ def _of_queries(options: Mapping[str, Any]) -> Experiment:
             "indexes": "dates",
             "queries": [str(query) for query in options["queries"]],
         },
-    )
-
-
-def _of_tenants(tenants: int) -> Experiment:
-    """As of `selfbench tenancy`: commits wait for no device."""
-    return experiment(
-        f"""
-[engine]
-name = "postgres"
-[workload]
-name = "tpcc"
-window = "1s"
-ramp_up = "500ms"
-[factors]
-durability = ["server_buffer"]
-[resources]
-cpus = {len(os.sched_getaffinity(0))}
-memory = "8 GiB"
-[[arm]]
-stack = "{BASELINE}"
-design = "dedicated"
-tenants = {tenants}
-"""
     )
 
 
