@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from dbtoll import registry
 from dbtoll.contracts import EnvironmentContract
 from dbtoll.contracts.environment import Open
+from dbtoll.errors import Unavailable
 from dbtoll.interfaces.environment import Environment
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.cgroups import layout
@@ -30,12 +34,23 @@ class TestWithoutGroups(EnvironmentContract):
         """But for the memory, which nothing limits."""
         assert open_one().facts()["cpus_allowed"]
 
+    def test_its_requests_to_a_device_can_be_held_back(
+        self, open_one: Open, environment: Environment, local: AgentMachine, tmp_path: Path
+    ) -> None:
+        """They cannot, which is said, with what helps."""
+        with pytest.raises(Unavailable, match="no control group controller blkio or io") as refused:
+            super().test_its_requests_to_a_device_can_be_held_back(open_one, environment, local, tmp_path)
+        assert "Delegate=yes" in str(refused.value.hint)
+
 
 def test_a_tree_sleeps_as_a_whole_and_wakes_as_a_whole(local: AgentMachine) -> None:
     script = "for _ in 1 2 3; do (while :; do sh -c :; done) & done; wait"
     busy = local.spawn(["sh", "-c", script], stop_signal=9)
     tree = ProcessTree(local)
     tree.begun(busy.pid)
+    deadline = time.monotonic() + 30
+    while len(tree.processes()) < 4:
+        assert time.monotonic() < deadline, "the shell did not start its children"
     for _ in range(20):
         tree.freeze()
         asleep, used = tree.processes(), tree.cpu_ns()
