@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dbtoll.engines.mariadb import Engine
 from dbtoll.errors import EngineError
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import Machine, Session
+from dbtoll.model.description import ASLEEP, RUNNING
 from dbtoll.model.experiment import Resources
 from dbtoll.model.machine import Artifact, Provision, ServerPlace
+from dbtoll.runner.drivers.wait_samples import WatchedServer
 
 OpenArm = Callable[..., Machine]
 DATA = "/dbtoll/data"
@@ -54,3 +59,50 @@ def test_settings_of_a_file_arrive_and_a_refused_one_is_traced_to_where_it_was_w
         with pytest.raises(EngineError, match=rf"{name} is set at {file}:3") as caught:
             engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
         assert "sort-buffer-size is set" not in caught.value.message
+
+
+@contextmanager
+def watched(machine: Machine) -> Iterator[tuple[WatchedServer, Session, Session]]:
+    """A server with the table ``t``, and two sessions of it."""
+    engine = Engine({})
+    server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
+    looking, one, other = (machine.serial(server.address, connection="persistent") for _ in range(3))
+    one.query("CREATE TABLE t (a integer PRIMARY KEY AUTO_INCREMENT, b integer)")
+    one.query("INSERT INTO t (b) VALUES (1)")
+    other.query("SELECT 1")
+    yield WatchedServer(machine, engine, looking, engine.serving(looking), asks_kernel=True), one, other
+    for session in (looking, one, other):
+        session.close()
+    engine.stop(machine, server)
+
+
+def test_who_wants_a_row_that_another_one_holds_waits_for_a_lock(machine: Machine) -> None:
+    """Its server says that it updates."""
+    with watched(machine) as (server, one, other):
+        assert len(server.threads) == 2 and server.waits() == []
+        one.query("BEGIN")
+        one.query("UPDATE t SET b = 2 WHERE a = 1")
+        waiting = threading.Thread(target=other.query, args=("UPDATE t SET b = 3 WHERE a = 1",))
+        waiting.start()
+        seen = {wait for _ in range(200) for wait in server.waits()}
+        one.query("COMMIT")
+        waiting.join()
+        assert ASLEEP in seen <= {ASLEEP, RUNNING}
+
+
+def test_a_commit_is_a_wait_of_its_own(machine: Machine) -> None:
+    with watched(machine) as (server, one, _):
+
+        def work() -> None:
+            for _ in range(400):
+                one.query("BEGIN")
+                one.query("UPDATE t SET b = b + 1")
+                one.query("COMMIT")
+
+        working = threading.Thread(target=work)
+        working.start()
+        seen: Counter[str] = Counter()
+        while working.is_alive():
+            seen.update(server.waits())
+        working.join()
+        assert seen["Commit"] > 10, seen

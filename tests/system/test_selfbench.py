@@ -65,8 +65,9 @@ def test_tenants_begin_together_in_every_design_and_are_driven_by_one_agent_or_b
     assert all(each["start_s"] > 0 and each["agents_mib"] > 1 for each in figures["designs"].values())
     # Whether they are within their bounds is asked of more windows, on a machine that does nothing else.
     assert 0 <= figures["window_skew_ms"] < 1000 and figures["violations"] == 0
-    assert len(pairs) == 2 and all(min(pair) > 0 for pair in pairs)
-    assert figures["driver_ratio_low"] < figures["driver_ratio"] < figures["driver_ratio_high"]
+    assert len(pairs) == 2 and all(min(pair.values()) > 0 and len(pair) == 3 for pair in pairs)
+    for name in ("driver_ratio", "control_ratio"):
+        assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
 
 
 def test_answers_of_an_engine_in_an_environment_are_counted_that_are_right() -> None:

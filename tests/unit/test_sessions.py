@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from dbtoll import registry
 from dbtoll.analysis.transactions import sessions
 from dbtoll.engines.postgres import WAITS
 from dbtoll.machines.observers import added
-from dbtoll.model.description import Wait
+from dbtoll.model.description import ASLEEP, ON_DISK, RUNNING, EngineDescription, Wait
 from dbtoll.model.json import Json
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers import wait_samples
@@ -86,6 +87,20 @@ def test_names_of_waits_are_of_a_kind(name: str, kind: Wait) -> None:
     assert sessions.state(name, registry.find("engines", "postgres").description.waits) == kind
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Commit", Wait.LOG_FILES),
+        ("Waiting for table metadata lock", Wait.OTHER_LOCKS),
+        (ASLEEP, Wait.OTHER_LOCKS),
+        (ON_DISK, Wait.DATA_FILES),
+        ("User sleep", Wait.OTHER),
+    ],
+)
+def test_states_of_mariadbs_threads_are_of_a_kind(name: str, kind: Wait) -> None:
+    assert sessions.state(name, registry.find("engines", "mariadb").description.waits) == kind
+
+
 def test_counts_of_servers_are_added_at_whatever_depth() -> None:
     one = {"reads": 1, "waits": {"log": {"count": 2}}, "unknown": None, "missing": {"cycles": "no such counter"}}
     other = {
@@ -104,31 +119,37 @@ def test_counts_of_servers_are_added_at_whatever_depth() -> None:
 
 
 class Talkative:
-    """An engine whose server N is found to wait for its number, and is served by the process N."""
+    """An engine whose server N is found to wait for its number, and is served by the thread N."""
 
-    def wait_events(self, session: Any) -> list[str]:
-        return [f"{session.number}"]
+    def wait_events(self, session: Any) -> dict[int, str]:
+        return {session.number: f"{session.number}"}
 
     def serving(self, session: Any) -> list[int]:
         return [session.number]
 
 
+def sleeping(state: str = "S", run_ns: int = 1) -> Json:
+    return {"state": state, "run_ns": run_ns, "run_queue_wait_ns": 0, "time_slices": 1}
+
+
 def arm_of(servers: int) -> tuple[RunningArm, list[int]]:
     closed: list[int] = []
-    clock = iter(range(1, 1000))
 
     def server(number: int) -> Any:
-        def counters(**_: Any) -> Json:
+        clock = iter(range(1, 1_000_000))
+
+        def counters(*, brief: bool, single_threads: Sequence[int]) -> Json:
             at = next(clock)
-            each = {f"{pid} server": {"run_ns": at * pid, "run_queue_wait_ns": 0} for pid in range(servers + 1)}
-            return {"at_ns": at, "processes": {"run_ns": 10**9 * at, "run_queue_wait_ns": None, "each": each}}
+            asked = {f"{thread}": sleeping(run_ns=at * thread) for thread in single_threads}
+            return {"at_ns": at, "processes": None, "single_threads": asked}
 
         session = SimpleNamespace(number=number, close=lambda: closed.append(number))
         unit = SimpleNamespace(new_session=lambda: session)
         return SimpleNamespace(machine=SimpleNamespace(counters=counters), server=SimpleNamespace(pid=1), units=(unit,))
 
     every = tuple(server(number) for number in range(1, servers + 1))
-    running = SimpleNamespace(servers=every, units_of=lambda one: one.units)
+    engine = SimpleNamespace(description=EngineDescription("Talkative"))
+    running = SimpleNamespace(servers=every, units_of=lambda one: one.units, engine=engine)
     return cast(RunningArm, running), closed
 
 
@@ -142,8 +163,40 @@ def test_every_server_is_looked_at_equally_often(monkeypatch: pytest.MonkeyPatch
     looks = waiting.pop("looks")
     assert set(waiting) == {"1", "2", "3"} and sum(waiting.values()) == looks >= 9
     assert max(waiting.values()) - min(waiting.values()) <= 1 and sorted(closed) == [1, 2, 3]
-    # Read at 1, 2, 3 and at 4, 5, 6: each server's own process alone.
-    assert seen["processes"] == {"run_ns": 3 * (1 + 2 + 3), "run_queue_wait_ns": 0, "elapsed_ns": 9}
+    # Each server's clock is read twice, and its own thread ran meanwhile for as long as its number.
+    assert seen["processes"] == {"run_ns": 1 + 2 + 3, "run_queue_wait_ns": 0, "elapsed_ns": 3}
+
+
+class Quiet:
+    """An engine that knows of no wait but a commit's: of the threads 1 to 6 the last one is in it."""
+
+    def wait_events(self, session: Any) -> dict[int, str]:
+        return {**dict.fromkeys(range(1, 6), RUNNING), 6: "Commit"}
+
+
+def test_the_kernel_knows_who_slept_all_the_while() -> None:
+    reader, waiter, awake, woken, new = range(1, 6)
+    before = {reader: sleeping("D"), waiter: sleeping(), awake: sleeping("R"), woken: sleeping("D"), 6: sleeping("D")}
+    after = before | {woken: sleeping("D", run_ns=2), new: sleeping("D")}
+    looks = iter([before, after])
+
+    def counters(*, brief: bool, single_threads: Sequence[int]) -> Json:
+        asked = {f"{thread}": told for thread, told in next(looks).items() if thread in single_threads}
+        return {"at_ns": 1, "processes": None, "single_threads": asked}
+
+    machine = cast(Any, SimpleNamespace(counters=counters))
+    server = wait_samples.WatchedServer(machine, cast(Any, Quiet()), cast(Any, None), [*before], asks_kernel=True)
+    assert server.waits() == [ON_DISK, ASLEEP, RUNNING, RUNNING, RUNNING, "Commit"]
+
+
+def test_nothing_is_known_of_sleeps_where_the_kernel_counts_no_time_slices() -> None:
+    def counters(*, brief: bool, single_threads: Sequence[int]) -> Json:
+        asked = {f"{thread}": {**sleeping("D"), "time_slices": None} for thread in single_threads}
+        return {"at_ns": 1, "processes": None, "single_threads": asked}
+
+    machine = cast(Any, SimpleNamespace(counters=counters))
+    server = wait_samples.WatchedServer(machine, cast(Any, Quiet()), cast(Any, None), range(1, 7), asks_kernel=True)
+    assert server.waits() == [*[RUNNING] * 5, "Commit"]
 
 
 def test_a_window_that_fails_leaves_no_session_behind() -> None:

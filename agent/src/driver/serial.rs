@@ -188,7 +188,14 @@ impl Driver {
             received_ns
         };
         let tree_of = visit.server_pid;
-        let selection = Selection { pids: None, tree_of, all: false, threads: OfThreads::Sums, machine: true };
+        let selection = Selection {
+            pids: None,
+            tree_of,
+            all: false,
+            threads: OfThreads::Sums,
+            single_threads: vec![],
+            machine: true,
+        };
         let sample = || visit.counters.then(|| counters::read(&selection)).transpose();
         let before = sample()?;
         let mut executions = Vec::new();

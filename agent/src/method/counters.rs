@@ -23,6 +23,9 @@ pub struct Selection {
     pub all: bool,
     #[serde(default)]
     pub threads: OfThreads,
+    /// Numbers of single threads, beside whatever processes are chosen.
+    #[serde(default)]
+    pub single_threads: Vec<u32>,
     #[serde(default = "yes")]
     pub machine: bool,
 }
@@ -47,7 +50,21 @@ pub struct Counters {
     pub at_ns: u64,
     /// None where no process was asked for.
     pub processes: Option<Processes>,
+    /// By number; who has ended is left out.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub single_threads: BTreeMap<u32, Thread>,
     pub machine: Option<Machine>,
+}
+
+/// One thread; of a process with a single one its number is the process's.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Thread {
+    /// A letter of proc(5).
+    pub state: char,
+    pub run_ns: Option<u64>,
+    pub run_queue_wait_ns: Option<u64>,
+    /// How often it was given a processor.
+    pub time_slices: Option<u64>,
 }
 
 /// Sums over the chosen processes with all their threads.
@@ -146,8 +163,10 @@ pub fn read(selection: &Selection) -> Result<Counters, Failure> {
         let by_process = (selection.threads == OfThreads::Each).then(each);
         Processes { each: by_process, ..sum(&stats, &units, ended_children, selection.threads) }
     });
+    let single_threads =
+        selection.single_threads.iter().filter_map(|number| Some((*number, Thread::read(*number)?))).collect();
     let machine = selection.machine.then(|| Machine::read(&units));
-    Ok(Counters { at_ns, processes, machine })
+    Ok(Counters { at_ns, processes, single_threads, machine })
 }
 
 fn no_process(pid: u32) -> Failure {
@@ -294,6 +313,22 @@ pub struct Threads {
     run_ns: Option<u64>,
     run_queue_wait_ns: Option<u64>,
     block_io_wait_ns: Option<u64>,
+}
+
+impl Thread {
+    /// A thread's number leads to its process too, though no listing shows it there (proc(5), `/proc/tid`).
+    fn read(number: u32) -> Option<Self> {
+        let text = |name| fs::read_to_string(format!("/proc/{number}/task/{number}/{name}")).ok();
+        let schedule = text("schedstat");
+        let of = |word| schedule.as_deref()?.split_ascii_whitespace().nth(word)?.parse().ok();
+        let (run_ns, run_queue_wait_ns, time_slices) = (of(0), of(1), of(2));
+        Some(Self { state: state_in(&text("stat")?)?, run_ns, run_queue_wait_ns, time_slices })
+    }
+}
+
+/// The letter for what it does, in a text of `/proc/PID/stat`.
+pub(super) fn state_in(stat: &str) -> Option<char> {
+    stat.get(stat.rfind(')')? + 1..)?.trim_start().chars().next()
 }
 
 /// Without delay accounting its column is 0 all the time; kernels before 5.14 do not say whether they have it.
@@ -525,6 +560,37 @@ mod tests {
     }
 
     #[test]
+    fn tells_of_single_threads_what_each_did() {
+        let (told, number) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let asleep = std::thread::spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            let _ = ended.recv();
+        });
+        let (thread, none) = (number.recv().unwrap(), u32::MAX);
+        let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let look = || {
+            let single_threads = vec![thread, own, none];
+            let nothing = OfThreads::Nothing;
+            let selection =
+                Selection { pids: None, tree_of: None, all: false, threads: nothing, single_threads, machine: false };
+            read(&selection).unwrap()
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while look().single_threads[&thread].state != 'S' {
+            assert!(std::time::Instant::now() < deadline, "it does not sleep");
+        }
+        let (before, after) = (look(), look());
+        assert!(before.processes.is_none() && !before.single_threads.contains_key(&none));
+        assert_eq!(before.single_threads[&thread], after.single_threads[&thread], "it slept all the while");
+        assert!(after.single_threads[&own].state == 'R' && after.single_threads[&own].run_ns > Some(0), "{after:?}");
+        assert_ne!(after.single_threads[&own].run_ns, after.single_threads[&thread].run_ns);
+        assert!(after.single_threads[&thread].time_slices > Some(0), "{after:?}");
+        drop(end);
+        asleep.join().unwrap();
+    }
+
+    #[test]
     fn selects_whole_trees() {
         let stat = |pid, parent| Stat { pid, parent, fields: vec![] };
         let stats = || vec![stat(1, 0), stat(2, 1), stat(3, 2), stat(4, 1), stat(5, 3)];
@@ -544,7 +610,14 @@ mod tests {
         assert_eq!((old.queue_ns, old.flushes, old.flush_ns), (11_000_000, None, None));
         assert!(super::disk("8 1 sda1 1 2 3 4").is_none(), "a partition's line before Linux 2.6.25");
         let pids = || Some(vec![std::process::id()]);
-        let selection = Selection { pids: pids(), tree_of: None, all: false, threads: OfThreads::Each, machine: true };
+        let selection = Selection {
+            pids: pids(),
+            tree_of: None,
+            all: false,
+            threads: OfThreads::Each,
+            single_threads: vec![],
+            machine: true,
+        };
         let counters = read(&selection).unwrap();
         let processes = counters.processes.unwrap();
         assert_eq!(processes.count, 1);

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::counters::{Stat, all_stats, descendants};
+use super::counters::{Stat, all_stats, descendants, state_in};
 use super::parse;
 use crate::failure::{Code, Failure};
 use crate::stream::StreamHandle;
@@ -103,8 +103,7 @@ fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.flatten().all(|thread| {
         let Ok(stat) = fs::read_to_string(thread.path().join("stat")) else { return true };
-        let state = stat.rfind(')').and_then(|end| stat[end + 1..].trim_start().chars().next());
-        matches!(state, Some('T' | 't' | 'Z' | 'X') | None)
+        matches!(state_in(&stat), Some('T' | 't' | 'Z' | 'X') | None)
     })
 }
 

@@ -74,6 +74,15 @@ class Threads(TypedDict):
     block_io_wait_ns: Count | None
 
 
+class Thread(TypedDict):
+    """One thread of a process."""
+
+    state: Text
+    run_ns: Count | None
+    run_queue_wait_ns: Count | None
+    time_slices: Count | None
+
+
 class Processes(Threads):
     """Sums over processes."""
 
@@ -138,6 +147,7 @@ class Counters(TypedDict):
 
     at_ns: Count
     processes: Processes | None
+    single_threads: NotRequired[dict[Text, Thread]]
     machine: MachineCounters | None
 
 

@@ -26,6 +26,7 @@ class Collector(Program):
     what = "requests to block devices"
     disturbs = False
     of_kernel = True
+    of_processes = False
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:

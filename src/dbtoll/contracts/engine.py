@@ -264,16 +264,18 @@ class EngineContract:
             assert least <= sum(told[name] for name in contract.scan) <= most, told
             after = engine.server_statistics(session)
             assert all(after[key] >= value for key, value in before.items() if isinstance(value, int))
-            assert engine.wait_events(session) == []
-            assert {*engine.serving(session)} <= processes(machine).keys()
+            assert engine.wait_events(session) == {}
+            other.query("select 1")
+            (thread,) = engine.serving(session)
+            assert machine.counters(brief=True, single_threads=[thread])["single_threads"].keys() == {str(thread)}
             sleeping = threading.Thread(target=other.query, args=(contract.sleep,))
             sleeping.start()
             deadline = time.monotonic() + 5
             # It is seen running before it sleeps, on a busy machine.
-            while (found := engine.wait_events(session)) != [contract.asleep] and time.monotonic() < deadline:
+            while (found := engine.wait_events(session)) != {thread: contract.asleep} and time.monotonic() < deadline:
                 time.sleep(0.01)
             sleeping.join()
-            assert found == [contract.asleep]
+            assert found == {thread: contract.asleep}
         finally:
             session.close()
             other.close()

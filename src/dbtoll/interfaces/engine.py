@@ -145,12 +145,13 @@ class StatisticsEngine(Protocol):
         """Of all sessions since the server started: name -> how many; may nest."""
         ...
 
-    def wait_events(self, session: Session) -> list[str]:
-        """What each of the other sessions that work waits for at this moment: ``running`` if for nothing."""
+    def wait_events(self, session: Session) -> dict[int, str]:
+        """What each of the other sessions that work waits for at this moment, by the thread that serves it:
+        `description.RUNNING` if for nothing that the server knows of."""
         ...
 
     def serving(self, session: Session) -> list[int]:
-        """Numbers of the processes that serve the other sessions and do nothing else; empty where sessions are threads of one."""
+        """Numbers of the threads that serve the other sessions, and do nothing else: of processes that have one, theirs."""
         ...
 
 

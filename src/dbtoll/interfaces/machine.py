@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -181,9 +181,16 @@ class Machine(Protocol):
         ...
 
     def counters(
-        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+        self,
+        *,
+        tree_of: int | None = None,
+        everything: bool = False,
+        each: bool = False,
+        brief: bool = False,
+        single_threads: Collection[int] = (),
     ) -> Json:
-        """``brief``: nothing of the machine and of single threads, for a fraction of the time."""
+        """``brief``: nothing of the machine, and nothing that is summed over threads, for a fraction of the time.
+        ``single_threads``: told of each by itself, whatever else is asked for."""
         ...
 
     def call(

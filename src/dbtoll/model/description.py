@@ -23,6 +23,12 @@ ROUND_TRIP_CALLS = ("recvfrom", "sendto")
 """Of a server that reads and writes its sockets by recv(2) and send(2) (PostgreSQL: src/backend/libpq/be-secure.c)."""
 
 
+RUNNING = "running"
+"""What a session waits for that works and waits for nothing, as far as its server knows."""
+ON_DISK, ASLEEP = "disk", "asleep"
+"""What the kernel then may know: its thread waits for a block device, or for something else."""
+
+
 class Wait(StrEnum):
     """What a session of a server can wait for (Zhang et al. 2014, Figures 7 and 10)."""
 
@@ -48,7 +54,8 @@ class EngineDescription:
     ``auto_tuned_settings``: settings that it makes from what it finds in its machine -> how. A difference is one of the
     machines: it is named and does not void.
     ``waits``: beginning of a name as `StatisticsEngine.wait_events` gives it -> what is waited for; the longest that fits holds,
-    and what none fits is another wait. Empty of an engine that does not say what its sessions wait for.
+    and what none fits is another wait. Also of `ON_DISK` and `ASLEEP`, where a server does not tell of all. Empty of an engine that
+    does not say what its sessions wait for.
     """
 
     title: str

@@ -74,6 +74,8 @@ INSIDE = 'placement = ["inside"] under [factors]'
 """What helps where nobody outside can reach the server."""
 
 COPY_SUFFIX = " (A/A)"
+ALL_COPIES, BASELINES_ALONE = "all", "baselines"
+"""Which arms have A/A copies."""
 
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
@@ -94,7 +96,8 @@ _KEYS = {
         *LAYOUT_KEYS, *DESIGN_KEYS, *DEVICE_KEYS,
     },
     "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool", "split", *LIMIT_KEYS},
-    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled"},
+    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled",
+                  "copies"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
     "factors": {*FACTORS, *TRANSACTION_FACTORS},
@@ -266,7 +269,7 @@ class _Reader:
             arms = self.held_against(arms, experiment)
         self.require_none()
         cold = LEDGER_PROBES_COLD if "cold" in factors.get("cache", ()) else ()
-        arms = list(with_copies(arms))
+        arms = list(with_copies(arms, all_that_differ=self.copies_all()))
         self.give_devices(arms)
         self.require_none()
         return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
@@ -947,6 +950,15 @@ class _Reader:
                        'settled = "20%"')  # fmt: skip
         return made
 
+    def copies_all(self) -> bool:
+        """Whether arms that differ in more than the environment have A/A copies too."""
+        asked = self.take("precision", "copies", text_value, ALL_COPIES)
+        if asked not in (ALL_COPIES, BASELINES_ALONE):
+            self.fault(
+                "precision", "copies", f"{asked!r} is not known", f'copies = "{ALL_COPIES}" or "{BASELINES_ALONE}"'
+            )
+        return bool(asked == ALL_COPIES)
+
     def visit_timing(self) -> VisitTiming:
         self.known(self.table("visit"), "visit")
         default = VisitTiming()
@@ -1220,12 +1232,15 @@ def _with_resources(arm: Arm, **changed: Any) -> Arm:
     return replace(arm, configuration=replace(configuration, resources=replace(configuration.resources, **changed)))
 
 
-def with_copies(arms: Sequence[Arm]) -> tuple[Arm, ...]:
-    """With an A/A copy behind each arm that others are held against, and each whose configuration is another than its baseline's:
-    so the noise on both sides of every comparison is known."""
+def with_copies(arms: Sequence[Arm], *, all_that_differ: bool) -> tuple[Arm, ...]:
+    """With an A/A copy behind each arm that others are held against, and, ``all_that_differ``, each whose configuration is another
+    than its baseline's: so the noise on both sides of every comparison is known."""
     by_name = {arm.name: arm for arm in arms}
     needed = {arm.against or arm.name for arm in arms}
-    needed |= {arm.name for arm in arms if arm.against and arm.clock == "time" and not _like(arm, by_name[arm.against])}
+    if all_that_differ:
+        needed |= {
+            arm.name for arm in arms if arm.against and arm.clock == "time" and not _like(arm, by_name[arm.against])
+        }
     found: list[Arm] = []
     for arm in arms:
         found.append(arm)

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dbtoll.analysis.result.schema import Levels, SessionsResult, TimeShare
 from dbtoll.analysis.transactions.devices import mean_of
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model.description import Wait
+from dbtoll.model.description import RUNNING, Wait
 from dbtoll.model.json import Json
 
-RUNNING = "running"
-"""What an engine says of a session that works and waits for nothing."""
 ON_CPU, RUN_QUEUE = "on_cpu", "run_queue"
-"""What it then does, or waits for: a processor."""
+"""What a session does that works and waits for nothing else, or waits for: a processor."""
 
 SAMPLES = "looks"
 """How a history calls them."""

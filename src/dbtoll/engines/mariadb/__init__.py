@@ -22,7 +22,7 @@ from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
-from dbtoll.model.description import EngineDescription
+from dbtoll.model.description import ASLEEP, ON_DISK, RUNNING, EngineDescription, Wait
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import ABOVE_ONE, THREADS, Resources
 from dbtoll.model.json import Json
@@ -124,6 +124,21 @@ rm -rf "$1/var/lib/mysql"
 )
 
 
+WAITS: Mapping[str, Wait] = {
+    "Commit": Wait.LOG_FILES,
+    "Waiting for ": Wait.OTHER_LOCKS,
+    "User lock": Wait.OTHER_LOCKS,
+    "User sleep": Wait.OTHER,
+    ON_DISK: Wait.DATA_FILES,
+    ASLEEP: Wait.OTHER_LOCKS,
+}
+"""States of a thread. A commit writes the log or waits until another one has written it: it does not say which. Without its
+performance schema, which costs throughput, it does not tell of reads, nor of locks of rows and pages: whoever sleeps for no disk
+while it works waits for a lock."""
+
+TOLD = tuple(name for name in WAITS if name not in (ON_DISK, ASLEEP))
+
+
 class Engine(interface.Engine):
     """See interfaces.Engine."""
 
@@ -140,6 +155,7 @@ class Engine(interface.Engine):
         auto_tuned_settings={
             "innodb_log_write_ahead_size": "MariaDB takes it from the physical block size of the device that holds its log"
         },
+        waits=WAITS,
     )
     offers = frozenset({interface.SQL, interface.BULK_ROWS, interface.TRANSACTIONS})
     unsupported: ClassVar[Mapping[str, Mapping[str, str]]] = {THREADS: {ABOVE_ONE: "a query has one thread"}}
@@ -363,17 +379,20 @@ class Engine(interface.Engine):
             "waits": {str(name): {"count": int(count or 0), "elapsed_ns": int(ns or 0)} for name, count, ns in waits},
         }
 
-    def wait_events(self, session: Session) -> list[str]:
-        """States of its threads (documentation, "General Thread States")."""
+    def wait_events(self, session: Session) -> dict[int, str]:
+        """States of its threads that are waits (documentation, "General Thread States"); of most it says what they do."""
         rows = session.query(
-            "SELECT coalesce(nullif(state, ''), 'running') FROM information_schema.processlist"
+            "SELECT tid, state FROM information_schema.processlist"
             " WHERE command IN ('Query', 'Execute') AND id <> connection_id()"
         )
-        return [row[0] or "" for row in rows]
+        return {int(tid or 0): state if state and state.startswith(TOLD) else RUNNING for tid, state in rows}
 
     def serving(self, session: Session) -> list[int]:
-        """None: a session is a thread of the server."""
-        return []
+        """A thread of the server for each."""
+        others = "command <> 'Daemon' AND id <> connection_id()"
+        return [
+            int(row[0] or 0) for row in session.query(f"SELECT tid FROM information_schema.processlist WHERE {others}")
+        ]
 
     def fingerprint(self, session: Session, statement: Statement) -> tuple[str, str]:
         """The rows of EXPLAIN without numbers of rows; a text that has no plan has the fingerprint ``none``."""

@@ -24,7 +24,7 @@ from dbtoll.errors import AgentFailure, EngineError, SpecError, Unavailable
 from dbtoll.interfaces import engine as interface
 from dbtoll.interfaces.machine import Machine, Process, Session
 from dbtoll.interfaces.machine import Server as AnyServer
-from dbtoll.model.description import EngineDescription, Wait
+from dbtoll.model.description import RUNNING, EngineDescription, Wait
 from dbtoll.model.dialect import Dialect
 from dbtoll.model.experiment import Resources
 from dbtoll.model.json import Json
@@ -469,13 +469,13 @@ class Engine(interface.Engine):
         found = _integers(session, f"SELECT {sums} FROM pg_stat_database WHERE datname IS NOT NULL")
         return dict(zip(names, found, strict=True))
 
-    def wait_events(self, session: Session) -> list[str]:
+    def wait_events(self, session: Session) -> dict[int, str]:
         """Wait events (manual, 28.2.3), with their type."""
         rows = session.query(
-            "SELECT coalesce(wait_event_type || ': ' || wait_event, 'running') FROM pg_stat_activity"
+            "SELECT pid, wait_event_type || ': ' || wait_event FROM pg_stat_activity"
             " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()"
         )
-        return [row[0] or "" for row in rows]
+        return {int(pid or 0): event or RUNNING for pid, event in rows}
 
     def serving(self, session: Session) -> list[int]:
         """Its backends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -190,7 +190,13 @@ class SimulatedMachine:
         return self._place.arm in self.timeline.disturbed
 
     def counters(
-        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+        self,
+        *,
+        tree_of: int | None = None,
+        everything: bool = False,
+        each: bool = False,
+        brief: bool = False,
+        single_threads: Collection[int] = (),
     ) -> Json:
         """CPU time is what its visits took."""
         self.expect_awake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -278,11 +278,19 @@ class AgentMachine:
         return AgentTerminals(self.channel, address, driver_parameters)
 
     def counters(
-        self, *, tree_of: int | None = None, everything: bool = False, each: bool = False, brief: bool = False
+        self,
+        *,
+        tree_of: int | None = None,
+        everything: bool = False,
+        each: bool = False,
+        brief: bool = False,
+        single_threads: Collection[int] = (),
     ) -> Json:
         """Of the machine and of a process tree, or of all processes (docs/PROTOCOL.md, ``counters``)."""
         threads = "each" if each else "nothing" if brief else "sums"
-        selection = {"tree_of": tree_of, "all": everything, "threads": threads, "machine": not brief}
+        selection: Json = {"tree_of": tree_of, "all": everything, "threads": threads, "machine": not brief}
+        if single_threads:
+            selection["single_threads"] = list(single_threads)
         return self.channel.call("counters", selection)
 
     def call(

@@ -16,12 +16,17 @@ from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
 from dbtoll.runner.arms import RunningArm, RunningServer
 from dbtoll.runner.drivers.protocol import VisitDriver, VisitResult, is_cold, work_done
-from dbtoll.runner.drivers.wait_samples import engine_account
+from dbtoll.runner.drivers.statements import StatementDriver
+from dbtoll.runner.drivers.wait_samples import account_of_statement, account_of_window
+
+ENGINE = "engine"
+"""What the server tells, among what collectors do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingDriver:
-    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself.
+    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself; last those that
+    count nothing of processes, while the server is asked too what its sessions do.
 
     Of an arm with several servers those that do not disturb look on at all of them, or at the kernel that the first stands on;
     those that do, at the first, while all work. BIAS: what they count in the machine around that kernel holds what the arm's other
@@ -50,15 +55,21 @@ class CountingDriver:
             result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
         passes, left_out = self._passes(running, phase)
+        asks_server = isinstance(running.engine, StatisticsEngine) and not is_cold(phase)
+        asked_in_window = asks_server and not isinstance(self.driver, StatementDriver)
         for together in passes:
-            if able := [each for each in together if each.name not in running.uncounted]:
+            able = [each for each in together if each.name not in running.uncounted]
+            asked = asked_in_window and together is passes[-1]
+            if able or asked:
                 self.driver.make_ready(running, phase, first_execution=first_execution)
                 told: dict[str, Callable[[], Json]] = {}
                 try:
                     with ExitStack() as looking:
                         told |= _look_on(running, able, looking)
+                        if asked:
+                            told[ENGINE] = looking.enter_context(account_of_window(running))
                         if told:
-                            least_s = 0 if is_cold(phase) else max(each.least_s for each in able)
+                            least_s = 0 if is_cold(phase) else max((each.least_s for each in able), default=0.0)
                             result = self._drive(
                                 running, phase, block, query, first_execution=first_execution, least_s=least_s
                             )
@@ -66,14 +77,12 @@ class CountingDriver:
                     counts |= {name: {"missing": error.message} for name in told}
                     continue
                 if result is not None:
-                    counts |= {
-                        each.name: {**work_seen(running, each, result), "counted": told[each.name]()}
-                        for each in able
-                        if each.name in told
-                    }
+                    seen = {each.name: work_seen(running, each, result) for each in able}
+                    seen[ENGINE] = work_done(result.units)
+                    counts |= {name: {**seen[name], "counted": tell()} for name, tell in told.items()}
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
-        if isinstance(running.engine, StatisticsEngine) and not is_cold(phase):
-            counts["engine"] = engine_account(self.driver, running, phase, block, query)
+        if asks_server and isinstance(self.driver, StatementDriver):
+            counts[ENGINE] = account_of_statement(self.driver, running, block, query)
         result = result or self.driver.drive(running, phase, block, query, first_execution=first_execution)
         units = (structs.replace(unit, executions=(), window=None) for unit in result.units)
         return VisitResult(tuple(units), counts, result.shared)
@@ -103,7 +112,9 @@ class CountingDriver:
                     left_out[each.name] = "it is counted in the baseline alone"
         able = [each for each in self.collectors if each.name not in left_out]
         quiet = [each for each in able if not each.disturbs]
-        return [quiet, *([each] for each in able if each.disturbs)], left_out
+        of_processes = [each for each in quiet if each.of_processes]
+        others = [each for each in quiet if not each.of_processes]
+        return [of_processes, *([each] for each in able if each.disturbs), others], left_out
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""

@@ -4,44 +4,52 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import cycle
 
 from dbtoll.errors import DbtollError, Unavailable
 from dbtoll.interfaces.engine import StatisticsEngine
+from dbtoll.interfaces.machine import Machine, Session
 from dbtoll.machines.observers import added, risen
+from dbtoll.model.description import ASLEEP, ON_DISK, RUNNING
 from dbtoll.model.json import Json
-from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm, RunningServer
-from dbtoll.runner.drivers.protocol import VisitDriver, work_done
+from dbtoll.model.plan import Block
+from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.statements import StatementDriver
 
 LOOK_EVERY_S = 0.02
 """At what the sessions of a server wait for: some fifty times in a window of a second, and little enough work for it."""
 
+SLEEPS = {"D": ON_DISK, "S": ASLEEP}
+"""By the kernel's letter for what a thread does (proc(5)): whoever waits for a block device cannot be interrupted."""
+
 SCHEDULED = ("run_ns", "run_queue_wait_ns")
-"""What the kernel counts of a process: how long it was on a processor, and how long it waited for one."""
+"""What the kernel counts of a thread: how long it was on a processor, and how long it waited for one."""
 
 
-def engine_account(driver: VisitDriver, running: RunningArm, phase: Phase, block: Block, query: str) -> Json:
-    """What the first server itself counts of one execution; or what all of them count together in a window in which their sessions
-    are looked at too."""
+def account_of_statement(driver: StatementDriver, running: RunningArm, block: Block, query: str) -> Json:
+    """What the first server itself counts of one execution."""
     engine = running.engine
     assert isinstance(engine, StatisticsEngine)
-    if isinstance(driver, StatementDriver):
-        try:
-            told = engine.query_statistics(running.unit.session(), driver.statements[block.parameter_set][query])
-        except Unavailable as error:
-            return {"missing": error.message}
-        return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
-    driver.make_ready(running, phase, first_execution=False)
+    try:
+        told = engine.query_statistics(running.unit.session(), driver.statements[block.parameter_set][query])
+    except Unavailable as error:
+        return {"missing": error.message}
+    return {"executions": 1, "round_trips": 1, "elapsed_ns": 0, "counted": told}
+
+
+@contextmanager
+def account_of_window(running: RunningArm) -> Iterator[Callable[[], Json]]:
+    """What all servers count together while it lasts, and what their sessions are found to wait for meanwhile."""
+    engine = running.engine
+    assert isinstance(engine, StatisticsEngine)
+    told: Json = {}
     before = _statistics(running, engine)
-    seen: Json = {}
-    with _looks(running, engine, seen):
-        result = driver.drive(running, phase, block, query, first_execution=False)
-    counted = added([risen(*pair) for pair in zip(before, _statistics(running, engine), strict=True)])
-    return {**work_done(result.units), "counted": {**counted, **seen}}
+    with _looks(running, engine, told):
+        yield lambda: told
+    told |= added([risen(*pair) for pair in zip(before, _statistics(running, engine), strict=True)])
 
 
 def _statistics(running: RunningArm, engine: StatisticsEngine) -> list[Json]:
@@ -56,22 +64,24 @@ def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterato
     Each look is at the next server, so all are looked at equally often, and the looks cost what they cost at one.
     """
     found: Counter[str] = Counter()
+    asks_kernel = ON_DISK in running.engine.description.waits
     over = threading.Event()
     with ExitStack() as closing:
-        sessions = [running.units_of(server)[0].new_session() for server in running.servers]
-        for session in sessions:
+        watched: list[WatchedServer] = []
+        for server in running.servers:
+            session = running.units_of(server)[0].new_session()
             closing.callback(session.close)
+            watched.append(WatchedServer(server.machine, engine, session, engine.serving(session), asks_kernel))
 
         def look() -> None:
             # Whatever ends the window ends this too; its own failure must not.
             with suppress(DbtollError):
-                for session in cycle(sessions):
+                for server in cycle(watched):
                     if over.wait(LOOK_EVERY_S):
                         return
-                    found.update([*engine.wait_events(session), "looks"])
+                    found.update([*server.waits(), "looks"])
 
-        serving = [engine.serving(session) for session in sessions]
-        before = [_scheduled(*pair) for pair in zip(running.servers, serving, strict=True)]
+        before = [server.scheduled() for server in watched]
         looking = threading.Thread(target=look, name="what sessions wait for", daemon=True)
         looking.start()
         try:
@@ -79,17 +89,45 @@ def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterato
         finally:
             over.set()
             looking.join()
-        after = [_scheduled(*pair) for pair in zip(running.servers, serving, strict=True)]
+        after = [server.scheduled() for server in watched]
     ran = added([risen(*pair) for pair in zip(before, after, strict=True)])
     seen |= {"waiting": dict(found), "processes": ran}
 
 
-def _scheduled(server: RunningServer, serving: Collection[int]) -> Json:
-    """How long so far the processes that serve sessions, or where there are no such all of the server, were on a processor, and how
-    long they waited for one: None where the kernel does not tell. ``elapsed_ns``: when that was."""
-    told = server.machine.counters(tree_of=server.server.pid if server.server else None, each=True)
-    processes = told.get("processes") or {}
-    each = [threads for name, threads in (processes.get("each") or {}).items() if int(name.split()[0]) in serving]
-    chosen = each if serving else [processes]
-    sums = added([{name: threads.get(name) for name in SCHEDULED} for threads in chosen]) if chosen else {}
-    return {**dict.fromkeys(SCHEDULED), **sums, "elapsed_ns": told["at_ns"]}
+@dataclass(frozen=True, slots=True)
+class WatchedServer:
+    """A server, and the ``threads`` that serve its terminals. ``asks_kernel``: what they wait for, where the server cannot tell."""
+
+    machine: Machine
+    engine: StatisticsEngine
+    session: Session
+    threads: Sequence[int]
+    asks_kernel: bool
+
+    def waits(self) -> list[str]:
+        """What each session that works waits for. Who slept before and after the server was asked, and did not run in between,
+        slept all the while.
+
+        BIAS: so a sleep that is shorter than a look, a millisecond or two, is found too seldom where only the kernel tells of it.
+        """
+        before = self._threads(self.threads) if self.asks_kernel else {}
+        told = self.engine.wait_events(self.session)
+        after = self._threads([thread for thread, wait in told.items() if wait == RUNNING and thread in before])
+        slept = {thread: SLEEPS.get(now["state"], RUNNING) for thread, now in after.items() if now == before[thread]}
+        return [slept.get(thread, RUNNING) if wait == RUNNING else wait for thread, wait in told.items()]
+
+    def scheduled(self) -> Json:
+        """How long so far the threads were on a processor, and how long they waited for one: None where the kernel does not tell.
+        ``elapsed_ns``: when that was."""
+        told = self._counters(self.threads)
+        each = told.get("single_threads", {}).values()
+        sums = added([{name: thread[name] for name in SCHEDULED} for thread in each]) if each else {}
+        return {**dict.fromkeys(SCHEDULED), **sums, "elapsed_ns": told["at_ns"]}
+
+    def _threads(self, numbers: Sequence[int]) -> dict[int, Json]:
+        """None of a kernel that does not tell how often it gave a thread a processor: nothing then shows that it slept."""
+        told = self._counters(numbers).get("single_threads", {}) if numbers else {}
+        return {int(number): thread for number, thread in told.items() if thread["time_slices"] is not None}
+
+    def _counters(self, numbers: Sequence[int]) -> Json:
+        return self.machine.counters(brief=True, single_threads=numbers)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle, permutations
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -42,16 +43,21 @@ from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.selfbench.support.tenants import of_tenants
 from dbtoll.store.schema import CheckRecord, Record, Start, Visit
 
-SUMMARY = "tenancy: driver_ratio, window_skew_ms, and of each design start_s and agents_mib"
+SUMMARY = "tenancy: driver_ratio, control_ratio, window_skew_ms, and of each design start_s and agents_mib"
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
     "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
     "rounds": Option("integer", 2, "fresh starts of every design", least=1),
     "blocks": Option("integer", 10, "windows of every design after each start", least=1),
-    "pairs": Option("integer", 40, "windows with one agent and with one for each tenant, in turn; 0: none", least=0),
+    "pairs": Option(
+        "integer", 40, "windows with one agent, twice, and with one for each tenant, in turn; 0: none", least=0
+    ),
     "engine": Option("text", "postgres", "which"),
     "memory": Option("text", "8 GiB", "of each design"),
 }
+
+DRIVERS = ONE, EACH, AGAIN = "one agent", "an agent each", "one agent again"
+"""Of all tenants; the last one has sessions of its own, as the second has."""
 
 SHARED, DEDICATED, ISOLATED = "shared", "dedicated", "isolated"
 RATIO_MARGIN = 0.03
@@ -72,7 +78,8 @@ BOUNDS = {
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Rounds as of a run, each with a fresh start of every design; at the end of the last, in the dedicated one, windows that one
-    agent drives and windows that an agent for each tenant drives, in turn."""
+    agent drives and windows that an agent for each tenant drives, in turn; and for control windows that the first drives by other
+    sessions."""
     named = options["environments"]
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
@@ -106,13 +113,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 @dataclass
 class _Seen:
-    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: transactions/s of one agent, and of
-    one for each tenant."""
+    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: transactions/s by `DRIVERS`."""
 
     records: list[Record] = field(default_factory=list)
     starts_s: dict[str, list[float]] = field(default_factory=dict)
     agents_mib: dict[str, float] = field(default_factory=dict)
-    pairs: list[tuple[float, float]] = field(default_factory=list)
+    pairs: list[dict[str, float]] = field(default_factory=list)
 
     def skews_ms(self) -> dict[str, list[float]]:
         """By arm, of each window: what at most lies between the begins of the first tenant's and of the last one's."""
@@ -149,13 +155,11 @@ def _certificate(seen: _Seen, told: Json) -> Certificate:
         },
     }
     if seen.pairs:
-        found = stats.independent_interval(np.log([one / many for one, many in seen.pairs]), ALPHA)
-        assert found is not None
-        figures |= {
-            "driver_ratio": math.exp(found.estimate),
-            "driver_ratio_low": math.exp(found.low),
-            "driver_ratio_high": math.exp(found.high),
-        }
+        for name, other in (("driver_ratio", EACH), ("control_ratio", AGAIN)):
+            found = stats.independent_interval(np.log([each[ONE] / each[other] for each in seen.pairs]), ALPHA)
+            assert found is not None
+            ends = {"": found.estimate, "_low": found.low, "_high": found.high}
+            figures |= {f"{name}{end}": math.exp(value) for end, value in ends.items()}
         told = {**told, "pairs": seen.pairs}
     bounds = {name: bound for name, bound in BOUNDS.items() if name in figures}
     return Certificate("tenancy", figures, bounds, told)
@@ -196,15 +200,21 @@ class _Round(RoundRun):
                 closing.enter_context(open_nested(running.machine, f"driver {number}", [AGENT, "serve"])[0])
                 for number in range(len(running.units))
             ]
-            one = closing.enter_context(_terminals(running, phase, own, [running.machine] * len(agents)))
-            many = closing.enter_context(_terminals(running, phase, own, agents))
+            by_driver = dict(
+                zip(DRIVERS, ([running.machine] * len(agents), agents, [running.machine] * len(agents)), strict=True)
+            )
+            terminals = {
+                name: closing.enter_context(_terminals(running, phase, own, machines))
+                for name, machines in by_driver.items()
+            }
+            orders = cycle(permutations(DRIVERS))
             for number in range(self.pairs):
                 self.progress(f"pair {number + 1}")
-                took: dict[int, float] = {}
-                for side in ((0, one), (1, many)) if number % 2 == 0 else ((1, many), (0, one)):
+                took = {}
+                for name in next(orders):
                     settle(running)
-                    took[side[0]] = _throughput(own, side[1])
-                self.seen.pairs.append((took[0], took[1]))
+                    took[name] = _throughput(own, terminals[name])
+                self.seen.pairs.append(took)
 
 
 @contextmanager
