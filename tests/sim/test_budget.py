@@ -72,15 +72,12 @@ def test_an_arm_that_is_many_times_slower_takes_part_in_the_rounds_of_a_verdict(
     assert (slow.outcome, slow.reason, slow.rounds) == ("ok", None, 5)
 
 
-def test_the_pilot_is_the_first_round_where_rounds_have_few_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pilot_is_the_first_round_where_rounds_have_few_blocks(tmp_path: Path) -> None:
     run = measured(tmp_path, 3, SPEC.format(precision=""))
     assert run.plan.blocks > pilot.COUNTS_UP_TO_BLOCKS and not run.plan.pilot  # its rounds take no time
     assert all(len({visit.block for visit in visits}) == run.plan.blocks for visits in by_round(run).values())
 
-    monkeypatch.setattr(pilot, "BLOCKS_MAX", 1)
-    run = measured(tmp_path / "few", 3, SPEC.format(precision=""))
+    run = measured(tmp_path / "few", 3, SPEC.format(precision="blocks_max = 1"))
     assert run.plan.blocks == 1 and run.plan.pilot
     assert run.complete_rounds == (0, 1, 2) and [attempt.attempt for attempt in run.attempts] == [0, 0, 0]
     assert {number: len(visits) for number, visits in by_round(run).items()} == dict.fromkeys(range(3), 9)

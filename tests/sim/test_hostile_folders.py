@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 
 from dbtoll.commands import inspect
 from dbtoll.errors import RunFolderError
-from dbtoll.runner import pilot
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.explanations import ledger
 from dbtoll.selfbench.support.native_setup import experiment
@@ -50,9 +50,9 @@ class FiveRounds(Quiet):
 
 
 def explained(place: Path) -> Folder:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pilot, "BLOCKS_MAX", 1)
-        whole = Folder.of(runs.begin(experiment(ledger.PLANTED), ledger.PLANTED, place, FiveRounds(lambda _: None)))
+    asked = experiment(ledger.PLANTED)
+    asked = replace(asked, precision=replace(asked.precision, blocks_max=1))
+    whole = Folder.of(runs.begin(asked, ledger.PLANTED, place, FiveRounds(lambda _: None)))
     queries = [query for query in whole.parts[PLAN_FILE]["queries"][:2] if isinstance(query, str)]
     probes = ["system_call", "system_call_cold", "fault_anonymous", "primes", "rows", "descents", "joins", "sorts"]
     return only_queries(whole, [*queries, *probes])

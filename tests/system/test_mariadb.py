@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,13 +68,15 @@ def watched(machine: Machine) -> Iterator[tuple[WatchedServer, Session, Session]
     engine = Engine({})
     server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
     looking, one, other = (machine.serial(server.address, connection="persistent") for _ in range(3))
-    one.query("CREATE TABLE t (a integer PRIMARY KEY AUTO_INCREMENT, b integer)")
-    one.query("INSERT INTO t (b) VALUES (1)")
-    other.query("SELECT 1")
-    yield WatchedServer(machine, engine, looking, engine.serving(looking), asks_kernel=True), one, other
-    for session in (looking, one, other):
-        session.close()
-    engine.stop(machine, server)
+    try:
+        one.query("CREATE TABLE t (a integer PRIMARY KEY AUTO_INCREMENT, b integer)")
+        one.query("INSERT INTO t (b) VALUES (1)")
+        other.query("SELECT 1")
+        yield WatchedServer(machine, engine, looking, engine.serving(looking), asks_kernel=True), one, other
+    finally:
+        for session in (looking, one, other):
+            session.close()
+        engine.stop(machine, server)
 
 
 def test_who_wants_a_row_that_another_one_holds_waits_for_a_lock(machine: Machine) -> None:
@@ -84,17 +87,20 @@ def test_who_wants_a_row_that_another_one_holds_waits_for_a_lock(machine: Machin
         one.query("UPDATE t SET b = 2 WHERE a = 1")
         waiting = threading.Thread(target=other.query, args=("UPDATE t SET b = 3 WHERE a = 1",))
         waiting.start()
-        seen = {wait for _ in range(200) for wait in server.waits()}
-        one.query("COMMIT")
-        waiting.join()
+        try:
+            seen = {wait for _ in range(200) for wait in server.waits()}
+        finally:
+            one.query("COMMIT")
+            waiting.join()
         assert ASLEEP in seen <= {ASLEEP, RUNNING}
 
 
 def test_a_commit_is_a_wait_of_its_own(machine: Machine) -> None:
     with watched(machine) as (server, one, _):
+        over = threading.Event()
 
         def work() -> None:
-            for _ in range(400):
+            while not over.is_set():
                 one.query("BEGIN")
                 one.query("UPDATE t SET b = b + 1")
                 one.query("COMMIT")
@@ -102,7 +108,22 @@ def test_a_commit_is_a_wait_of_its_own(machine: Machine) -> None:
         working = threading.Thread(target=work)
         working.start()
         seen: Counter[str] = Counter()
-        while working.is_alive():
-            seen.update(server.waits())
-        working.join()
-        assert seen["Commit"] > 10, seen
+        deadline = time.monotonic() + 30
+        try:
+            while seen["Commit"] < 10 and time.monotonic() < deadline:
+                seen.update(server.waits())
+        finally:
+            over.set()
+            working.join()
+        assert seen["Commit"] >= 10, seen
+
+
+def test_sessions_that_share_a_pool_of_threads_are_served_by_none(machine: Machine) -> None:
+    engine = Engine({"settings": {"thread_handling": "pool-of-threads"}})
+    server = engine.start(machine, ServerPlace(), engine.settings(RESOURCES))
+    session = machine.serial(server.address, connection="persistent")
+    try:
+        assert engine.serving(session) == []
+    finally:
+        session.close()
+        engine.stop(machine, server)

@@ -82,6 +82,7 @@ queries = ["Q6", "Q14"]
 budget = "{budget}"
 rounds_max = 4
 rounds_min = 2
+blocks_max = 2
 [visit]
 lead_in = "1ms"
 measurement_time = "{measurement_time}"
@@ -137,7 +138,7 @@ def nothing() -> None:
 def measured(tmp_path: Path, stack: str, watch: Harm, measurement_time: str = "5ms", budget: str = "60s") -> Run:
     """A run with that victim, of short rounds, whose pilot is none of them; nothing is left of it."""
     text = SPEC.format(stack=stack, measurement_time=measurement_time, budget=budget)
-    with patch.object(pilot, "COUNTS_UP_TO_BLOCKS", 0), patch.object(pilot, "BLOCKS_MAX", 2):
+    with patch.object(pilot, "COUNTS_UP_TO_BLOCKS", 0):
         folder = run.begin(spec.parse(text, "test"), text, tmp_path / "runs", watch)
     assert carried(Marks(folder)) == {}
     assert leftovers(folder) == []

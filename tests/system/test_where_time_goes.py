@@ -1,6 +1,8 @@
-"""A window of TPC-C on two real PostgreSQL servers, with what its devices did and what its sessions' time went into."""
+"""A window of TPC-C on two real servers, with what its devices did and what its sessions' time went into."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +46,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("time") / "run"
     measure_one_round(SPEC, folder)
     return read_run(folder)
+
+
+def test_the_time_of_mariadbs_sessions_is_told_too(tmp_path: Path) -> None:
+    text = SPEC.replace("explain = true", "sessions = true").replace('"postgres"', '"mariadb"')
+    measure_one_round(text, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    (windows,) = results.analyze_run(run).windows
+    assert windows.sessions is not None and windows.sessions.reason is None
+    shares = {each.name: each.share.estimate for each in windows.sessions.shares}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert min(shares["on_cpu"], shares["run_queue"], shares["log_files"], shares["client"]) > 0, shares
+    (counted,) = [visit for visit in run.records(Visit) if visit.counts]
+    assert counted.counts is not None
+    told = counted.counts["engine"]["counted"]
+    assert set(told["waiting"]) & {"Commit", "asleep", "running"} and told["looks_ns"] > 0
+    # Of the threads that serve its sessions alone, as its server has others.
+    assert 0 < told["processes"]["run_ns"] < told["processes"]["elapsed_ns"]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from scipy import stats
 from dbtoll.model.experiment import Precision
 from dbtoll.plan import thinned_arms
 from dbtoll.runner.budget import RoundLength
-from dbtoll.runner.pilot import BLOCKS_MAX, COUNTS_UP_TO_BLOCKS, ArmCost, Pilot, slow_arms, visits_s
+from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS, ArmCost, Pilot, slow_arms, visits_s
 from dbtoll.runner.run import budget_lines
 from dbtoll.store.schema import Visit
 from tests.support.changed import visit_of_one_unit
@@ -27,13 +27,19 @@ from tests.support.make_run import COPY, DOCKER, NATIVE, experiment
         (200, 48, 40, 1800, 2),  # starts are expensive: sqrt(240 / 48) = 2.2, and five rounds of 336 s fit
         (200, 48, 40, 1300, 1),  # they do not
         (200, 48, 40, 100, 1),  # nothing fits
-        (10, 0.1, 0, 300, BLOCKS_MAX),
-        (10, 0.0, 0, 300, BLOCKS_MAX),
+        (10, 0.1, 0, 300, 10),
+        (10, 0.0, 0, 300, 10),
     ],
 )
 def test_blocks(fixed_s: float, block_s: float, slow_s: float, budget_s: float, blocks: int) -> None:
     arms = {"a": ArmCost(fixed_s / 2, block_s), "b": ArmCost(fixed_s / 4, slow_s, slow_s)}
     assert Pilot(fixed_s / 4, arms).blocks(Precision(budget_s=budget_s)) == blocks
+
+
+def test_a_round_has_no_more_blocks_than_it_may_have() -> None:
+    piloted = Pilot(0, {"a": ArmCost(10, 0.1)})
+    assert piloted.blocks(Precision(budget_s=300)) == 10
+    assert piloted.blocks(Precision(budget_s=300, blocks_max=3)) == 3
 
 
 def test_a_thinned_arm_takes_its_time_of_five_rounds_alone() -> None:
@@ -123,7 +129,7 @@ def test_where_the_pilot_counts_it_does_no_harm(rounds: int, of_starts: float) -
         coverage, longer = with_the_pilot(rounds, blocks, of_starts)
         assert abs(coverage - 0.95) < 0.007 and longer < 1
     if of_starts < 1:
-        assert with_the_pilot(rounds, BLOCKS_MAX, of_starts)[1] > 1.15
+        assert with_the_pilot(rounds, Precision().blocks_max, of_starts)[1] > 1.15
 
 
 def with_the_pilot(rounds: int, blocks: int, of_starts: float) -> tuple[float, float]:

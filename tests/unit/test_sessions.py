@@ -168,16 +168,17 @@ def test_every_server_is_looked_at_equally_often(monkeypatch: pytest.MonkeyPatch
 
 
 class Quiet:
-    """An engine that knows of no wait but a commit's: of the threads 1 to 6 the last one is in it."""
+    """An engine that knows of no wait but a commit's: of the threads 1 to 7 the last two are in one."""
 
     def wait_events(self, session: Any) -> dict[int, str]:
-        return {**dict.fromkeys(range(1, 6), RUNNING), 6: "Commit"}
+        return {**dict.fromkeys(range(1, 6), RUNNING), 6: "Commit", 7: "Commit"}
 
 
 def test_the_kernel_knows_who_slept_all_the_while() -> None:
     reader, waiter, awake, woken, new = range(1, 6)
-    before = {reader: sleeping("D"), waiter: sleeping(), awake: sleeping("R"), woken: sleeping("D"), 6: sleeping("D")}
-    after = before | {woken: sleeping("D", run_ns=2), new: sleeping("D")}
+    before = {reader: sleeping("D"), waiter: sleeping(), awake: sleeping("R"), woken: sleeping("D")}
+    before |= {6: sleeping("D"), 7: sleeping("R")}  # in a commit: one waits for the log, one for a processor
+    after = before | {woken: sleeping("D", run_ns=2), new: sleeping("D"), 6: sleeping("S", run_ns=2)}
     looks = iter([before, after])
 
     def counters(*, brief: bool, single_threads: Sequence[int]) -> Json:
@@ -186,7 +187,7 @@ def test_the_kernel_knows_who_slept_all_the_while() -> None:
 
     machine = cast(Any, SimpleNamespace(counters=counters))
     server = wait_samples.WatchedServer(machine, cast(Any, Quiet()), cast(Any, None), [*before], asks_kernel=True)
-    assert server.waits() == [ON_DISK, ASLEEP, RUNNING, RUNNING, RUNNING, "Commit"]
+    assert server.waits() == [ON_DISK, ASLEEP, RUNNING, RUNNING, RUNNING, "Commit", RUNNING]
 
 
 def test_nothing_is_known_of_sleeps_where_the_kernel_counts_no_time_slices() -> None:
@@ -195,8 +196,8 @@ def test_nothing_is_known_of_sleeps_where_the_kernel_counts_no_time_slices() -> 
         return {"at_ns": 1, "processes": None, "single_threads": asked}
 
     machine = cast(Any, SimpleNamespace(counters=counters))
-    server = wait_samples.WatchedServer(machine, cast(Any, Quiet()), cast(Any, None), range(1, 7), asks_kernel=True)
-    assert server.waits() == [*[RUNNING] * 5, "Commit"]
+    server = wait_samples.WatchedServer(machine, cast(Any, Quiet()), cast(Any, None), range(1, 8), asks_kernel=True)
+    assert server.waits() == [*[RUNNING] * 5, "Commit", "Commit"]
 
 
 def test_a_window_that_fails_leaves_no_session_behind() -> None:

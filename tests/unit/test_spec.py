@@ -497,6 +497,24 @@ def test_an_arm_has_a_layout_that_is_in_its_name_and_its_copys() -> None:
         assert laid_out("keys = 2", engine="mariadb", workload=workload).arms[0].layout == Layout(keys=2)
 
 
+def test_copies_can_be_of_baselines_alone() -> None:
+    text = LAYOUTS.format(layout="", stack="native", engine="postgres", workload="tpcc")
+    text += '[[arm]]\nname = "three"\nstack = "native"\nservers = 3\n'
+    assert [arm.name for arm in spec.parse(text, "x.toml").arms] == ["native", "native (A/A)", "three", "three (A/A)"]
+    alone = text + '[precision]\ncopies = "baselines"\n'
+    assert [arm.name for arm in spec.parse(alone, "x.toml").arms] == ["native", "native (A/A)", "three"]
+    with pytest.raises(SpecError, match="'none' is not known") as refused:
+        spec.parse(text + '[precision]\ncopies = "none"\n', "x.toml")
+    assert 'copies = "all" or "baselines"' in str(refused.value.hint)
+
+
+def test_a_round_has_a_block_at_least() -> None:
+    text = LAYOUTS.format(layout="", stack="native", engine="postgres", workload="tpcc")
+    assert spec.parse(text + "[precision]\nblocks_max = 1\n", "x.toml").precision.blocks_max == 1
+    with pytest.raises(SpecError, match="a round has a block at least"):
+        spec.parse(text + "[precision]\nblocks_max = 0\n", "x.toml")
+
+
 def test_the_levels_of_a_layout_have_one_order() -> None:
     assert tuple(asdict(ONE_UNIT)) == command_line.LAYOUT_KEYS
 

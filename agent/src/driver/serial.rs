@@ -14,7 +14,7 @@ use super::{DatabaseError, Execution, Outcome, QueryProtocol, Statement};
 use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::method;
-use crate::method::counters::{self, OfThreads, Selection};
+use crate::method::counters::{self, Selection};
 use crate::stream::StreamHandle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -188,14 +188,7 @@ impl Driver {
             received_ns
         };
         let tree_of = visit.server_pid;
-        let selection = Selection {
-            pids: None,
-            tree_of,
-            all: false,
-            threads: OfThreads::Sums,
-            single_threads: vec![],
-            machine: true,
-        };
+        let selection = Selection { tree_of, machine: true, ..Selection::default() };
         let sample = || visit.counters.then(|| counters::read(&selection)).transpose();
         let before = sample()?;
         let mut executions = Vec::new();

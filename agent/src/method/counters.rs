@@ -12,7 +12,7 @@ use crate::clock;
 use crate::failure::{Code, Failure};
 use crate::stream::StreamHandle;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
     #[serde(default)]
@@ -321,7 +321,9 @@ impl Thread {
         let text = |name| fs::read_to_string(format!("/proc/{number}/task/{number}/{name}")).ok();
         let schedule = text("schedstat");
         let of = |word| schedule.as_deref()?.split_ascii_whitespace().nth(word)?.parse().ok();
-        let (run_ns, run_queue_wait_ns, time_slices) = (of(0), of(1), of(2));
+        // Who lives has run. A kernel without these accounts may write three zeros (fs/proc/base.c, `proc_pid_schedstat`).
+        let time_slices = of(2).filter(|slices| *slices > 0);
+        let [run_ns, run_queue_wait_ns] = [0, 1].map(|word| time_slices.and_then(|_: u64| of(word)));
         Some(Self { state: state_in(&text("stat")?)?, run_ns, run_queue_wait_ns, time_slices })
     }
 }
@@ -571,9 +573,7 @@ mod tests {
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let look = || {
             let single_threads = vec![thread, own, none];
-            let nothing = OfThreads::Nothing;
-            let selection =
-                Selection { pids: None, tree_of: None, all: false, threads: nothing, single_threads, machine: false };
+            let selection = Selection { threads: OfThreads::Nothing, single_threads, ..Selection::default() };
             read(&selection).unwrap()
         };
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -610,14 +610,7 @@ mod tests {
         assert_eq!((old.queue_ns, old.flushes, old.flush_ns), (11_000_000, None, None));
         assert!(super::disk("8 1 sda1 1 2 3 4").is_none(), "a partition's line before Linux 2.6.25");
         let pids = || Some(vec![std::process::id()]);
-        let selection = Selection {
-            pids: pids(),
-            tree_of: None,
-            all: false,
-            threads: OfThreads::Each,
-            single_threads: vec![],
-            machine: true,
-        };
+        let selection = Selection { pids: pids(), threads: OfThreads::Each, machine: true, ..Selection::default() };
         let counters = read(&selection).unwrap();
         let processes = counters.processes.unwrap();
         assert_eq!(processes.count, 1);

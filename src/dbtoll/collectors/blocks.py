@@ -5,7 +5,8 @@ It tells ``inside`` and ``around``, each by device (its name; ``major:minor`` of
 and ``others``: ``count``, ``bytes``, ``sequential``, ``by_distance`` (bytes, a power of two -> how many lie that far at most); or
 ``missing``: why.
 
-Cost: each request is recorded, some 100 ns. BIAS: it holds everybody's requests.
+Cost: each request is recorded, some 100 ns. BIAS: it holds everybody's requests. In a window of transactions the server is asked
+meanwhile what its sessions do, which writes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Collector(Program):
     what = "requests to block devices"
     disturbs = False
     of_kernel = True
-    of_processes = False
+    beside_questions = True
 
     @contextmanager
     def around(self, machine: Machine, pid: int) -> Iterator[Callable[[], Json]]:

@@ -24,8 +24,8 @@ class Collector(Protocol):
     """Or in the baseline alone: what is a property of the program and not of where it runs."""
     of_kernel: bool
     """Whether it counts what everybody on the server's kernel does, or the server alone."""
-    of_processes: bool
-    """Whether it counts anything that processes do, or their time: then the server is asked nothing meanwhile."""
+    beside_questions: bool
+    """Whether what it counts is the same while the server is asked, every 20 ms, what its sessions do."""
     least_s: float
     """Of executions that it must see in order to know; what is shorter is executed again. 0 where it counts each event."""
 

@@ -27,7 +27,7 @@ class Program:
     disturbs = True
     everywhere = True
     of_kernel = False
-    of_processes = True
+    beside_questions = False
     least_s = 0.0
 
     def missing_requirements(self, machine: Machine, pid: int) -> str | None:
@@ -80,7 +80,7 @@ class Counters:
     disturbs = False
     everywhere = True
     of_kernel = False
-    of_processes = True
+    beside_questions = False
     least_s = 0.0
 
     def missing_requirements(self, machine: Machine, pid: int) -> str | None:

@@ -252,9 +252,9 @@ SETTLED_LEAST = 5
 class Precision:
     """When to stop and what counts as a difference; fractions (0.01 is 1 %), seconds.
 
-    ``rounds_slow``: in how many rounds an arm takes part that is many times slower than the baseline (docs/adr/0026); None: in as
-    many as a verdict needs. ``settled``: an arm whose loss or gain lies beyond it sits out what follows (docs/adr/0028); None: all
-    take part to the end.
+    ``blocks_max``: blocks in each phase of a round, at most. ``rounds_slow``: in how many rounds an arm takes part that is many
+    times slower than the baseline (docs/adr/0026); None: in as many as a verdict needs. ``settled``: an arm whose loss or gain lies
+    beyond it sits out what follows (docs/adr/0028); None: all take part to the end.
     """
 
     budget_s: float = 300.0
@@ -263,6 +263,7 @@ class Precision:
     confidence: float = 0.95
     rounds_min: int = FEWEST_DRAWS
     rounds_max: int = 60
+    blocks_max: int = 10
     rounds_slow: int | None = None
     settled: float | None = None
 

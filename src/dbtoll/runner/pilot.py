@@ -22,8 +22,6 @@ ROUNDS_WANTED = 10
 """How many rounds the budget is dealt to, by choosing the blocks of a round: the start is the unit of replication, and
 beyond ten the t quantile falls too little to pay for more starts."""
 
-BLOCKS_MAX = 10
-
 COUNTS_UP_TO_BLOCKS = 2
 """The pilot is the first round where the others have no more blocks than this. Beside rounds of many blocks one of a single block
 makes the interval longer than it would be without it, where most of the noise is of the blocks (docs/adr/0027)."""
@@ -90,12 +88,12 @@ class Pilot:
         start_s = self.round_s(0, self.thinned)
         budget_s = precision.budget_s - precision.rounds_of_slow * (self.round_s(0) - start_s)
         if block_s <= 0:
-            return BLOCKS_MAX
+            return precision.blocks_max
         wanted, possible = (
             int((budget_s / rounds - start_s) / block_s) for rounds in (ROUNDS_WANTED, precision.rounds_to_decide)
         )
         paying = round(math.sqrt(start_s / block_s))
-        return max(1, min(BLOCKS_MAX, max(wanted, min(paying, possible))))
+        return max(1, min(precision.blocks_max, max(wanted, min(paying, possible))))
 
 
 @dataclass(frozen=True, slots=True)

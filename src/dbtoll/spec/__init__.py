@@ -96,8 +96,8 @@ _KEYS = {
         *LAYOUT_KEYS, *DESIGN_KEYS, *DEVICE_KEYS,
     },
     "resources": {"cpus", "memory", "shm", "open_files", "oversubscribe", "buffer_pool", "split", *LIMIT_KEYS},
-    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "settled",
-                  "copies"},
+    "precision": {"budget", "target", "margin", "confidence", "rounds_min", "rounds_max", "rounds_slow", "blocks_max",
+                  "settled", "copies"},
     "visit": {"lead_in", "measurement_time", "statement_timeout"},
     "image": {"suite", "path"},
     "factors": {*FACTORS, *TRANSACTION_FACTORS},
@@ -933,6 +933,7 @@ class _Reader:
             ),
             rounds_min=self.take("precision", "rounds_min", integer, default.rounds_min),
             rounds_max=self.take("precision", "rounds_max", integer, default.rounds_max),
+            blocks_max=self.take("precision", "blocks_max", integer, default.blocks_max),
             rounds_slow=self.take("precision", "rounds_slow", integer, default.rounds_slow),
             settled=self.take("precision", "settled", lambda v: units.fraction(text_value(v)), default.settled),
         )
@@ -942,6 +943,8 @@ class _Reader:
             self.fault("precision", "margin", "the margin lies between 0% and 100%", 'margin = "2%"')
         if not 2 <= made.rounds_min <= made.rounds_max:
             self.fault("precision", "rounds_min", "rounds_min is at least 2 and at most rounds_max", "rounds_min = 5")
+        if made.blocks_max < 1:
+            self.fault("precision", "blocks_max", "a round has a block at least", "blocks_max = 1")
         if made.rounds_slow is not None and made.rounds_slow < 2:
             self.fault("precision", "rounds_slow", "an interval needs two rounds", "rounds_slow = 3")
         if made.settled is not None and not round(SETTLED_LEAST * made.margin, 9) <= made.settled < 1:

@@ -332,6 +332,7 @@ def demand_plan(plan: PlanFile) -> None:
         (0 < precision.margin < 1, f"a margin of {precision.margin}"),
         (0.5 <= precision.confidence < 1, f"a confidence of {precision.confidence}"),
         (2 <= precision.rounds_min <= precision.rounds_max, f"{precision.rounds_min} to {precision.rounds_max} rounds"),
+        (precision.blocks_max >= 1, f"at most {precision.blocks_max} blocks"),
         (precision.rounds_of_slow >= 2, f"{precision.rounds_of_slow} rounds of slow arms"),
         (precision.settled is None or 0 < precision.settled < 1, f"a loss of {precision.settled} that is settled"),
         (0 <= (experiment.max_overhead or 0) <= 1e6, f"a limit of {experiment.max_overhead}"),

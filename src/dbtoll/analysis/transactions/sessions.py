@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dbtoll.analysis.result.schema import Levels, SessionsResult, TimeShare
 from dbtoll.analysis.transactions.devices import mean_of
 from dbtoll.analysis.visits.valid import ValidVisits
-from dbtoll.model.description import RUNNING, Wait
+from dbtoll.model.description import ON_DISK, RUNNING, Wait
 from dbtoll.model.json import Json
 
 ON_CPU, RUN_QUEUE = "on_cpu", "run_queue"
@@ -23,6 +23,9 @@ STATES = (ON_CPU, RUN_QUEUE, RUNNING, *Wait)
 """In the order in which they are shown. ``RUNNING`` where a kernel does not tell the first two apart."""
 
 NOT_TOLD = "the server does not say what its sessions wait for"
+KERNEL_SILENT = (
+    "the server does not say what its sessions wait for, and the kernel does not say when their threads sleep"
+)
 
 
 def find(measured: ValidVisits, arm: str, levels: Levels) -> SessionsResult | None:
@@ -40,6 +43,8 @@ def find(measured: ValidVisits, arm: str, levels: Levels) -> SessionsResult | No
     samples = sum(told["waiting"].get(SAMPLES, 0) for its in rounds.values() for told in its)
     if not waits:
         return SessionsResult(samples, (), NOT_TOLD)
+    if ON_DISK in waits and any(told["processes"].get("run_ns") is None for its in rounds.values() for told in its):
+        return SessionsResult(samples, (), KERNEL_SILENT)
     of_a_server = asked.configuration.workload.options.get("terminals", 1) * len(asked.layout.in_server.units)
     found = [each for its in rounds.values() if (each := shares(its, waits, of_a_server)) is not None]
     alpha = 1 - experiment.precision.confidence

@@ -133,8 +133,8 @@ WAITS: Mapping[str, Wait] = {
     ASLEEP: Wait.OTHER_LOCKS,
 }
 """States of a thread. A commit writes the log or waits until another one has written it: it does not say which. Without its
-performance schema, which costs throughput, it does not tell of reads, nor of locks of rows and pages: whoever sleeps for no disk
-while it works waits for a lock."""
+performance schema, which costs throughput, it does not tell of reads, nor of locks of rows and pages. BIAS: who sleeps for no disk
+while it works is taken to wait for a lock; it may wait for a page that another thread reads, or for room in the log."""
 
 TOLD = tuple(name for name in WAITS if name not in (ON_DISK, ASLEEP))
 
@@ -388,7 +388,9 @@ class Engine(interface.Engine):
         return {int(tid or 0): state if state and state.startswith(TOLD) else RUNNING for tid, state in rows}
 
     def serving(self, session: Session) -> list[int]:
-        """A thread of the server for each."""
+        """A thread of the server for each; none where they share a pool of threads."""
+        if session.query("SELECT @@thread_handling") != [["one-thread-per-connection"]]:
+            return []
         others = "command <> 'Daemon' AND id <> connection_id()"
         return [
             int(row[0] or 0) for row in session.query(f"SELECT tid FROM information_schema.processlist WHERE {others}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -25,8 +25,8 @@ ENGINE = "engine"
 
 @dataclass(frozen=True, slots=True)
 class CountingDriver:
-    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself; last those that
-    count nothing of processes, while the server is asked too what its sessions do.
+    """The same again while collectors look on: first all that do not disturb it, then each of the others by itself. In the last
+    window of transactions the server is asked too what its sessions do, beside those collectors that count nothing of it.
 
     Of an arm with several servers those that do not disturb look on at all of them, or at the kernel that the first stands on;
     those that do, at the first, while all work. BIAS: what they count in the machine around that kernel holds what the arm's other
@@ -54,32 +54,36 @@ class CountingDriver:
             self.driver.make_ready(running, phase, first_execution=True)
             result = self.driver.drive(running, phase, block, query, first_execution=True)
         counts: Json = {}
-        passes, left_out = self._passes(running, phase)
         asks_server = isinstance(running.engine, StatisticsEngine) and not is_cold(phase)
-        asked_in_window = asks_server and not isinstance(self.driver, StatementDriver)
+        of_window = asks_server and not isinstance(self.driver, StatementDriver)
+        passes, left_out = self._passes(running, phase, asked_beside=of_window)
         for together in passes:
             able = [each for each in together if each.name not in running.uncounted]
-            asked = asked_in_window and together is passes[-1]
+            asked = of_window and together is passes[-1]
             if able or asked:
                 self.driver.make_ready(running, phase, first_execution=first_execution)
                 told: dict[str, Callable[[], Json]] = {}
+                account: Json | None = None
                 try:
                     with ExitStack() as looking:
                         told |= _look_on(running, able, looking)
-                        if asked:
-                            told[ENGINE] = looking.enter_context(account_of_window(running))
-                        if told:
+                        if told or asked:
                             least_s = 0 if is_cold(phase) else max((each.least_s for each in able), default=0.0)
-                            result = self._drive(
-                                running, phase, block, query, first_execution=first_execution, least_s=least_s
-                            )
+                            with account_of_window(running) if asked else nullcontext() as account:
+                                result = self._drive(
+                                    running, phase, block, query, first_execution=first_execution, least_s=least_s
+                                )
                 except Unavailable as error:
                     counts |= {name: {"missing": error.message} for name in told}
-                    continue
+                    told = {}
                 if result is not None:
-                    seen = {each.name: work_seen(running, each, result) for each in able}
-                    seen[ENGINE] = work_done(result.units)
-                    counts |= {name: {**seen[name], "counted": tell()} for name, tell in told.items()}
+                    counts |= {
+                        each.name: {**work_seen(running, each, result), "counted": told[each.name]()}
+                        for each in able
+                        if each.name in told
+                    }
+                    if account:
+                        counts[ENGINE] = {**work_done(result.units), "counted": account}
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if asks_server and isinstance(self.driver, StatementDriver):
             counts[ENGINE] = account_of_statement(self.driver, running, block, query)
@@ -102,9 +106,11 @@ class CountingDriver:
             )
         return result
 
-    def _passes(self, running: RunningArm, phase: Phase) -> tuple[list[list[Collector]], dict[str, str]]:
+    def _passes(
+        self, running: RunningArm, phase: Phase, *, asked_beside: bool
+    ) -> tuple[list[list[Collector]], dict[str, str]]:
         """Which collectors look on together, and why others do not: some are for the baseline alone, and cold, where each pass
-        needs a restart, so are all that disturb."""
+        needs a restart, so are all that disturb. ``asked_beside``: in the last pass the server is asked meanwhile."""
         left_out = {}
         if running.arm.name not in self.baselines:
             for each in self.collectors:
@@ -112,9 +118,10 @@ class CountingDriver:
                     left_out[each.name] = "it is counted in the baseline alone"
         able = [each for each in self.collectors if each.name not in left_out]
         quiet = [each for each in able if not each.disturbs]
-        of_processes = [each for each in quiet if each.of_processes]
-        others = [each for each in quiet if not each.of_processes]
-        return [of_processes, *([each] for each in able if each.disturbs), others], left_out
+        beside = [each for each in quiet if each.beside_questions] if asked_beside else []
+        first = [each for each in quiet if each not in beside]
+        last = [beside] if asked_beside else []
+        return [first, *([each] for each in able if each.disturbs), *last], left_out
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """As when it is timed."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -22,8 +23,10 @@ from dbtoll.runner.drivers.statements import StatementDriver
 LOOK_EVERY_S = 0.02
 """At what the sessions of a server wait for: some fifty times in a window of a second, and little enough work for it."""
 
+RUNNABLE = "R"
 SLEEPS = {"D": ON_DISK, "S": ASLEEP}
-"""By the kernel's letter for what a thread does (proc(5)): whoever waits for a block device cannot be interrupted."""
+"""The kernel's letters for what a thread does (proc(5)). Whoever waits for a block device cannot be interrupted; BIAS: nor can who
+waits until memory is found for it, or for a lock of the kernel's."""
 
 SCHEDULED = ("run_ns", "run_queue_wait_ns")
 """What the kernel counts of a thread: how long it was on a processor, and how long it waited for one."""
@@ -41,14 +44,14 @@ def account_of_statement(driver: StatementDriver, running: RunningArm, block: Bl
 
 
 @contextmanager
-def account_of_window(running: RunningArm) -> Iterator[Callable[[], Json]]:
-    """What all servers count together while it lasts, and what their sessions are found to wait for meanwhile."""
+def account_of_window(running: RunningArm) -> Iterator[Json]:
+    """What all servers count together while it lasts, and what their sessions are found to wait for; filled at its end."""
     engine = running.engine
     assert isinstance(engine, StatisticsEngine)
     told: Json = {}
     before = _statistics(running, engine)
     with _looks(running, engine, told):
-        yield lambda: told
+        yield told
     told |= added([risen(*pair) for pair in zip(before, _statistics(running, engine), strict=True)])
 
 
@@ -59,11 +62,13 @@ def _statistics(running: RunningArm, engine: StatisticsEngine) -> list[Json]:
 @contextmanager
 def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterator[None]:
     """``seen`` then has ``waiting``, what sessions were found to wait for while it lasted, and how often, with ``looks``: how many
-    there were, at one server each; and ``processes``, see `_scheduled`.
+    there were, at one server each; ``looks_ns``, how long they took; and ``processes``, `SCHEDULED` of the threads that serve these
+    sessions, in ``elapsed_ns``.
 
     Each look is at the next server, so all are looked at equally often, and the looks cost what they cost at one.
     """
     found: Counter[str] = Counter()
+    took_ns: list[int] = []
     asks_kernel = ON_DISK in running.engine.description.waits
     over = threading.Event()
     with ExitStack() as closing:
@@ -79,7 +84,9 @@ def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterato
                 for server in cycle(watched):
                     if over.wait(LOOK_EVERY_S):
                         return
+                    begin = time.monotonic_ns()
                     found.update([*server.waits(), "looks"])
+                    took_ns.append(time.monotonic_ns() - begin)
 
         before = [server.scheduled() for server in watched]
         looking = threading.Thread(target=look, name="what sessions wait for", daemon=True)
@@ -90,8 +97,11 @@ def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterato
             over.set()
             looking.join()
         after = [server.scheduled() for server in watched]
-    ran = added([risen(*pair) for pair in zip(before, after, strict=True)])
-    seen |= {"waiting": dict(found), "processes": ran}
+    ran = [risen(*pair) for pair in zip(before, after, strict=True)]
+    threads = [thread for server in ran for thread in server["threads"].values()]
+    sums = added(threads) if threads else dict.fromkeys(SCHEDULED)
+    elapsed_ns = sum(server["elapsed_ns"] for server in ran)
+    seen |= {"waiting": dict(found), "looks_ns": sum(took_ns), "processes": {**sums, "elapsed_ns": elapsed_ns}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +116,36 @@ class WatchedServer:
 
     def waits(self) -> list[str]:
         """What each session that works waits for. Who slept before and after the server was asked, and did not run in between,
-        slept all the while.
+        slept all the while. Who could run both times waits for nothing, whatever the server says of its state.
 
-        BIAS: so a sleep that is shorter than a look, a millisecond or two, is found too seldom where only the kernel tells of it.
+        BIAS: so a sleep that is shorter than a look is found too seldom where only the kernel tells of it.
         """
         before = self._threads(self.threads) if self.asks_kernel else {}
         told = self.engine.wait_events(self.session)
-        after = self._threads([thread for thread, wait in told.items() if wait == RUNNING and thread in before])
-        slept = {thread: SLEEPS.get(now["state"], RUNNING) for thread, now in after.items() if now == before[thread]}
-        return [slept.get(thread, RUNNING) if wait == RUNNING else wait for thread, wait in told.items()]
+        after = self._threads([thread for thread in told if thread in before])
+        return [_waits(wait, before.get(thread), after.get(thread)) for thread, wait in told.items()]
 
     def scheduled(self) -> Json:
-        """How long so far the threads were on a processor, and how long they waited for one: None where the kernel does not tell.
-        ``elapsed_ns``: when that was."""
+        """`SCHEDULED` so far of each of the ``threads`` that lives; ``elapsed_ns``: when that was."""
         told = self._counters(self.threads)
-        each = told.get("single_threads", {}).values()
-        sums = added([{name: thread[name] for name in SCHEDULED} for thread in each]) if each else {}
-        return {**dict.fromkeys(SCHEDULED), **sums, "elapsed_ns": told["at_ns"]}
+        each = {
+            number: {name: its[name] for name in SCHEDULED} for number, its in told.get("single_threads", {}).items()
+        }
+        return {"threads": each, "elapsed_ns": told["at_ns"]}
 
     def _threads(self, numbers: Sequence[int]) -> dict[int, Json]:
-        """None of a kernel that does not tell how often it gave a thread a processor: nothing then shows that it slept."""
+        """Those of which the kernel tells how often it gave them a processor: of others nothing shows that they slept."""
         told = self._counters(numbers).get("single_threads", {}) if numbers else {}
         return {int(number): thread for number, thread in told.items() if thread["time_slices"] is not None}
 
     def _counters(self, numbers: Sequence[int]) -> Json:
         return self.machine.counters(brief=True, single_threads=numbers)
+
+
+def _waits(told: str, before: Json | None, after: Json | None) -> str:
+    """What a session waits for of which its server says ``told``, and the kernel this of its thread: None, nothing."""
+    if before is None or after is None:
+        return told
+    if before["state"] == after["state"] == RUNNABLE:
+        return RUNNING
+    return SLEEPS.get(after["state"], RUNNING) if told == RUNNING and before == after else told
