@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,30 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tm
         app, ["sweep", str(second), "--resume", "--over", "effect=1,2", "--runs-dir", str(runs_dir)]
     )
     assert isinstance(told.exception, UsageError)
+
+
+def test_values_that_are_measured_later_have_the_rounds_that_were_asked_for(planted: Path, tmp_path: Path) -> None:
+    """On the command line, which the specification does not know."""
+    planned = sweep.planned_from(planted, over="effect=0.1,0.2", variables=["many=1"])
+    seven = {
+        value: replace(each, precision=replace(each.precision, rounds_min=7, rounds_max=7))
+        for value, each in planned.experiments.items()
+    }
+
+    def stop(parts: list[Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep.measure(replace(planned, experiments=seven), tmp_path, quiet=True, yes=True, after=stop)
+    (first,) = run_folders(tmp_path)
+    result = json.loads(asked("sweep", str(first), "--resume", "--runs-dir", str(tmp_path), "--json", "-q").stdout)
+    assert [each["rounds"] for each in result["values"]] == [7, 7]
+
+
+def test_one_value_is_a_run_of_its_own(planted: Path) -> None:
+    with pytest.raises(UsageError, match="a sweep has several values") as refused:
+        sweep.planned_from(planted, over="effect=0.1")
+    assert refused.value.hint == f"one is: dbtoll run {planted} --set effect=0.1"
 
 
 def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path, tmp_path: Path) -> None:

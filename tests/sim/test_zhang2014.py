@@ -57,6 +57,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reproduction, Mappi
     return paper.reproduce(runs), runs
 
 
+def test_one_value_of_a_part_can_be_measured_alone(tmp_path: Path) -> None:
+    paper: Paper = registry.find("papers", "zhang2014")()
+    made = paper.reproduce({"disks": swept(paper, "disks", "tenants=2", ON_DISKS, tmp_path)})
+    told = {each.checked.claim.id: each.judged for each in made.claims}
+    assert told["Z14"].direction.outcome == "reproduced" and len(told["Z14"].direction.figures) == 1
+
+
 def test_planted_designs_are_judged_as_they_were_planted(found: Any) -> None:
     made, _ = found
     paper: Paper = registry.find("papers", "zhang2014")()

@@ -13,7 +13,7 @@ from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import BudgetTooSmall, RunFolderError, Stopped, UsageError
 from dbtoll.images.cache import default_root
-from dbtoll.model.experiment import Experiment
+from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
 from dbtoll.report.text import numbers
 from dbtoll.runner.preparation.requirements import unfit
@@ -291,6 +291,8 @@ def planned_from(
         exclusive=exclusive,
         name=name or "",
     )
+    if len(planned.sweep.values) < 2:
+        raise UsageError(f"--over {over}: a sweep has several values", f"one is: dbtoll run {path} --set {over}")
     experiments = {value: asked_otherwise(each, budget, None, name) for value, each in planned.experiments.items()}
     return replace(planned, experiments=experiments)
 
@@ -312,7 +314,7 @@ def resume(
     others = {name: value for name, value in known.variables.items() if name != asked.variable}
     planned = _planned(asked, read_file(folder / SPEC_FILE).decode(), others, exclusive=known.exclusive)
     named = {
-        value: replace(each, name=known.name, precision=_budget_of(each, known))
+        value: replace(each, name=known.name, precision=_asked_with(each, known))
         for value, each in planned.experiments.items()
     }
     so_far = {
@@ -336,9 +338,12 @@ def resume(
     return _conclude(found, as_json=as_json, quiet=quiet)
 
 
-def _budget_of(experiment: Experiment, known: Experiment) -> Any:
-    """Its own, with the budget of a run of the same sweep."""
-    return replace(experiment.precision, budget_s=known.precision.budget_s)
+def _asked_with(experiment: Experiment, known: Experiment) -> Precision:
+    """Its own, with the budget and the rounds of a run of the same sweep, which its user may have given on the command line."""
+    asked = known.precision
+    return replace(
+        experiment.precision, budget_s=asked.budget_s, rounds_min=asked.rounds_min, rounds_max=asked.rounds_max
+    )
 
 
 def write(found: Sequence[Part]) -> tuple[SweepResult, Path]:
