@@ -63,6 +63,12 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
             "remote tatp": "muehlbauer2015-qemu-remote-tatp",
         },
     ),
+    "zhang2014-docker": (
+        "zhang2014",
+        {
+            "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 16)),
+        },
+    ),
 }
 """Folder -> its paper, and what is kept of each part: a run, or those of a sweep. Plans of minhas2008 have no key `role` yet."""
 MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
