@@ -61,35 +61,55 @@ class CountingDriver:
             able = [each for each in together if each.name not in running.uncounted]
             asked = of_window and together is passes[-1]
             if able or asked:
-                self.driver.make_ready(running, phase, first_execution=first_execution)
-                told: dict[str, Callable[[], Json]] = {}
-                account: Json | None = None
-                try:
-                    with ExitStack() as looking:
-                        told |= _look_on(running, able, looking)
-                        if told or asked:
-                            least_s = 0 if is_cold(phase) else max((each.least_s for each in able), default=0.0)
-                            with account_of_window(running) if asked else nullcontext() as account:
-                                result = self._drive(
-                                    running, phase, block, query, first_execution=first_execution, least_s=least_s
-                                )
-                except Unavailable as error:
-                    counts |= {name: {"missing": error.message} for name in told}
-                    told = {}
-                if result is not None:
-                    counts |= {
-                        each.name: {**work_seen(running, each, result), "counted": told[each.name]()}
-                        for each in able
-                        if each.name in told
-                    }
-                    if account:
-                        counts[ENGINE] = {**work_done(result.units), "counted": account}
+                seen, counted = self._look(
+                    running, phase, block, query, able, asks_server=asked, first_execution=first_execution
+                )
+                result = seen or result
+                counts |= counted
         counts |= {name: {"missing": why} for name, why in {**running.uncounted, **left_out}.items()}
         if asks_server and isinstance(self.driver, StatementDriver):
             counts[ENGINE] = account_of_statement(self.driver, running, block, query)
         result = result or self.driver.drive(running, phase, block, query, first_execution=first_execution)
         units = (structs.replace(unit, executions=(), window=None) for unit in result.units)
         return VisitResult(tuple(units), counts, result.shared)
+
+    def _look(
+        self,
+        running: RunningArm,
+        phase: Phase,
+        block: Block,
+        query: str,
+        able: Sequence[Collector],
+        *,
+        asks_server: bool,
+        first_execution: bool,
+    ) -> tuple[VisitResult | None, Json]:
+        """One pass: its times, None where nobody could look on; and what was counted, or why it was not."""
+        self.driver.make_ready(running, phase, first_execution=first_execution)
+        result: VisitResult | None = None
+        told: dict[str, Callable[[], Json]] = {}
+        account: Json | None = None
+        counts: Json = {}
+        try:
+            with ExitStack() as looking:
+                told |= _look_on(running, able, looking)
+                if told or asks_server:
+                    least_s = 0 if is_cold(phase) else max((each.least_s for each in able), default=0.0)
+                    with account_of_window(running) if asks_server else nullcontext() as account:
+                        result = self._drive(
+                            running, phase, block, query, first_execution=first_execution, least_s=least_s
+                        )
+        except Unavailable as error:
+            counts = {name: {"missing": error.message} for name in told}
+        if result is not None:
+            counts |= {
+                each.name: {**work_seen(running, each, result), "counted": told[each.name]()}
+                for each in able
+                if each.name in told and each.name not in counts
+            }
+            if account:
+                counts[ENGINE] = {**work_done(result.units), "counted": account}
+        return result, counts
 
     def _drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool, least_s: float

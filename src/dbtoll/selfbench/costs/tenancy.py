@@ -200,12 +200,10 @@ class _Round(RoundRun):
                 closing.enter_context(open_nested(running.machine, f"driver {number}", [AGENT, "serve"])[0])
                 for number in range(len(running.units))
             ]
-            by_driver = dict(
-                zip(DRIVERS, ([running.machine] * len(agents), agents, [running.machine] * len(agents)), strict=True)
-            )
+            one = [running.machine] * len(agents)
             terminals = {
                 name: closing.enter_context(_terminals(running, phase, own, machines))
-                for name, machines in by_driver.items()
+                for name, machines in zip(DRIVERS, (one, agents, one), strict=True)
             }
             orders = cycle(permutations(DRIVERS))
             for number in range(self.pairs):
