@@ -10,6 +10,8 @@ from dbtoll.errors import AgentFailure, DbtollError
 from dbtoll.machines.agent.machine import AgentMachine
 
 FREEZE_DEADLINE_S = 10.0
+STILL_S = 0.002
+"""Between two looks at a group's CPU time that must be the same."""
 
 
 class Freezer(Protocol):
@@ -44,6 +46,7 @@ class GroupFreezer:
         """Returns when every process of the group sleeps. Raises DbtollError after a deadline, thawed again."""
         try:
             self._set(asleep=True)
+            self._wait_until_still()
         except BaseException:
             self._write(asleep=False)
             raise
@@ -85,6 +88,21 @@ class GroupFreezer:
                 )
             # Version 1 sets FROZEN in passing when asked; a process that was forking is only caught by asking again.
             self._write(asleep=asleep)
+
+    def _wait_until_still(self) -> None:
+        """A kernel calls a process frozen before that gives up its processor (version 2: kernel/signal.c, do_freezer_trap). Where
+        there are many processors the last ones are still on their way when the group is called frozen."""
+        deadline = time.monotonic() + FREEZE_DEADLINE_S
+        before_ns, now_ns = None, self.cpu_ns()
+        while now_ns != before_ns:
+            if time.monotonic() > deadline:
+                raise DbtollError(
+                    f"{self.machine.name}: the group {self.directory} is frozen and still uses CPU time"
+                    f" after {FREEZE_DEADLINE_S:g} s",
+                    "it is the kernel's doing: report it with the kernel's version",
+                )
+            time.sleep(STILL_S)
+            before_ns, now_ns = now_ns, self.cpu_ns()
 
     def _write(self, *, asleep: bool) -> None:
         if self.version == 1:
