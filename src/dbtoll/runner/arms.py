@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +43,7 @@ from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen, is_device
 from dbtoll.runner.arm_devices import ArmDevices
-from dbtoll.runner.parallel import in_parallel
+from dbtoll.runner.parallel import T, in_parallel
 from dbtoll.text import noun
 
 if TYPE_CHECKING:
@@ -510,9 +510,13 @@ class RunningArm:
             found.append({name: role for name, role in names.items() if name is not None})
         self.devices.inside = tuple(found)
 
+    def in_parallel(self, work: Sequence[Callable[[], T]]) -> list[T]:
+        """As `parallel.in_parallel`, of untimed work on its machines or servers; in a simulated world one after the other."""
+        return in_parallel(work, in_order=is_simulated(self.arm))
+
     def start_servers(self) -> None:
         self.warmed_up = False
-        in_parallel([partial(server.start, self.threads) for server in self.servers], in_order=is_simulated(self.arm))
+        self.in_parallel([partial(server.start, self.threads) for server in self.servers])
 
     def use_threads(self, threads: int) -> None:
         """A server that gives a query at most so many threads: the one that runs, or another one in its place.
@@ -558,7 +562,7 @@ class RunningArm:
     def stop_servers(self) -> None:
         """Cleanly, with all sessions closed before."""
         self.close_sessions()
-        in_parallel([server.stop for server in self.servers], in_order=is_simulated(self.arm))
+        self.in_parallel([server.stop for server in self.servers])
 
     def close_sessions(self) -> None:
         """Every connection of ours to its servers."""

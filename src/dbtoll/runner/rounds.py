@@ -29,6 +29,7 @@ from dbtoll.runner.arm_devices import ArmDevices
 from dbtoll.runner.arms import (
     HostContext,
     RunningArm,
+    RunningServer,
     RunningUnit,
     busy_ns,
     memory_parts,
@@ -249,7 +250,8 @@ class RoundRun:
         placements = experiment.factors.get("placement", ())
         kind = storage_of(arm) if data else None
         parts = memory_parts(arm)
-        found = [self.facts(running.units_of(server)[0], placements, parts, kind) for server in running.servers]
+        each = [running.units_of(server)[0] for server in running.servers]
+        found = running.in_parallel([partial(self.facts, unit, placements, parts, kind) for unit in each])
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
             self.context, running, arm.configuration.workload.name, data, self.plan.index, durability
@@ -503,7 +505,8 @@ class RoundRun:
 
             def read(running: RunningArm) -> None:
                 background = _background(running) if running.engine.returns_rows else None
-                inside = [server.counters().get("processes") for server in running.servers]
+                counters = running.in_parallel([server.counters for server in running.servers])
+                inside = [counted.get("processes") for counted in counters]
                 drivers = {id(machine): machine for machine in map(driver_machine, running.units)}
                 driver_ns = [commits.agent_cpu_ns(machine) for machine in drivers.values()]
                 host = self.context.at(running.arm).host.counters()
@@ -585,10 +588,15 @@ def understood(who: str) -> Iterator[None]:
 
 def _background(running: RunningArm) -> Json:
     """What the servers did by themselves so far, of each kind."""
+
+    def done(server: RunningServer) -> Counter[str]:
+        found = Counter(running.engine.background_work(running.units_of(server)[0].session()))
+        found.subtract(server.prepared_work)
+        return found
+
     total: Counter[str] = Counter()
-    for server in running.servers:
-        total.update(running.engine.background_work(running.units_of(server)[0].session()))
-        total.subtract(server.prepared_work)
+    for found in running.in_parallel([partial(done, server) for server in running.servers]):
+        total.update(found)
     return dict(total)
 
 

@@ -89,9 +89,12 @@ def commit_reaches_device(
     """
     voids = bool(registry.find("workloads", workload).writes)
     trials: dict[str, Trial] = {}
+    tried: set[int] = set()
     for number, server in enumerate(running.servers if data else ()):
         its = running.units_of(server)[0]
-        found = _trials(context, running, its, data[its.unit.machine], durability)
+        machine = its.unit.machine
+        found = _trials(context, running, its, data[machine], durability, beside=machine not in tried)
+        tried.add(machine)
         several = f"server {number}, " if len(running.servers) > 1 else ""
         trials |= {several + what: trial for what, trial in found.items()}
     trials = trials or {"": Trial(None, f"{running.engine.name} keeps no data")}
@@ -113,8 +116,15 @@ class _Place:
 
 
 def _trials(
-    context: HostContext, running: RunningArm, unit: RunningUnit, data: Artifact, durability: Sequence[str]
+    context: HostContext,
+    running: RunningArm,
+    unit: RunningUnit,
+    data: Artifact,
+    durability: Sequence[str],
+    *,
+    beside: bool,
 ) -> dict[str, Trial]:
+    """``beside``: of a file beside the data too, which the servers of one machine share."""
     arm = running.arm
     context = context.at(arm)
     machine, host, engine = unit.machine, context.host, unit.engine
@@ -143,7 +153,7 @@ def _trials(
     files = place_of(DATA, data, devices.data)
     log = place_of(LOG, devices.logs[unit.unit.machine], devices.log) if devices.logs else files
     instance = f"dbtoll-{machine_name(context.run_id, arm.name, 0)}"
-    trials = {"a file beside the data": traced(lambda: _commit_file(machine), files)}
+    trials = {"a file beside the data": traced(lambda: _commit_file(machine), files)} if beside else {}
     if not isinstance(engine, CommittingEngine):
         return trials
     session = unit.session()

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from dbtoll.errors import DbtollError
 from dbtoll.interfaces.machine import Begun
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.arms import RunningArm, RunningServer
 from dbtoll.store import schema
 
 R = TypeVar("R")
@@ -92,11 +93,15 @@ def is_cold(phase: Phase) -> bool:
 
 def settle(running: RunningArm) -> None:
     """A checkpoint, say, of each server; it is not counted as work that it did by itself."""
-    for server in running.servers:
-        engine, session = running.engine, running.units_of(server)[0].session()
+    engine = running.engine
+
+    def checkpoint(server: RunningServer) -> None:
+        session = running.units_of(server)[0].session()
         before = Counter(engine.background_work(session))
         engine.settle(session)
         server.prepared_work.update(Counter(engine.background_work(session)) - before)
+
+    running.in_parallel([partial(checkpoint, server) for server in running.servers])
 
 
 Wanted = Mapping[str, tuple[str, tuple[str, ...]]]

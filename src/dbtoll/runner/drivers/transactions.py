@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from msgspec import structs
 
@@ -18,7 +19,7 @@ from dbtoll.model.json import Json
 from dbtoll.model.neighbours import AGGRESSORS, FAULTS, LOADS, NEIGHBOUR, NONE
 from dbtoll.model.plan import Block, Phase
 from dbtoll.model.reply import WindowReply
-from dbtoll.runner.arms import RunningArm, RunningUnit, as_tenant
+from dbtoll.runner.arms import RunningArm, RunningServer, RunningUnit, as_tenant
 from dbtoll.runner.drivers import devices
 from dbtoll.runner.drivers.faults import striking
 from dbtoll.runner.drivers.neighbours import acting
@@ -39,14 +40,22 @@ class TransactionDriver:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked
         for. The terminals of the phase connect when they are first needed."""
         engine, levels = running.engine, phase.levels
-        for unit, *_ in running.units_by_tables():
+
+        def constrain(unit: RunningUnit) -> None:
             self.workload.constrain(unit.session(), engine.sql, levels["foreign_keys"])
+
+        running.in_parallel([partial(constrain, unit) for unit, *_ in running.units_by_tables()])
         if not isinstance(engine, DurabilityEngine):
             return
-        for server in running.servers:
+
+        def make_durable(server: RunningServer) -> None:
             engine.make_durable(running.units_of(server)[0].session(), levels["durability"])
-        for unit in running.units:
+
+        def require_isolation(unit: RunningUnit) -> None:
             self._require_isolation(running.arm.name, engine, unit.new_session(), levels["isolation"])
+
+        running.in_parallel([partial(make_durable, server) for server in running.servers])
+        running.in_parallel([partial(require_isolation, unit) for unit in running.units])
 
     def _require_isolation(self, arm: str, engine: DurabilityEngine, session: Session, isolation: str) -> None:
         try:
@@ -141,17 +150,19 @@ class TransactionDriver:
         where the server keeps nothing, or a fault has taken it."""
         if not running.engine.returns_rows:
             return None
-        found = []
         of_all = as_tenant(self.workload, running.arm.layout)
         left = [units for units in running.units_by_tables() if units[0].server is not running.lost]
         if not left:
             return None
-        for units in left:
-            violated = of_all.violations(units[0].session(), initially=initially)
-            found += [running.named(units, text) for text in violated]
+
+        def violated(units: Sequence[RunningUnit]) -> list[str]:
+            of_data = of_all.violations(units[0].session(), initially=initially)
             mixes = [(unit, self.workload.unlikely_mix(unit.executed)) for unit in units]
-            found += [running.named([unit], mix) for unit, mix in mixes if mix]
-        return found
+            return [running.named(units, text) for text in of_data] + [
+                running.named([unit], mix) for unit, mix in mixes if mix
+            ]
+
+        return list(chain.from_iterable(running.in_parallel([partial(violated, units) for units in left])))
 
 
 UNIT_SEED = 1_000_003
