@@ -373,26 +373,31 @@ PROGRAM = str(Path(sys.executable).parent / "dbtoll")
 
 
 def spec_file(tmp_path: Path, rounds_max: int = 60) -> Path:
+    """Of a run whose pilot is none of its rounds: they have more blocks than one that counts."""
+    text = SPEC.format(stack="native", measurement_time="5ms", budget="10m")
+    text = text.replace("blocks_max = 2", f"blocks_max = {pilot.COUNTS_UP_TO_BLOCKS + 2}")
     file = tmp_path / "spec.toml"
-    file.write_text(
-        SPEC.format(stack="native", measurement_time="5ms", budget="10m").replace(
-            "rounds_max = 4", f"rounds_max = {rounds_max}"
-        )
-    )
+    file.write_text(text.replace("rounds_max = 4", f"rounds_max = {rounds_max}"))
     return file
 
 
-def wait_for_a_round(runs: Path, process: subprocess.Popen[bytes] | None = None, record: bytes = b"round_end") -> Path:
-    """The run folder, some way into its second round; into its first, for another ``record``."""
+def wait_for_a_round(runs: Path, process: subprocess.Popen[bytes] | None = None) -> Path:
+    """The run folder, some way into its second round."""
+    folder = wait_for_record(runs, b"round_end", process)
+    time.sleep(1.0)
+    return folder
+
+
+def wait_for_record(runs: Path, record: bytes, process: subprocess.Popen[bytes] | None = None) -> Path:
+    """The run folder, as soon as its history has that ``record``."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         assert process is None or process.poll() is None
         for history in runs.glob("*/history.ndjson"):
             if b'"record":"%s"' % record in history.read_bytes():
-                time.sleep(1.0)
                 return history.parent.resolve()  # not by the link `latest`
         time.sleep(0.05)
-    pytest.fail("no round came to its end")
+    pytest.fail(f"no {record.decode()} was written")
 
 
 def assert_ended_in_order(folder: Path) -> None:
@@ -432,7 +437,7 @@ def test_a_run_that_is_stopped_in_its_first_round_says_so_and_can_go_on(tmp_path
         process = subprocess.Popen(
             [PROGRAM, "run", spec_file(tmp_path), "--runs-dir", tmp_path / "runs"], stdout=log, stderr=log
         )
-        folder = wait_for_a_round(tmp_path / "runs", process, record=b"round_begin")
+        folder = wait_for_record(tmp_path / "runs", b"round_begin", process)
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == INTERRUPTED, (tmp_path / "log.txt").read_text()
     said = (tmp_path / "log.txt").read_text()
