@@ -66,6 +66,7 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
     "zhang2014-docker": (
         "zhang2014",
         {
+            "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (1, 4, 8, 16)),
             "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 16)),
         },
     ),
