@@ -19,6 +19,7 @@ from tests.support.make_run import make_run
 from tests.support.make_windows import make_windows
 from tests.support.planted_sweep import PLANTED
 
+RESULTS = Path(__file__).parents[2] / "docs/results"
 WIDE, NARROW = 1280, 360
 SECTIONS = (
     "answer", "warnings", "arms", "queries", "plans", "published", "limits", "drift", "checks", "comparisons", "times",
@@ -224,3 +225,30 @@ def test_the_page_of_a_sweep_is_read_on_wide_and_narrow_windows(tmp_path: Path, 
         assert driver.execute_script(_BROKEN_FIGURES) == []
         assert driver.execute_script("return document.querySelectorAll('svg.plot text').length") > 5
         assert driver.execute_script(_CLIPPED_LABELS) == []
+
+
+def test_a_reproduction_has_figures_at_the_right_and_breaks_no_word() -> None:
+    if lacking := missing():
+        pytest.skip(f"{lacking} is not installed, the page is not looked at (apt-get install chromium chromium-driver)")
+    for name in ("zhang2014-docker/zhang2014", "muehlbauer2015-qemu/muehlbauer2015"):
+        with browser(WIDE, 800) as driver:
+            driver.get((RESULTS / f"{name}.html").as_uri())
+            unfold(driver)
+            aligned = driver.execute_script(
+                "return [...document.querySelectorAll('table.published')].map(table => ["
+                " table.querySelector('thead tr:last-child th:last-child').textContent,"
+                " getComputedStyle(table.querySelector('tbody td:last-child')).textAlign ])"
+            )
+            assert aligned
+            for head, side in aligned:
+                assert side == ("left" if head in ("verdict", "effect") else "right"), head
+            broken = driver.execute_script(
+                "const walk = document.createTreeWalker(document.querySelector('.claims'), NodeFilter.SHOW_TEXT), found = [];"
+                "for (let node; node = walk.nextNode();)"
+                " for (const word of node.textContent.matchAll(/[A-Za-z]{2,}/g)) {"
+                "  const text = document.createRange(); text.setStart(node, word.index);"
+                "  text.setEnd(node, word.index + word[0].length);"
+                "  if (text.getClientRects().length > 1) found.push(word[0]) }"
+                "return found"
+            )
+            assert broken == []
