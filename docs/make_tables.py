@@ -67,6 +67,7 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
         "zhang2014",
         {
             "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (1, 4, 8, 16)),
+            "other engine": tuple(f"zhang2014-other-engine-{tenants}" for tenants in (1, 8)),
             "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 16)),
         },
     ),
