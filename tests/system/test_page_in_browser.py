@@ -241,7 +241,7 @@ def test_a_reproduction_has_figures_at_the_right_and_breaks_no_word() -> None:
             )
             assert aligned
             for head, side in aligned:
-                assert side == ("left" if head in ("verdict", "effect") else "right"), head
+                assert side == ("left" if head == "verdict" else "right"), head
             broken = driver.execute_script(
                 "const walk = document.createTreeWalker(document.querySelector('.claims'), NodeFilter.SHOW_TEXT), found = [];"
                 "for (let node; node = walk.nextNode();)"
