@@ -9,6 +9,7 @@ import pytest
 from dbtoll import registry, spec
 from dbtoll.commands.planning import data_bytes
 from dbtoll.model.layout import Layout
+from dbtoll.runner.arm_devices import DATA_SPARE_BYTES
 from dbtoll.runner.arms import as_tenant
 
 ROWS = {"tpcc": ("warehouses", 2), "tatp": ("subscribers", 1000)}
@@ -54,3 +55,17 @@ def test_a_plan_tells_of_what_each_server_holds() -> None:
     assert bytes_of("") == (one, copies * one)
     assert bytes_of("machines = 2\nschemas = 3") == (3 * one, copies * 6 * one)
     assert bytes_of("servers = 2\nkeys = 3") == (six, copies * 2 * six)
+
+
+def test_a_plan_tells_of_devices_what_the_run_demands_for_them() -> None:
+    def taken(device: str, log: str = "") -> int:
+        layout = f"servers = 2\ndata_device = '{device}'\n" + (f"log_device = '{log}'\n" if log else "")
+        text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}"
+        return data_bytes(spec.parse(text, "x.toml"))[1]
+
+    one = workload("tpcc").estimate_bytes()
+    together, apart = taken("hdd7200"), taken("hdd7200", "hdd15k")
+    assert together > 2 * 2 * (one + DATA_SPARE_BYTES)  # the arm and its A/A copy, two servers each
+    assert apart > together + 2 * 2 * (one + DATA_SPARE_BYTES)
+    assert taken("own", "hdd7200") == 2 * 2 * one + apart - together
+    assert taken("memory") == 0

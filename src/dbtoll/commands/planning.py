@@ -23,6 +23,7 @@ from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
+from dbtoll.runner.arm_devices import room_for
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
@@ -119,7 +120,8 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
 
 
 def data_bytes(experiment: Experiment) -> tuple[int, int]:
-    """Of all loaded data, and of a copy for each server of each arm, as estimated."""
+    """Of all loaded data, and of what all arms take of the same disk, as estimated: a copy for each server, or the devices that
+    are modelled."""
     loaded = copies = 0
     for configuration, names in experiment.configurations:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
@@ -127,7 +129,11 @@ def data_bytes(experiment: Experiment) -> tuple[int, int]:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
             layouts = [experiment.arm(name).layout for name in names]
             loaded += sum(_estimate_bytes(workload, layout) for layout in {each.in_server for each in layouts})
-            copies += sum(_estimate_bytes(workload, layout) for layout in layouts)
+            devices = configuration.devices
+            for layout in layouts:
+                room = room_for(layout, _estimate_bytes(workload, layout.in_server))
+                copies += 0 if devices.data else _estimate_bytes(workload, layout)
+                copies += room.on_own_disk(devices)
     return loaded, copies
 
 

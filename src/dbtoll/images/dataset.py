@@ -29,6 +29,9 @@ from dbtoll.model.machine import DATA, Address, Artifact, Provision, ServerPlace
 RECIPE_VERSION = 1
 """Raise it when the same engine and workload come to be loaded into other pages."""
 
+SERVER_BYTES = 256 << 20
+"""A server's own files and its log while it loads."""
+
 PLACES = 256
 """For the copies of a run: so many that the last minutes' are seldom met again (docs/CALIBRATION.md, "A fresh machine")."""
 
@@ -54,7 +57,7 @@ def build(
     ``resources``: what the loading server gets (its settings are part of the recipe, as they decide how rows are laid
     out). ``layout``: what the server shall hold (`Layout.in_server`): each database (`DatabasesEngine`) and each schema in it
     (`SchemasEngine`) is loaded by itself, with the same rows; the ``workload`` is of all tenants that share its tables.
-    ``estimate_bytes``: disk space that loading it once needs. The entry's facts: ``load`` (the workload's), ``engine``
+    ``estimate_bytes``: `Workload.estimate_bytes`. The entry's facts: ``load`` (the workload's), ``engine``
     (the engine's, taken when the load was done), ``data_bytes``.
     """
     settings = engine.load_settings(resources)
@@ -102,9 +105,8 @@ def build(
             data_bytes = tree_bytes(machine, DATA)
         return {"load": load_facts, "engine": engine_facts, "data_bytes": data_bytes}
 
-    return cache.obtain(
-        "dataset", recipe, load, estimate_bytes=layout.sets_of_tables * estimate_bytes, progress=progress
-    )
+    needed_bytes = SERVER_BYTES + layout.sets_of_tables * estimate_bytes
+    return cache.obtain("dataset", recipe, load, estimate_bytes=needed_bytes, progress=progress)
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class Workload(Protocol):
 
     @abstractmethod
     def estimate_bytes(self) -> int:
-        """Disk space that the loaded data and its load will take, roughly; asked before it starts."""
+        """Disk space of the tables with their indexes, while they are loaded, roughly; asked before that starts."""
         ...
 
     @abstractmethod

@@ -6,13 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from dbtoll.images.cache import SPARE_BYTES
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
-from dbtoll.machines.arm_device import ArmDevice, arm_device
+from dbtoll.machines.arm_device import ArmDevice, arm_device, file_system_bytes
 from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.disk_model import DiskStatistics
 from dbtoll.model.devices import Device, Devices, Role
+from dbtoll.model.layout import Layout
 from dbtoll.model.machine import Artifact
+
+DATA_SPARE_BYTES = 256 << 20
+"""For a write-ahead log and temporary files, at least; else as much as the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,21 @@ class Room:
         """Of each that is opened."""
         both = [(devices.data, self.data), (devices.log, self.log)]
         return [(device, content_bytes) for device, content_bytes in both if device is not None]
+
+    def on_own_disk(self, devices: Devices) -> int:
+        """What those take of the disk on which dbtoll keeps its copies: a model's content lies there."""
+        kept = [each for each in self.of(devices) if each[0].kind not in ("memory", "directory")]
+        return sum(device.size_bytes or file_system_bytes(content_bytes) for device, content_bytes in kept)
+
+
+def room_for(layout: Layout, data_bytes: int, disk_bytes: int | None = None) -> Room:
+    """Copies with what is to be left beside them, each as large again for what is written, and for the log of each server as much
+    as all of its data, of which it was a part, and some for what is written. ``data_bytes``: of what one server holds.
+    ``disk_bytes``: of a guest's disk with that in it."""
+    of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes) if disk_bytes is None else disk_bytes
+    log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES)
+    servers = layout.all_servers
+    return Room(servers * of_server + SPARE_BYTES, servers * log_of_server, log_of_server)
 
 
 @dataclass(slots=True)

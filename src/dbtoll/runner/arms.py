@@ -486,6 +486,10 @@ class RunningArm:
         """Those that work on what it holds."""
         return tuple(unit for unit in self.units if unit.server is server)
 
+    def first_unit_of(self, server: RunningServer) -> RunningUnit:
+        """Through which the server as a whole is asked."""
+        return self.units_of(server)[0]
+
     def units_by_tables(self) -> list[tuple[RunningUnit, ...]]:
         """Those that work on one set of tables, each by its key: what is done to all rows of it is done once."""
         many = self.arm.layout.keys

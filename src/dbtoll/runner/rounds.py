@@ -250,7 +250,7 @@ class RoundRun:
         placements = experiment.factors.get("placement", ())
         kind = storage_of(arm) if data else None
         parts = memory_parts(arm)
-        each = [running.units_of(server)[0] for server in running.servers]
+        each = [running.first_unit_of(server) for server in running.servers]
         found = running.in_parallel([partial(self.facts, unit, placements, parts, kind) for unit in each])
         durability = experiment.factors.get("durability", ())
         commit = commits.commit_reaches_device(
@@ -391,7 +391,7 @@ class RoundRun:
                 )
             )
         for server in running.servers:
-            running.engine.settle(running.units_of(server)[0].session())
+            running.engine.settle(running.first_unit_of(server).session())
 
     def phase(self, number: int, phase: Phase) -> None:
         for name in self.healthy():
@@ -590,7 +590,7 @@ def _background(running: RunningArm) -> Json:
     """What the servers did by themselves so far, of each kind."""
 
     def done(server: RunningServer) -> Counter[str]:
-        found = Counter(running.engine.background_work(running.units_of(server)[0].session()))
+        found = Counter(running.engine.background_work(running.first_unit_of(server).session()))
         found.subtract(server.prepared_work)
         return found
 

@@ -91,7 +91,7 @@ def commit_reaches_device(
     trials: dict[str, Trial] = {}
     tried: set[int] = set()
     for number, server in enumerate(running.servers if data else ()):
-        its = running.units_of(server)[0]
+        its = running.first_unit_of(server)
         machine = its.unit.machine
         found = _trials(context, running, its, data[machine], durability, beside=machine not in tried)
         tried.add(machine)

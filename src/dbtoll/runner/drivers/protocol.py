@@ -96,7 +96,7 @@ def settle(running: RunningArm) -> None:
     engine = running.engine
 
     def checkpoint(server: RunningServer) -> None:
-        session = running.units_of(server)[0].session()
+        session = running.first_unit_of(server).session()
         before = Counter(engine.background_work(session))
         engine.settle(session)
         server.prepared_work.update(Counter(engine.background_work(session)) - before)

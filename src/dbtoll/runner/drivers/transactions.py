@@ -49,7 +49,7 @@ class TransactionDriver:
             return
 
         def make_durable(server: RunningServer) -> None:
-            engine.make_durable(running.units_of(server)[0].session(), levels["durability"])
+            engine.make_durable(running.first_unit_of(server).session(), levels["durability"])
 
         def require_isolation(unit: RunningUnit) -> None:
             self._require_isolation(running.arm.name, engine, unit.new_session(), levels["isolation"])

@@ -56,7 +56,7 @@ def account_of_window(running: RunningArm) -> Iterator[Json]:
 
 
 def _statistics(running: RunningArm, engine: StatisticsEngine) -> list[Json]:
-    return [engine.server_statistics(running.units_of(server)[0].session()) for server in running.servers]
+    return [engine.server_statistics(running.first_unit_of(server).session()) for server in running.servers]
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def _looks(running: RunningArm, engine: StatisticsEngine, seen: Json) -> Iterato
     with ExitStack() as closing:
         watched: list[WatchedServer] = []
         for server in running.servers:
-            session = running.units_of(server)[0].new_session()
+            session = running.first_unit_of(server).new_session()
             closing.callback(session.close)
             watched.append(WatchedServer(server.machine, engine, session, engine.serving(session), asks_kernel))
 

@@ -11,7 +11,7 @@ from dbtoll import registry
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import Unavailable
 from dbtoll.images import dataset, disk, system
-from dbtoll.images.cache import SPARE_BYTES, Cache
+from dbtoll.images.cache import Cache
 from dbtoll.interfaces.engine import Engine
 from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import JournalEntry
@@ -28,7 +28,7 @@ from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
-from dbtoll.runner.arm_devices import ArmDevices, Room, open_devices
+from dbtoll.runner.arm_devices import DATA_SPARE_BYTES, ArmDevices, Room, open_devices, room_for
 from dbtoll.runner.arms import (
     HostContext,
     as_tenant,
@@ -45,10 +45,6 @@ from dbtoll.runner.rounds import Watch, understood
 
 IMAGE_SPARE_BYTES = 64 << 20
 """Nobody writes to the image."""
-
-DATA_SPARE_BYTES = 256 << 20
-"""For a write-ahead log and temporary files, at least; else as much as the data."""
-
 
 Masters = dict[tuple[Layout, str], Artifact]
 """By what a server holds (`Layout.in_server`) and the kind of artifact."""
@@ -247,16 +243,10 @@ class Copies:
         return self.masters[arm.layout.in_server, _kind(arm)]
 
     def room(self, arm: Arm) -> Room:
-        """What its devices need room for: its copies, with what is to be left beside them, each as large again for what is written
-        (of guests that is in their disks), and for the log of each server as much as all of its data, of which it was a part, and
-        some for what is written."""
-        servers = arm.layout.all_servers
-        data_bytes = self.sizes[arm.layout.in_server, "directory"]
-        of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes)
-        if _kind(arm) == "file":
-            of_server = self.sizes[arm.layout.in_server, "file"]
-        log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES)
-        return Room(servers * of_server + SPARE_BYTES, servers * log_of_server, log_of_server)
+        """What its devices need room for."""
+        in_server = arm.layout.in_server
+        disk_bytes = self.sizes[in_server, "file"] if _kind(arm) == "file" else None
+        return room_for(arm.layout, self.sizes[in_server, "directory"], disk_bytes)
 
     def devices(self, arm: Arm, closing: ExitStack) -> ArmDevices:
         """Those of an arm that begins, open and with the places for its logs (`arm_devices.open_devices`)."""

@@ -60,7 +60,7 @@ class Workload(Transactions):
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
-        return (256 << 20) + SUBSCRIBER_BYTES * self.count
+        return SUBSCRIBER_BYTES * self.count
 
     def scripts(self) -> Sequence[str]:
         """Foreign keys."""

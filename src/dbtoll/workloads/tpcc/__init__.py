@@ -55,7 +55,7 @@ class Workload(Transactions):
 
     def estimate_bytes(self) -> int:
         """See interfaces.Workload."""
-        return (256 << 20) + WAREHOUSE_BYTES * self.count
+        return WAREHOUSE_BYTES * self.count
 
     def scripts(self) -> Sequence[str]:
         """Procedures, which do no harm to who does not call them."""

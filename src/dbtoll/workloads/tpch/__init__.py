@@ -90,7 +90,7 @@ class Workload(interface.Workload):
 
     def estimate_bytes(self) -> int:
         """Measured with PostgreSQL 15 at scale 0.1: 0.2 GB on disk; half as much again while indexes are sorted."""
-        return (256 << 20) + int(3e9 * self.scale)
+        return int(3e9 * self.scale)
 
     def load(self, machine: Machine, sql: Dialect, server: Server, progress: Callable[[str], None]) -> Json:
         """Schema, rows (made by the agent and streamed, no file in between), indexes, constraints.
