@@ -222,6 +222,21 @@ def test_pace_ends_with_the_visit_whatever_ends_it() -> None:
     assert told == ["at pace", "visit", "fast"]
 
 
+def test_what_was_written_reaches_a_model_without_its_pace() -> None:
+    """Of 16 servers on a hard disk what a window leaves behind is minutes of its pace."""
+
+    class Told(Paced):
+        def run(self, words: list[str], **_: object) -> None:
+            self.told.append(words[0])
+
+    told: list[str] = []
+    fake = cast(Any, Told(told))
+    device = arm_device.ArmDevice(Device("slow", "model", "hdd7200"), fake, "/somewhere", "loop0", disk=fake)
+    device.pace(True)
+    device.pace(False)
+    assert told == ["sync", "at pace", "fast", "sync"]
+
+
 def test_a_file_system_has_room_beside_its_own_tables(tmp_path: Path) -> None:
     size = arm_device.file_system_bytes(1 << 30)
     assert size % (1 << 20) == 0 and size > (1 << 30) + (64 << 20)

@@ -57,10 +57,13 @@ class ArmDevice:
         return self.device.kind == "memory"
 
     def pace(self, on: bool) -> None:
-        """Requests take what its model says, if it is one, or no longer than they must. Before, all that was written is on it."""
+        """Requests take what its model says, if it is one, or no longer than they must. All that was written before is on it then,
+        without the pace."""
+        if self.disk is not None and not on:
+            self.disk.pace(False)
         self.machine.run(["sync", "--file-system", self.directory], timeout_s=COPY_DEADLINE_S)
-        if self.disk is not None:
-            self.disk.pace(on)
+        if self.disk is not None and on:
+            self.disk.pace(True)
 
     def statistics(self) -> DiskStatistics | None:
         """Of a model, so far."""
