@@ -398,6 +398,18 @@ def test_copies_that_differ_by_more_than_chance_widen_what_is_said_of_a_ledger(p
     assert found["planted"].verdict == Verdict.CANNOT_TELL
 
 
+def test_a_machine_that_is_slow_in_some_rounds_hides_no_loss(planted: Run, result: Result) -> None:
+    """Both sides are, so that the ratio says what the difference hides: its verdict is that of the comparison."""
+    run = planted
+    for arm in {visit.arm for visit in planted.records(Visit)}:
+        run = of_arm(run, arm, lambda visit: slower(visit, 8) if visit.round % 3 == 0 else visit)
+    found = results.analyze_run(run)
+    before, after = (next(each for each in its.ledgers if each.arm == "planted") for its in (result, found))
+    compared = next(each for each in found.comparisons if each.arm == "planted")
+    assert after.overhead.low_ns is not None and after.overhead.low_ns < 0, "the difference alone tells nothing"
+    assert before.verdict == after.verdict == compared.verdict == Verdict.LOSES
+
+
 def test_the_headline_names_a_cause_no_surer_than_its_interval(result: Result) -> None:
     (headline,) = (each for each in sentences.headlines(result) if each.arm == "planted")
     assert "most of it: page faults (" in headline.sentence

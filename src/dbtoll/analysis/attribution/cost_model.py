@@ -6,7 +6,6 @@ the difference that is to be explained and, of the baseline, the time that a sta
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -128,15 +127,12 @@ class CostModel:
         return self.measured.run.plan.experiment.precision
 
     def _overhead(self, arm: str, ledgers: Sequence[Ledger]) -> Effect:
-        """What the ledgers shall explain, as an effect like all others."""
+        """What the ledgers shall explain, as an effect like all others: each round's ratio, and not the difference, of which
+        rounds on a slow machine are more."""
         overhead_ns = np.sum([each.overhead_ns for each in ledgers], axis=0)
-        found = stats.interval(overhead_ns, 1 - self._precision.confidence, self._precision.rounds_min)
-        native_ns = sum(float(np.mean(each.baseline_ns)) for each in ledgers)
-        decisive = None
-        if found is not None:
-            factors = (1 + ns / native_ns for ns in (found.estimate, found.low, found.high))
-            estimate, low, high = (math.log(max(factor, LEAST_FACTOR)) for factor in factors)
-            decisive = stats.Interval(estimate, low, high, p=math.nan)
+        baseline_ns = np.sum([each.baseline_ns for each in ledgers], axis=0)
+        ratios = np.log(np.maximum(1 + overhead_ns / baseline_ns, LEAST_FACTOR))
+        decisive = stats.interval(ratios, 1 - self._precision.confidence, self._precision.rounds_min)
         is_aa = arm in self.measured.copies
         return Effect(arm, self.baseline, is_aa, RATIO_OF_TOTALS, len(ledgers[0].overhead_ns), decisive=decisive)
 
