@@ -13,10 +13,11 @@ from dbtoll.collectors import blocks, calls, machine, processes
 from dbtoll.errors import Unavailable
 from dbtoll.model.json import Json
 from dbtoll.model.plan import Block, Phase
-from dbtoll.runner.drivers import counting
+from dbtoll.runner.drivers import counting, transactions
 from dbtoll.runner.drivers.counting import CountingDriver
 from dbtoll.runner.drivers.protocol import VisitDriver, VisitResult
 from dbtoll.runner.drivers.statements import StatementDriver
+from dbtoll.runner.drivers.transactions import TransactionDriver
 from dbtoll.store.schema import UnitVisit
 
 WARM, COLD = Phase({}, (), "counted"), Phase({"cache": "cold"}, (), "counted")
@@ -55,7 +56,7 @@ def counted(driver: Windows, *collectors: Any, phase: Phase = WARM) -> Json:
     server = SimpleNamespace(machine=driver, server=SimpleNamespace(pid=1))
     running = SimpleNamespace(
         arm=SimpleNamespace(name="a"), engine=Talkative(), uncounted={}, servers=(server,),
-        servers_by_kernel=lambda: [(server,)], units_of=lambda _: (None,),
+        servers_by_kernel=lambda: [(server,)], units_of=lambda _: (None,), first_unit_of=lambda _: None,
     )  # fmt: skip
     counts = CountingDriver(cast(VisitDriver, driver), collectors, {"a"})
     result = counts.drive(cast(Any, running), phase, Block(0, 0, ()), "mix", first_execution=False)
@@ -134,3 +135,39 @@ def test_where_the_server_is_not_asked_in_a_window_all_that_disturb_nothing_look
     driver = Windows()
     counted(driver, QUIET, Looking("beside", beside_questions=True), phase=COLD)
     assert driver.seen == [["beside", "quiet"]]
+
+
+class Asked(Exception):
+    """Ends a visit where its terminals are asked."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "first_execution", "checkpoint", "ramp_up_ns", "window_ns"),
+    [
+        ("timed", True, True, 1, 3),
+        ("timed", False, True, 1, 3),
+        ("counted", True, False, 0, 1),
+        ("counted", False, True, 0, 3),
+    ],
+)
+def test_what_goes_before_a_counted_window_is_as_long_as_a_ramp_up(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, first_execution: bool, checkpoint: bool, ramp_up_ns: int, window_ns: int
+) -> None:
+    def window(**asked: Any) -> None:
+        raise Asked(asked)
+
+    settled: list[Any] = []
+    monkeypatch.setattr(transactions, "settle", settled.append)
+    monkeypatch.setattr(transactions, "driver_parameters", lambda *_: {})
+    monkeypatch.setattr("dbtoll.runner.drivers.devices.around", lambda _, work: work())
+    unit = SimpleNamespace(terminals=lambda *_: SimpleNamespace(window=window))
+    running = cast(Any, SimpleNamespace(units=(unit,)))
+    workload = SimpleNamespace(window_timing=lambda: (1, 3, None))
+    driver = TransactionDriver(cast(Any, SimpleNamespace(seed=1)), cast(Any, workload), cast(Any, None))
+    phase = Phase({"placement": "inside"}, (), kind)
+    driver.make_ready(running, phase, first_execution=first_execution)
+    assert bool(settled) == checkpoint
+    with pytest.raises(Asked) as asked:
+        driver.drive(running, phase, Block(0, 0, ()), "mix", first_execution=first_execution)
+    (said,) = asked.value.args
+    assert (said["ramp_up_ns"], said["window_ns"]) == (ramp_up_ns, window_ns)

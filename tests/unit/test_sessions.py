@@ -149,7 +149,7 @@ def arm_of(servers: int) -> tuple[RunningArm, list[int]]:
 
     every = tuple(server(number) for number in range(1, servers + 1))
     engine = SimpleNamespace(description=EngineDescription("Talkative"))
-    running = SimpleNamespace(servers=every, units_of=lambda one: one.units, engine=engine)
+    running = SimpleNamespace(servers=every, first_unit_of=lambda one: one.units[0], engine=engine)
     return cast(RunningArm, running), closed
 
 

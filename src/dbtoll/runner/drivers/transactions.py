@@ -69,7 +69,8 @@ class TransactionDriver:
 
     def make_ready(self, running: RunningArm, phase: Phase, *, first_execution: bool) -> None:
         """A checkpoint: what a collector looks at is the window alone."""
-        settle(running)
+        if not _only_ramps_up(phase, first_execution=first_execution):
+            settle(running)
 
     def drive(
         self, running: RunningArm, phase: Phase, block: Block, query: str, *, first_execution: bool
@@ -86,7 +87,9 @@ class TransactionDriver:
             for unit in working
         ]
         ramp_up_ns, window_ns, rate = self.workload.window_timing()
-        if phase.kind == "counted":
+        if _only_ramps_up(phase, first_execution=first_execution):
+            ramp_up_ns, window_ns = 0, ramp_up_ns or window_ns
+        elif phase.kind == "counted":
             ramp_up_ns = 0
         rates = [rate] * len(working)
         if beside is not None and rate is not None and beside in LOADS:
@@ -185,3 +188,8 @@ def driver_parameters(
         "session": session,
         "imitation": not engine.returns_rows,
     }
+
+
+def _only_ramps_up(phase: Phase, *, first_execution: bool) -> bool:
+    """Before windows that collectors look at, which have no ramp-up, one of its length goes that nobody looks at."""
+    return phase.kind == "counted" and first_execution
