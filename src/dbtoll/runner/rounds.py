@@ -22,7 +22,7 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
 from dbtoll.model.experiment import THREADS, Arm, Experiment
 from dbtoll.model.json import Json
-from dbtoll.model.machine import DATA, LOG, Artifact
+from dbtoll.model.machine import LOG, Artifact
 from dbtoll.model.plan import Block, Phase, Round
 from dbtoll.model.reply import AnswerReference, Statement
 from dbtoll.runner.arm_devices import ArmDevices
@@ -227,7 +227,8 @@ class RoundRun:
                     arm, machines, own.engine, settings, closing, outside=outside, threads=threads, devices=devices
                 )
                 if data:
-                    in_parallel([partial(dataset.read_in, machine, DATA) for machine in machines])  # never simulated
+                    each = [(server.machine, server.place.data) for server in running.servers]
+                    in_parallel([partial(dataset.read_in, *one) for one in each])  # never simulated
                 self.serve(running, data)
                 running.sleep()
         except BaseException as error:
