@@ -25,6 +25,7 @@ from dbtoll.report.export.results import result_rows
 from dbtoll.report.text import sentences
 from dbtoll.runner.pilot import slow_arms
 from dbtoll.spec import command_line
+from dbtoll.spec.differences import sides
 from dbtoll.store import upgrade
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import PlanFile, Record, RoundBegin, RoundEnd, Start
@@ -490,3 +491,13 @@ name = "tpcc"
     found = asked_of_resources(experiment, "guests", experiment.baseline)
     assert found == (frozenset({"processors"}) if asked else frozenset())
     assert asked_of_resources(experiment, experiment.baseline, experiment.baseline) == frozenset()
+
+
+def test_what_one_side_has_not_is_said_to_be_not_set() -> None:
+    text = "[workload]\nname = 'tpcc'\n[[arm]]\nname = 'one'\nstack = 'docker'\ndesign = 'isolated'\ntenants = 2\n"
+    limited = (
+        text.partition("[[arm]]")[2].replace("one", "other")
+        + '[arm.resources]\nsplit = ["memory"]\nmemory_high = "1 GiB"\n'
+    )
+    one, other = (parsed(f"{text}[[arm]]{limited}").arm(name).configuration for name in ("one", "other"))
+    assert sides(other, one) == (["split memory", "memory high 1GiB"], ["split not set", "memory high not set"])

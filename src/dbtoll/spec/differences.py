@@ -32,7 +32,7 @@ def server(configuration: Configuration) -> str:
 def _text(difference: Difference, value: Any) -> str:
     name = difference.name.removesuffix("_bytes").replace("_", " ") if difference.part != "engine" else difference.name
     match value:
-        case None | "":
+        case None | "" | [] | ():
             return f"{name} not set"
         case bool():
             shown = "yes" if value else "no"
