@@ -68,6 +68,7 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
         {
             "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (1, 4, 8, 16)),
             "other engine": tuple(f"zhang2014-other-engine-{tenants}" for tenants in (1, 8)),
+            "placement": tuple(f"zhang2014-placement-{tenants}" for tenants in (1, 8)),
             "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 16)),
         },
     ),
@@ -173,6 +174,8 @@ def answers(run: Run, result: Result) -> Iterator[str]:
     yield tables.markdown_arms(result)
     if result.windows:
         yield tables.markdown_throughput(result)
+    if result.interference:
+        yield tables.markdown_interference(result)
 
 
 def beside(name: str, run: Run, result: Result) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dbtoll.commands import inspect
 from dbtoll.environments.simulated import machine
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
+from dbtoll.report import tables
 from dbtoll.runner import run as runs
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import read_run
@@ -150,3 +151,9 @@ def test_the_text_and_the_page_have_the_matrix(tmp_path: Path) -> None:
     inspect.report(folder, as_json=False)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert 'id="neighbours"' in page
+    lines = [
+        line for line in tables.markdown_interference(analyze(folder)).splitlines() if line.startswith("| computes |")
+    ]
+    assert len(lines) == len({cell.metric for cell in analyze(folder).interference})
+    _, apart, together = lines[0].strip("| ").split(" | ")
+    assert "loses" not in apart and together.endswith("loses")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.report import transactions
 from dbtoll.report.absolute import Absolutes
-from dbtoll.report.tables import markdown_table, markdown_text
+from dbtoll.report.tables import markdown_interference, markdown_table, markdown_text
 from dbtoll.report.text import gate, names, numbers, sentences, warnings
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def markdown(result: Result, provenance: Provenance) -> str:
     said = (f"{headline.sentence}. {headline.note}".rstrip(". ") for headline in sentences.headlines(result))
     parts.append("\n".join(f"- {markdown_text(line)}" for line in said))
     parts.append(_table(result))
+    parts.append(markdown_interference(result))
     care = warnings.cautions(result)
     if lines := [caution.sentence for caution in care.all]:
         parts.append(

@@ -349,3 +349,14 @@ def markdown_throughput(result: Result) -> str:
     ]
     head = ["arm", "levels", "throughput", "difference", "round trips", "driver CPU", "its bound", "in a window"]
     return markdown_table(head, rows, right=range(2, 7))
+
+
+def markdown_interference(result: Result) -> str:
+    """The matrices of neighbours, one table for each metric, and why a cell says nothing; empty where no neighbour is varied."""
+    parts = []
+    for matrix in neighbours.matrices(names.with_arm_labels(result)):
+        rows = [[label, *(cell.text if cell else numbers.NOTHING for cell in cells)] for label, cells in matrix.rows]
+        table = markdown_table(["the neighbour", *matrix.arms], rows, right=range(1, len(matrix.arms) + 1))
+        reasons = "".join(f"- {markdown_text(why)}\n" for why in matrix.reasons)
+        parts.append("\n".join(filter(None, [f"Beside a neighbour, {markdown_text(matrix.title)}:\n", table, reasons])))
+    return "\n".join(parts)
