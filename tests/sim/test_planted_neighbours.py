@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from dbtoll.analysis.result.schema import Interference
 from dbtoll.commands import inspect
 from dbtoll.environments.simulated import machine
 from dbtoll.model.experiment import Verdict
+from dbtoll.model.neighbours import COUNTED, SERVER_KILLED
+from dbtoll.model.plan import Phase
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import tables
 from dbtoll.runner import run as runs
+from dbtoll.runner.arms import RunningArm
+from dbtoll.runner.drivers.protocol import VisitResult
+from dbtoll.runner.drivers.transactions import TransactionDriver
 from dbtoll.selfbench.support.native_setup import experiment
 from dbtoll.store.reader import read_run
-from dbtoll.store.schema import Visit
+from dbtoll.store.schema import Neighbour, Visit
 from tests.support.few_rounds import Counting
 from tests.support.one_round import measure_one_round
 
@@ -157,3 +163,25 @@ def test_the_text_and_the_page_have_the_matrix(tmp_path: Path) -> None:
     assert len(lines) == len({cell.metric for cell in analyze(folder).interference})
     _, apart, together = lines[0].strip("| ").split(" | ")
     assert "loses" not in apart and together.endswith("loses")
+
+
+def test_a_run_whose_arms_are_struck_goes_on_with_its_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has ended as a fault was to end it did not fail. A fault needs real servers; here the visit alone is the last."""
+    drive = TransactionDriver.drive
+
+    def struck(self: TransactionDriver, running: RunningArm, phase: Phase, *args: Any, **asked: Any) -> VisitResult:
+        if phase.levels["neighbour"] != SERVER_KILLED:
+            return drive(self, running, phase, *args, **asked)
+        meanwhile = drive(
+            self, running, replace(phase, levels={**phase.levels, "neighbour": "load_x1"}), *args, **asked
+        )
+        did = Neighbour(did=dict.fromkeys(COUNTED[SERVER_KILLED], 1), elapsed_ns=0, cpu_ns=0)
+        return replace(meanwhile, neighbour=did, is_last=True)
+
+    monkeypatch.setattr(TransactionDriver, "drive", struck)
+    text = TEXT.format(levels=f'"{SERVER_KILLED}"', workload="").replace("rounds_min = 6", "rounds_min = 3")
+    run = read_run(runs.begin(experiment(text), text, tmp_path, Counting(3)))
+    assert len(run.complete_rounds) == 3 and all(attempt.complete for attempt in run.attempts)
+    assert {visit.round for visit in run.records(Visit) if visit.levels["neighbour"] == SERVER_KILLED} == {0, 1, 2}

@@ -203,7 +203,7 @@ class RoundRun:
         return driver
 
     def healthy(self) -> list[str]:
-        """Arms that got through the round."""
+        """Arms that work, or would: not those that failed, nor those that a fault has ended, which got through the round."""
         return [name for name, running in self.arms.items() if running.failure is None]
 
     # --- starts and ends ---------------------------------------------------------------------------------------------

@@ -427,8 +427,8 @@ class Measurement:
         except KeyboardInterrupt:
             self.stop.granted()
             ended, problem = STOPPED, None if run.whole else STOPPED
-        healthy = set(run.healthy())
-        missing = self.needed() - healthy
+        made = Attempt(index, begin.attempt, begin, None, tuple(records))
+        missing = self.needed() - made.healthy
         if problem is None and missing:
             problem = f"without {', '.join(sorted(missing))} there is nothing to compare with"
         end = schema.RoundEnd(
@@ -439,13 +439,13 @@ class Measurement:
             elapsed_s=self.budget.elapsed_s(),
         )
         self.append(end)
-        made = Attempt(index, begin.attempt, begin, end, tuple(records))
+        made = replace(made, end=end)
         self.so_far = replace(self.so_far, attempts=(*self.so_far.attempts, made))
         for arm in self.plan.experiment.arms:
             if arm.name not in left_out:
-                self.failures[arm.name] = 0 if arm.name in healthy else self.failures.get(arm.name, 0) + 1
+                self.failures[arm.name] = 0 if arm.name in made.healthy else self.failures.get(arm.name, 0) + 1
         if problem is None:
-            self.whole_rounds.update(healthy)
+            self.whole_rounds.update(made.healthy)
             wrong = answered_wrongly(records)
             for arm_name, query in wrong.items():
                 self.watch.say(
