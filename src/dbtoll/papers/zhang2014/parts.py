@@ -12,6 +12,7 @@ from dbtoll.analysis.result.schema import DeviceResult, Mean, WindowsResult, Wri
 from dbtoll.analysis.sweeps.builder import THROUGHPUT, Swept
 from dbtoll.analysis.sweeps.schema import Contrast, Point, RatioPoint, SweepResult
 from dbtoll.model.sweep import Value
+from dbtoll.text import noun
 
 DEDICATED, SHARED, ISOLATED = "dedicated", "shared", "isolated"
 """The designs, as the paper calls them. Of the first two arms are called so; the isolated one is called by its environment."""
@@ -23,6 +24,11 @@ SWEEPS = ("tenants", "placement", "disks", "size", "other_engine")
 
 HYPERVISORS = ("xen", "vmware", "qemu")
 """Environments that are of the kind of the paper's."""
+
+
+def tenants_text(number: int) -> str:
+    """``1 tenant``, ``8 tenants``"""
+    return f"{number} {noun(number, 'tenant')}"
 
 
 @dataclass(frozen=True)

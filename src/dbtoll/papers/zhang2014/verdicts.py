@@ -29,8 +29,7 @@ from dbtoll.analysis.reproduction.verdicts import (
 from dbtoll.analysis.sweeps.schema import Point
 from dbtoll.analysis.transactions.sessions import ON_CPU, RUN_QUEUE
 from dbtoll.model.description import Wait
-from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
-from dbtoll.text import noun
+from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep, tenants_text
 
 RULES = Rules()
 
@@ -48,10 +47,6 @@ WAITS_FOR_CPU = 0.5
 """Who spends more of the time on processors and waiting for one is bound by them."""
 HOLDS = 0.8
 """Throughput that is at least so much of another one holds."""
-
-
-def _tenants(number: int) -> str:
-    return f"{number} {noun(number, 'tenant')}"
 
 
 def _percent(share: float) -> str:
@@ -82,7 +77,7 @@ def _dedicated_is_best(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_THE_FAST_DEVICE)
     figures = every(
-        sweep.compared(other, DEDICATED, value, f"{other} over dedicated, {_tenants(value)}")
+        sweep.compared(other, DEDICATED, value, f"{other} over dedicated, {tenants_text(value)}")
         for value in sweep.of_several
         for other in sweep.others(DEDICATED, value)
     )
@@ -104,7 +99,7 @@ def _guests_at_the_best_point(parts: Parts) -> Judged:
     if not done or sweep.isolated is None:
         return unknown(rule, size, NOT_COUNTED)
     best = max(done, key=done.__getitem__)
-    name = f"{ISOLATED} over {DEDICATED}, {_tenants(best)}"
+    name = f"{ISOLATED} over {DEDICATED}, {tenants_text(best)}"
     figure = sweep.compared(sweep.isolated, DEDICATED, best, name, published=0.3)
     if figure is None:
         return unknown(rule, size, NOT_COUNTED)
@@ -119,7 +114,7 @@ def _guests_within_twice_the_best(parts: Parts) -> Judged:
         return not_measured(None, size, ON_THE_FAST_DEVICE)
     isolated = sweep.isolated
     figures = isolated and every(
-        sweep.compared(isolated, other, value, f"{ISOLATED} over {other}, {_tenants(value)}")
+        sweep.compared(isolated, other, value, f"{ISOLATED} over {other}, {tenants_text(value)}")
         for value in sweep.values
         if isolated in sweep.swept.designs_at[value]
         for other in sweep.others(isolated, value)
@@ -136,7 +131,7 @@ def _shared_is_worst(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_THE_FAST_DEVICE)
     figures = every(
-        sweep.compared(SHARED, other, value, f"shared over {other}, {_tenants(value)}")
+        sweep.compared(SHARED, other, value, f"shared over {other}, {tenants_text(value)}")
         for value in sweep.values
         if value > 4
         for other in sweep.others(SHARED, value)
@@ -161,7 +156,7 @@ def _far_apart(parts: Parts) -> Judged:
         return unknown(None, size, NOT_COUNTED)
     shares = {each.blocks: each.share for each in writes.distances}
     far = 1.0 - max((share for blocks, share in shares.items() if blocks <= 1 << 20), default=0.0)
-    figure = Figure(f"farther than 2^20 blocks, {_tenants(most)}", "share", far, None, None, published=0.32)
+    figure = Figure(f"farther than 2^20 blocks, {tenants_text(most)}", "share", far, None, None, published=0.32)
     why = "how far apart files lie is the file system's and the size of the disk's: those of the paper are not known"
     return Judged(None, Judgement(NOT_POSSIBLE, size, (figure,), why=why))
 
@@ -178,7 +173,7 @@ def _more_sequential(parts: Parts) -> Judged:
     most = sweep.values[-1]
     pair = [(design, sweep.log_writes(design, most)) for design in (SHARED, DEDICATED)]
     figures = every(
-        sweep.mean(f"{design}, {_tenants(most)}", each.sequential if each else None, most) for design, each in pair
+        sweep.mean(f"{design}, {tenants_text(most)}", each.sequential if each else None, most) for design, each in pair
     )
     if figures is None:
         return unknown(rule, None, NOT_COUNTED)
@@ -203,7 +198,9 @@ def _waits_for_the_log(parts: Parts) -> Judged:
         return not_measured(rule, size, ON_THE_FAST_DEVICE)
     most = sweep.values[-1]
     figures = every(
-        sweep.mean(f"{design}, {_tenants(most)}", sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK), most, printed)
+        sweep.mean(
+            f"{design}, {tenants_text(most)}", sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK), most, printed
+        )
         for design, printed in ((SHARED, 0.7), (DEDICATED, None))
     )
     if figures is None:
@@ -249,7 +246,7 @@ def _processors(sweep: Sweep, tenants: int) -> Figure | None:
         None if None in ends else sum(end for end in ends if end is not None)
         for ends in ([each.low for each in found], [each.high for each in found])
     )
-    return Figure(f"{_tenants(tenants)}", "share", sum(each.estimate for each in found), low, high, why=found[0].why)
+    return Figure(tenants_text(tenants), "share", sum(each.estimate for each in found), low, high, why=found[0].why)
 
 
 # --- Tables 2 and 4: placement -------------------------------------------------------------------------------------------
@@ -262,7 +259,7 @@ def _log_on_the_faster(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_TWO_DEVICES)
     slower, faster = f"{DEDICATED}, {ON_SLOWER}", f"{DEDICATED}, {ON_FASTER}"
-    figures = every(sweep.compared(slower, faster, value, f"{_tenants(value)}") for value in sweep.values)
+    figures = every(sweep.compared(slower, faster, value, tenants_text(value)) for value in sweep.values)
     return _all_above(rule, figures)
 
 
@@ -373,7 +370,7 @@ def _disks_want_one_server(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_DISKS)
     figures = every(
-        sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {_tenants(value)}")
+        sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {tenants_text(value)}")
         for value in sweep.of_several
     )
     return _all_above(rule, figures)
