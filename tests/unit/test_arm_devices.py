@@ -223,7 +223,7 @@ def test_pace_ends_with_the_visit_whatever_ends_it() -> None:
 
 
 def test_what_was_written_reaches_a_model_without_its_pace() -> None:
-    """Of 16 servers on a hard disk what a window leaves behind is minutes of its pace."""
+    """What a window leaves behind is in no figure, and of many servers on a hard disk it is a long wait."""
 
     class Told(Paced):
         def run(self, words: list[str], **_: object) -> None:

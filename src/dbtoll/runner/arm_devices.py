@@ -40,7 +40,7 @@ class Room:
         return sum(device.size_bytes or file_system_bytes(content_bytes) for device, content_bytes in kept)
 
 
-def room_for(layout: Layout, data_bytes: int, disk_bytes: int | None = None) -> Room:
+def room_of(layout: Layout, data_bytes: int, disk_bytes: int | None = None) -> Room:
     """Copies with what is to be left beside them, each as large again for what is written, and for the log of each server as much
     as all of its data, of which it was a part, and some for what is written. ``data_bytes``: of what one server holds.
     ``disk_bytes``: of a guest's disk with that in it."""

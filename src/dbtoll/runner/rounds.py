@@ -227,8 +227,8 @@ class RoundRun:
                     arm, machines, own.engine, settings, closing, outside=outside, threads=threads, devices=devices
                 )
                 if data:
-                    each = [(server.machine, server.place.data) for server in running.servers]
-                    in_parallel([partial(dataset.read_in, *one) for one in each])  # never simulated
+                    servers = running.servers  # never simulated
+                    in_parallel([partial(dataset.read_in, server.machine, server.place.data) for server in servers])
                 self.serve(running, data)
                 running.sleep()
         except BaseException as error:
