@@ -39,7 +39,7 @@ def test_it_is_a_specification_with_a_question(path: Path) -> None:
     assert experiment.question.endswith("?") and experiment.running_time and experiment.arms
 
 
-@pytest.mark.parametrize("words", commands())
+@pytest.mark.parametrize("words", list(commands()))
 def test_a_command_of_its_head_is_right(words: list[str]) -> None:
     program, command, path, *_ = words
     assert program == "dbtoll" and command in ("plan", "run", "sweep")
