@@ -432,7 +432,7 @@ class RunningArm:
 
     ``outside``: terminals will work outside of its machines too, so its servers listen on a network. ``threads``: that they give a
     query at most; None: as the settings say. ``warmed_up``: these servers have answered every query before. ``devices``: that its
-    data and its log lie on, where it was asked for any. ``lost``: the server that a fault has taken.
+    data and its log lie on, where it was asked for any. ``lost``: servers that a fault has taken.
     """
 
     arm: Arm
@@ -446,7 +446,7 @@ class RunningArm:
     warmed_up: bool = False
     awake: bool = True
     failure: str | None = None
-    lost: RunningServer | None = None
+    lost: tuple[RunningServer, ...] = ()
     servers: tuple[RunningServer, ...] = field(init=False)
     """Those of one machine after the other."""
     units: tuple[RunningUnit, ...] = field(init=False)

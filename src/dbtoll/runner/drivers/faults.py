@@ -1,18 +1,19 @@
 """A fault that strikes an arm's last unit while its others work: what they lose is measured (docs/method/neighbours.md).
 
-After it the unit's server, or its machine, is gone: so it is the last thing that is done to an arm in a round.
+Servers may be gone after it: so it is the last thing that is done to an arm in a round.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from dbtoll.errors import DbtollError, Unavailable
+from dbtoll.errors import AgentFailure, DbtollError, EngineError, Unavailable
 from dbtoll.interfaces.machine import Machine
 from dbtoll.model.neighbours import COUNTED, DISK_FULL, SERVER_KILLED
-from dbtoll.runner.arms import RunningArm, RunningUnit
+from dbtoll.runner.arms import RunningArm, RunningServer, RunningUnit
 from dbtoll.runner.checks import commits
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX
 from dbtoll.store import schema
@@ -22,12 +23,18 @@ FILLER = "dbtoll-filler"
 
 FILL_S = 600.0
 
+RECOVERY_S = 120.0
+"""In which a server that crashed on a full disk answers again, if it does by itself."""
+
+POLL_S = 0.2
+
 
 class Striking:
     """It waits for ``after_s``, and strikes. ``host``: the machine on which the arm stands."""
 
     def __init__(self, running: RunningArm, level: str, after_s: float, host: Machine) -> None:
-        self._unit, self._level, self._after_s, self._host = running.units[-1], level, after_s, host
+        self._running, self._level, self._after_s, self._host = running, level, after_s, host
+        self._unit = running.units[-1]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._strike, daemon=True)
         self._did = 0
@@ -40,6 +47,14 @@ class Striking:
         """It does not strike any more, if it has not yet."""
         self._over.set()
         self._thread.join()
+
+    def lost(self) -> tuple[RunningServer, ...]:
+        """The servers that are gone for good. The room of a full disk is given back, and who crashed for it may come back."""
+        if self._level != DISK_FULL:
+            return (self._unit.server,)
+        self._unit.machine.run(["rm", "-f", _filler(self._unit)])
+        first_units = [self._running.first_unit_of(server) for server in self._running.servers]
+        return tuple(unit.server for unit in first_units if not _serves(unit))
 
     def told(self) -> schema.Neighbour:
         """What it did. A fault that struck nobody has a problem, as an aggressor that did nothing."""
@@ -91,8 +106,27 @@ def _kill_machine(unit: RunningUnit, host: Machine) -> int:
     return len(pids)
 
 
+def _filler(unit: RunningUnit) -> str:
+    return f"{unit.server.place.data}/{FILLER}"
+
+
 def _fill(unit: RunningUnit) -> int:
     """All that is free on the file system of its data is taken. Returns the bytes."""
-    path = f"{unit.server.place.data}/{FILLER}"
+    path = _filler(unit)
     unit.machine.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "status=none"], check=False, timeout_s=FILL_S)
     return int(unit.machine.run(["stat", "-c", "%s", path]).output)
+
+
+def _serves(unit: RunningUnit) -> bool:
+    """Whether its server answers, if need be after it has recovered by itself."""
+    server = unit.server.server
+    assert server is not None
+    until = time.monotonic() + RECOVERY_S
+    while time.monotonic() < until:
+        with suppress(AgentFailure, EngineError):  # refused, or the connection of before; the next one is made anew
+            unit.session().query("SELECT 1")
+            return True
+        if unit.machine.run(["test", "-e", f"/proc/{server.pid}"], check=False).exit_code != 0:
+            return False
+        time.sleep(POLL_S)
+    return False

@@ -22,8 +22,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """What a visit brought, as the history keeps it (`schema.Visit`). ``is_last``: a part of the arm is lost, so nothing more can
-    be measured in it."""
+    """What a visit brought, as the history keeps it (`schema.Visit`). ``is_last``: a fault has struck the arm, so nothing more
+    can be measured in it."""
 
     units: tuple[schema.UnitVisit, ...]
     counts: Json | None = None

@@ -105,7 +105,7 @@ class TransactionDriver:
         if beside is not None and beside in FAULTS:
             with striking(running, beside, (ramp_up_ns + window_ns / 3) / 1e9, self.host) as fault:
                 replies = measure(may_lose=1)
-            running.lost = running.units[-1].server
+            running.lost = fault.lost()
             # BIAS: counters of what was lost are not there any more, so there are none of any unit.
             others = [
                 # Who was refused is what the fault costs the others, and no reason to leave it out.
@@ -150,11 +150,11 @@ class TransactionDriver:
 
     def violations(self, running: RunningArm, *, initially: bool) -> list[str] | None:
         """Of the conditions that the workload's specification states, in each set of tables, and of its mix in each unit; None
-        where the server keeps nothing, or a fault has taken it."""
+        where the servers keep nothing, or a fault has taken them all."""
         if not running.engine.returns_rows:
             return None
         of_all = as_tenant(self.workload, running.arm.layout)
-        left = [units for units in running.units_by_tables() if units[0].server is not running.lost]
+        left = [units for units in running.units_by_tables() if units[0].server not in running.lost]
         if not left:
             return None
 
