@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import cycle, permutations
 from pathlib import Path
@@ -43,7 +43,9 @@ from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.selfbench.support.tenants import of_tenants
 from dbtoll.store.schema import CheckRecord, Record, Start, Visit
 
-SUMMARY = "tenancy: driver_ratio, control_ratio, window_skew_ms, and of each design start_s and agents_mib"
+SUMMARY = (
+    "tenancy: driver_ratio, driver_cpu_ratio, control_ratio, window_skew_ms, and of each design start_s and agents_mib"
+)
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
     "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
@@ -113,12 +115,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 @dataclass
 class _Seen:
-    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: transactions/s by `DRIVERS`."""
+    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: by `DRIVERS`."""
 
     records: list[Record] = field(default_factory=list)
     starts_s: dict[str, list[float]] = field(default_factory=dict)
     agents_mib: dict[str, float] = field(default_factory=dict)
-    pairs: list[dict[str, float]] = field(default_factory=list)
+    pairs: list[dict[str, _Driven]] = field(default_factory=list)
 
     def skews_ms(self) -> dict[str, list[float]]:
         """By arm, of each window: what at most lies between the begins of the first tenant's and of the last one's."""
@@ -131,6 +133,14 @@ class _Seen:
                 spread = start_spread_ns(totals(each), one_clock=clocks[each.round, each.arm])
                 found.setdefault(each.arm, []).append(math.inf if spread is None else spread / 1e6)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Driven:
+    """A window of all tenants: transactions/s, and us of CPU time that their drivers took for each."""
+
+    throughput: float
+    driver_cpu_us: float
 
 
 def _certificate(seen: _Seen, told: Json) -> Certificate:
@@ -155,12 +165,18 @@ def _certificate(seen: _Seen, told: Json) -> Certificate:
         },
     }
     if seen.pairs:
-        for name, other in (("driver_ratio", EACH), ("control_ratio", AGAIN)):
-            found = stats.independent_interval(np.log([each[ONE] / each[other] for each in seen.pairs]), ALPHA)
+        for name, other, of in (
+            ("driver_ratio", EACH, "throughput"),
+            ("driver_cpu_ratio", EACH, "driver_cpu_us"),
+            ("control_ratio", AGAIN, "throughput"),
+        ):
+            ratios = [getattr(each[ONE], of) / getattr(each[other], of) for each in seen.pairs]
+            found = stats.independent_interval(np.log(ratios), ALPHA)
             assert found is not None
             ends = {"": found.estimate, "_low": found.low, "_high": found.high}
             figures |= {f"{name}{end}": math.exp(value) for end, value in ends.items()}
-        told = {**told, "pairs": seen.pairs}
+        figures["driver_cpu_us"] = {name: median(each[name].driver_cpu_us for each in seen.pairs) for name in DRIVERS}
+        told = {**told, "pairs": [{name: asdict(window) for name, window in each.items()} for each in seen.pairs]}
     bounds = {name: bound for name, bound in BOUNDS.items() if name in figures}
     return Certificate("tenancy", figures, bounds, told)
 
@@ -208,10 +224,10 @@ class _Round(RoundRun):
             orders = cycle(permutations(DRIVERS))
             for number in range(self.pairs):
                 self.progress(f"pair {number + 1}")
-                took = {}
+                took: dict[str, _Driven] = {}
                 for name in next(orders):
                     settle(running)
-                    took[name] = _throughput(own, terminals[name])
+                    took[name] = _driven(own, terminals[name])
                 self.seen.pairs.append(took)
 
 
@@ -228,15 +244,17 @@ def _terminals(
         yield made
 
 
-def _throughput(workload: TransactionWorkload, terminals: Sequence[Terminals]) -> float:
-    """Transactions/s of all tenants in a window."""
+def _driven(workload: TransactionWorkload, terminals: Sequence[Terminals]) -> _Driven:
+    """A window of all tenants."""
     ramp_up_ns, window_ns, rate = workload.window_timing()
 
     def begin(its: Terminals, hold: bool) -> Begun[WindowReply]:
         return its.window(ramp_up_ns=ramp_up_ns, window_ns=window_ns, rate=rate, hold=hold)
 
     replies = together([partial(begin, its) for its in terminals])
-    return sum(ended_well(reply.counts) for reply in replies) / (window_ns / 1e9)
+    ended = sum(ended_well(reply.counts) for reply in replies)
+    cpu_ns = sum(reply.counts["driver_cpu_ns"] for reply in replies)
+    return _Driven(ended / (window_ns / 1e9), cpu_ns / 1000 / max(ended, 1))
 
 
 def agent_mib(machine: Machine) -> float:
