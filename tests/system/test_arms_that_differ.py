@@ -23,6 +23,7 @@ queries = ["Q1", "Q6"]
 budget = "40s"
 rounds_min = 2
 rounds_max = 2
+blocks_max = 2
 [visit]
 measurement_time = "10ms"
 [[arm]]
@@ -50,6 +51,7 @@ directory = "one"
 budget = "40s"
 rounds_min = 2
 rounds_max = 2
+blocks_max = 2
 [visit]
 measurement_time = "10ms"
 [[arm]]

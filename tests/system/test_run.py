@@ -59,6 +59,7 @@ name = "postgres"
 budget = "{budget}"
 rounds_min = 2
 rounds_max = 2
+blocks_max = 2
 [[arm]]
 name = "native"
 stack = "native"
