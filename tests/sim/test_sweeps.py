@@ -18,8 +18,9 @@ from dbtoll.analysis.sweeps.builder import Swept
 from dbtoll.analysis.sweeps.crossovers import banded, crossings, segments
 from dbtoll.cli import app
 from dbtoll.commands import sweep
-from dbtoll.errors import RunFolderError, UsageError
+from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.runner import run
 from dbtoll.store.folders import run_folders
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import HISTORY_FILE
@@ -34,6 +35,13 @@ def planted(tmp_path: Path) -> Path:
     path = tmp_path / "planted.toml"
     path.write_text(PLANTED, encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def short(planted: Path) -> Path:
+    """The same in the fewest rounds on which anything is decided."""
+    planted.write_text(PLANTED.replace("= 10\n", "= 5\n"), encoding="utf-8")
+    return planted
 
 
 def asked(*words: str) -> Any:
@@ -93,8 +101,8 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tm
     runs_dir = tmp_path / "runs"
     planned = sweep.planned_from(planted, over="effect=0.1,0.2,0.4,0.8", variables=["many=1"])
 
-    def stop(parts: list[Any]) -> None:
-        if len(parts) == 2:
+    def stop(swept: Swept) -> None:
+        if len(swept.parts) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +133,7 @@ def test_values_that_are_measured_later_have_the_rounds_that_were_asked_for(plan
         for value, each in planned.experiments.items()
     }
 
-    def stop(parts: list[Any]) -> None:
+    def stop(swept: Swept) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -174,12 +182,94 @@ def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path,
     assert "largest effect with p99 below" in shown.stdout and "EUR" in shown.stdout
 
 
+def test_costs_that_are_given_later_count(short: Path, tmp_path: Path) -> None:
+    runs_dir = tmp_path / "runs"
+    words = [
+        "sweep",
+        str(short),
+        "--over",
+        "effect=0.1,0.8",
+        "--set",
+        "many=1",
+        "--runs-dir",
+        str(runs_dir),
+        "--json",
+        "-q",
+    ]
+    first = json.loads(asked(*words).stdout)["values"][0]["run"]
+    for host in (10, 20):
+        (tmp_path / "costs.toml").write_text(f'currency = "EUR"\nperiod = "hour"\nhost = {host}\n', encoding="utf-8")
+        again = [
+            "sweep",
+            first,
+            "--resume",
+            "--costs",
+            str(tmp_path / "costs.toml"),
+            "--runs-dir",
+            str(runs_dir),
+            "--json",
+            "-q",
+        ]
+        assert {each["cost"] for each in json.loads(asked(*again).stdout)["prices"]} == {host}
+    asked("report", first, "--runs-dir", str(runs_dir), "-q")
+    page = json.loads(next(runs_dir.glob("*/sweep/sweep.json")).read_text(encoding="utf-8"))
+    assert {each["cost"] for each in page["prices"]} == {20}
+
+
+def test_a_device_that_costs_and_that_no_arm_has_is_said_before_the_start(planted: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.toml"
+    costs.write_text('currency = "EUR"\nperiod = "hour"\n[devices]\nhdd = 3\n"0.002" = 1\n', encoding="utf-8")
+    lines = list(sweep.preview(sweep.planned_from(planted, over="effect=0.1,0.2", costs=costs)))
+    assert [line for line in lines if "costs" in line] == [
+        "  costs: no arm has a device hdd"
+    ]  # an option has the other value
+
+
+@pytest.mark.parametrize("limit", [None, "p99=50ms"])
+def test_a_value_at_which_no_run_can_begin_is_left_out(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None
+) -> None:
+    begin = run.begin
+
+    def refused(experiment: Any, *rest: Any) -> Path:
+        if experiment.variables["effect"] > 0.15:
+            raise Unavailable("there is no room", "make some")
+        return begin(experiment, *rest)
+
+    monkeypatch.setattr(run, "begin", refused)
+    made = sweep.planned_from(short, over="effect=0.05,0.1,0.2,0.4", variables=["many=1"], limit=limit)
+    swept = sweep.measure(made, tmp_path, quiet=True, yes=True, after=sweep.write)
+    result, page = sweep.write(swept)
+    assert set(swept.by_value) <= {0.05, 0.1} and 0.1 in swept.by_value
+    assert {each.why for each in result.left_out} == {"there is no room; make some"}
+    if limit is None:
+        assert [each.value for each in result.left_out] == [0.2, 0.4]
+    else:
+        assert all((each.breaks, each.does_not_fit) == (0.2, True) for each in result.brackets)
+    assert "there is no room" in page.read_text(encoding="utf-8")
+    monkeypatch.setattr(run, "begin", begin)  # it has room now: another try
+    first = str(next(iter(swept.by_value.values())).run.folder)
+    again = json.loads(asked("sweep", first, "--resume", "--runs-dir", str(tmp_path), "--json", "-q").stdout)
+    assert again["left_out"] == [] and len(again["values"]) > len(swept.parts)
+
+
+def test_where_no_value_can_be_measured_the_reason_is_the_error(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Path:
+        raise Unavailable("there is no room", "make some")
+
+    monkeypatch.setattr(run, "begin", refused)
+    made = sweep.planned_from(short, over="effect=0.1,0.2", variables=["many=1"])
+    with pytest.raises(Unavailable, match="there is no room"):
+        sweep.measure(made, tmp_path, quiet=True, yes=True)
+
+
 def test_values_that_are_no_numbers_have_contrasts_and_no_crossover(planted: Path, tmp_path: Path) -> None:
     planned = sweep.planned_from(
         planted, over="kind=simulated,simulated:drift=0.01", variables=["effect=0.6", "many=1"]
     )
-    parts = sweep.measure(planned, tmp_path, quiet=True, yes=True)
-    result, _ = sweep.write(parts)
+    result, _ = sweep.write(sweep.measure(planned, tmp_path, quiet=True, yes=True))
     assert result.scale is None
     (contrast,) = [each for each in result.contrasts if each.measure == "throughput"]
     assert contrast.crossovers == contrast.stretches == ()
@@ -194,8 +284,7 @@ def test_what_does_not_fit_is_in_the_result(planted: Path, tmp_path: Path, monke
     monkeypatch.setattr(sweep, "unfit", unfit)
     planned = sweep.planned_from(planted, over="effect=0.1,0.4", variables=["many=1"])
     assert any("effect = 0.4: grows is left out: it is too large" in line for line in sweep.preview(planned))
-    parts = sweep.measure(planned, tmp_path, quiet=True, yes=True)
-    result, page = sweep.write(parts)
+    result, page = sweep.write(sweep.measure(planned, tmp_path, quiet=True, yes=True))
     assert [(each.value, each.arm, each.why) for each in result.left_out] == [(0.4, "grows", "it is too large")]
     points = {(curve.measure, curve.design): curve.points for curve in result.curves}
     assert points["throughput", "grows"][1].reason == "left out: it is too large"
@@ -205,7 +294,9 @@ def test_what_does_not_fit_is_in_the_result(planted: Path, tmp_path: Path, monke
 
 def test_runs_of_several_sweeps_are_no_sweep(planted: Path, tmp_path: Path) -> None:
     parts = [
-        sweep.measure(sweep.planned_from(planted, over=over, variables=["many=1"]), tmp_path, quiet=True, yes=True)[0]
+        sweep.measure(
+            sweep.planned_from(planted, over=over, variables=["many=1"]), tmp_path, quiet=True, yes=True
+        ).parts[0]
         for over in ("effect=0.1,0.2", "effect=0.4,0.8")
     ]
     with pytest.raises(RunFolderError, match="not runs of one sweep"):

@@ -43,7 +43,7 @@ def swept(paper: Paper, role: str, over: str, costs: Mapping[str, float], folder
     assert part.over.startswith(over.partition("=")[0] + "=")
     planned = sweep.plan(spec.read_text(file), str(file), over, variables={})
     made = {value: simulated(each, costs) for value, each in planned.experiments.items()}
-    return [each.run for each in sweep.measure(replace(planned, experiments=made), folder, quiet=True, yes=True)]
+    return [each.run for each in sweep.measure(replace(planned, experiments=made), folder, quiet=True, yes=True).parts]
 
 
 @pytest.fixture(scope="module")

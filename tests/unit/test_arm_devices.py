@@ -8,13 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from dbtoll import spec
+from dbtoll import registry, spec
 from dbtoll.analysis.transactions import devices as analysis
-from dbtoll.errors import DbtollError, SpecError, UsageError
+from dbtoll.errors import ChannelError, DbtollError, SpecError, UsageError
 from dbtoll.machines import arm_device
 from dbtoll.model.devices import Device, Devices
 from dbtoll.model.experiment import Arm, Experiment
-from dbtoll.runner.arm_devices import ArmDevices
+from dbtoll.model.layout import Layout
+from dbtoll.runner.arm_devices import LOG_BYTES_PER_CPU_S, ArmDevices, room_of, written_bytes
+from dbtoll.runner.rounds import RoundRun
 from dbtoll.spec import command_line
 from dbtoll.store.schema import DeviceCounts, ModelCounts
 from dbtoll.store.schema import Devices as Counted
@@ -240,3 +242,31 @@ def test_what_was_written_reaches_a_model_without_its_pace() -> None:
 def test_a_file_system_has_room_beside_its_own_tables(tmp_path: Path) -> None:
     size = arm_device.file_system_bytes(1 << 30)
     assert size % (1 << 20) == 0 and size > (1 << 30) + (64 << 20)
+
+
+def test_a_log_has_room_for_what_a_window_adds() -> None:
+    layout = Layout(servers=4)
+    short, long = (
+        registry.find("workloads", "tpcc")({"window": window, "ramp_up": 0}) for window in (10**9, 60 * 10**9)
+    )
+    assert written_bytes(long, 2) == 60 * written_bytes(short, 2) == 120 * LOG_BYTES_PER_CPU_S
+    assert written_bytes(registry.find("workloads", "tpch")({}), 2) == 0
+    without, within = (room_of(layout, 100 << 20, written) for written in (0, written_bytes(long, 2)))
+    assert within.data - without.data == written_bytes(long, 2)
+    assert within.log - without.log >= written_bytes(long, 2), "of all servers together"
+
+
+def test_an_arm_whose_disk_model_has_died_is_not_in_the_way_of_counting_others() -> None:
+    """What it spent cannot be told any more, so nothing is said of what went to no arm; the others' counters are read."""
+
+    def dead() -> int:
+        raise ChannelError("slow: its program has ended", "see the logs")
+
+    host = cast(Any, SimpleNamespace())
+    arms = {name: SimpleNamespace(arm=name, cpu_ns=lambda: 5, devices=SimpleNamespace(cpu_ns=count))
+            for name, count in (("a", dead), ("b", lambda: 1))}  # fmt: skip
+    context = SimpleNamespace(host=host, at=lambda arm: SimpleNamespace(host=host))
+    told = RoundRun.unattributed_cpu_ns(
+        cast(Any, SimpleNamespace(arms=arms, context=context)), cast(Any, arms["b"]), {}
+    )
+    assert told is None

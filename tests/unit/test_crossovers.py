@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dbtoll import spec
 from dbtoll.analysis.effects.stats import Interval
+from dbtoll.analysis.sweeps.builder import design_of, without_devices
 from dbtoll.analysis.sweeps.crossovers import crossings, segments
-from dbtoll.analysis.sweeps.price import cheapest_of
+from dbtoll.analysis.sweeps.price import _arm_at, cheapest_tenants, cost_of
 from dbtoll.analysis.sweeps.schema import Bracket, LimitPoint, TenantPrice, json_schema
 from dbtoll.analysis.sweeps.search import next_value
+from dbtoll.model.devices import Devices
+from dbtoll.model.experiment import Arm
+from dbtoll.model.sweep import Costs
 
 AT = [0.0, 1.0, 2.0, 3.0]
 
@@ -110,13 +116,75 @@ def test_what_cannot_be_told_is_closed_in_from_both_sides_and_ends() -> None:
 
 
 def test_who_costs_less_for_sure_is_the_cheapest() -> None:
-    def priced(design: str, most: float | None, least: float | None) -> TenantPrice:
-        return TenantPrice({}, design, None, None, most, least)
+    def priced(design: str, most: float | None, least: float | None, **levels: str) -> TenantPrice:
+        return TenantPrice(levels, design, None, None, most, least)
 
-    assert cheapest_of([priced("a", 5.0, 4.0), priced("b", 9.0, 6.0)]) == ("a",)
-    assert cheapest_of([priced("a", 7.0, 4.0), priced("b", 9.0, 6.0)]) == ("a", "b")
-    assert cheapest_of([priced("a", 5.0, 4.0), priced("b", None, None)]) == ("a", "b")  # nobody knows what it costs
-    assert cheapest_of([]) == ()
+    def cheapest(*found: TenantPrice) -> list[tuple[str, ...]]:
+        return [each.designs for each in cheapest_tenants(found)]
+
+    assert cheapest(priced("a", 5.0, 4.0), priced("b", 9.0, 6.0)) == [("a",)]
+    assert cheapest(priced("a", 7.0, 4.0), priced("b", 9.0, 6.0)) == [("a", "b")]
+    assert cheapest(priced("a", 5.0, 4.0), priced("b", None, None)) == [("a", "b")]  # nobody knows what it costs
+    assert cheapest() == []
+    on_device = priced("a", 10.0, 10.0, durability="device"), priced("b", 20.0, 20.0, durability="device")
+    in_cache = priced("a", 8.0, 8.0, durability="os_cache"), priced("b", 5.0, 5.0, durability="os_cache")
+    assert cheapest(*on_device, *in_cache) == [("a",), ("b",)]
+
+
+def test_what_does_not_fit_is_no_candidate_and_bounds_the_search() -> None:
+    bracket = Bracket({}, "a", (LimitPoint(2, True),), holds=2, breaks=5, does_not_fit=True)
+    assert next_value([bracket], [1, 2, 3, 4], {2}) == 3
+    assert next_value([replace(bracket, holds=4)], [1, 2, 3, 4], {1, 2, 3, 4}) is None
+
+
+DESIGNS = """
+[workload]
+name = "tpcc"
+[devices]
+slow = "hdd7200"
+[[arm]]
+stack = "native"
+design = "shared"
+tenants = {tenants}
+data_device = "{device}"
+[[arm]]
+stack = "docker"
+design = "isolated"
+tenants = {tenants}
+data_device = "{device}"
+"""
+
+
+def arms(tenants: int, device: str = "slow") -> list[Arm]:
+    found = spec.parse(DESIGNS.format(tenants=tenants, device=device), "designs")
+    return [arm for arm in found.arms if arm.copy_of is None]
+
+
+def test_a_design_has_one_name_at_every_number_of_tenants() -> None:
+    assert arms(8)[0].name == "native shared x8, data_device=slow"
+    at_two, at_eight = ([design_of(arm) for arm in arms(tenants)] for tenants in (2, 8))
+    assert at_two == at_eight == ["native shared, data_device=slow", "docker isolated, data_device=slow"]
+    assert list(map(without_devices, at_two)) == ["native shared", "docker isolated"]
+    assert design_of(replace(arms(8)[0], name="ours x8")) == "ours x8"
+
+
+def test_each_device_of_an_arm_costs_something() -> None:
+    (shared, _) = arms(8)
+    costs = Costs("EUR", "month", machine=10.0, devices={"hdd7200": 5.0})
+    assert cost_of(shared, costs) == 15.0
+    assert cost_of(shared, replace(costs, devices={"slow": 7.0, "hdd7200": 5.0})) == 17.0  # once, by its own name
+    both = replace(
+        shared, configuration=replace(shared.configuration, devices=Devices(*2 * shared.configuration.devices.all))
+    )
+    assert cost_of(both, costs) == 20.0
+
+
+def test_what_a_tenant_costs_at_a_value_that_was_not_measured_is_that_of_so_many_tenants() -> None:
+    isolated = arms(4)[1]
+    at_seven = _arm_at(7, {4: isolated})
+    assert at_seven is not None and at_seven.layout.machines == 7
+    assert cost_of(at_seven, Costs("EUR", "month", machine=10.0)) == 70.0
+    assert _arm_at(7, {2: isolated}) is None, "the values are no numbers of tenants"
 
 
 def test_the_schema_in_the_documents_is_that_of_the_types() -> None:

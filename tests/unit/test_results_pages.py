@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 
 from dbtoll.analysis.result.builder import analyze, analyze_run
+from dbtoll.analysis.sweeps import builder as sweeps
+from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.store.reader import read_run
 from tests.support.documents import program
 from tests.support.make_run import make_run
@@ -62,6 +64,32 @@ def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) 
                 assert cells(ours, float) == cells(published, nearly), MEND
             else:
                 assert ours.read_text(encoding="utf-8") == published.read_text(encoding="utf-8"), MEND
+
+
+def test_a_sweep_says_of_each_of_its_runs_what_that_ones_report_says(maker: ModuleType) -> None:
+    """Who is held against a baseline is held against the mean of it and its copy, on both pages."""
+    compared = 0
+    with maker.kept(["zhang2014-placement-1", "zhang2014-placement-8"], RESULTS) as runs:
+        contrasts = [each for each in sweeps.analyze(runs).contrasts if each.measure == "throughput"]
+        points = {
+            (point.value, *pair): (point.estimate, point.low, point.high)
+            for each in contrasts
+            for point in each.points
+            for pair in [(each.design, each.against)]
+        }
+        for run in runs:
+            value = run.plan.experiment.sweep.value
+            for told in analyze_run(run).comparisons:
+                if told.is_aa or told.metric != TIME_PER_TRANSACTION:
+                    continue
+                one, other = told.arm, told.baseline
+                turned = (value, other, one) in points
+                found = points[(value, other, one) if turned else (value, one, other)]
+                if turned:
+                    found = tuple(1 / (1 + each) - 1 for each in (found[0], found[2], found[1]))
+                assert found == pytest.approx((told.estimate, told.low, told.high)), told.arm
+                compared += 1
+    assert compared == 6
 
 
 def test_every_run_that_is_kept_is_shown(maker: ModuleType) -> None:

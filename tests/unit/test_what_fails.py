@@ -16,6 +16,7 @@ from dbtoll.analysis.result import builder as results
 from dbtoll.analysis.result.schema import Comparison, Contrast, Result
 from dbtoll.analysis.visits.metrics import VALUES
 from dbtoll.analysis.visits.units import totals
+from dbtoll.analysis.visits.valid import Bars, ValidVisits
 from dbtoll.model.experiment import GateDecision, Outcome, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
 from dbtoll.report import page, tables
@@ -415,3 +416,14 @@ def test_voids_in_the_baseline_move_no_total(tmp_path: Path) -> None:
     result = results.analyze(changed_run(source, tmp_path / "changed", change))
     for estimand in ("ratio_of_totals", "geomean"):
         assert over_all(result, estimand=estimand).estimate == pytest.approx(0, abs=0.005)
+
+
+def test_a_baseline_that_fails_bars_what_is_held_against_it_and_nothing_else(tmp_path: Path) -> None:
+    """A limit is of one arm, a neighbour's work of an arm and itself, and a sweep compares any two."""
+    measured = ValidVisits(read_run(make_windows(tmp_path / "run", rounds=6)))
+    measured.__dict__["_failed_windows"] = {NATIVE: ("500 of 10000 arrivals were not served",)}
+    assert measured.bars(DOCKER).all_of_them is not None
+    assert measured.own_bars(DOCKER) == Bars(None, ())
+    assert measured.own_bars(NATIVE).good_news and measured.own_bars(NATIVE).all_of_them is None
+    measured.__dict__["_failed_windows"] = {COPY: ("500 of 10000 arrivals were not served",)}
+    assert measured.own_bars(NATIVE).good_news, "it is averaged with its copy"

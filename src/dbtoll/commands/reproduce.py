@@ -178,7 +178,7 @@ class _Measuring:
         for line in sweep.preview(planned):
             notices(quiet=self.quiet)(f"{part.role}: {line}")
         measured = sweep.measure(planned, self.runs_dir, quiet=self.quiet, yes=self.yes, after=sweep.write)
-        return [each.run for each in measured]
+        return [each.run for each in measured.parts]
 
 
 def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dbtoll import registry, spec
 from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
-from dbtoll.errors import BudgetTooSmall, RunFolderError, Stopped, UsageError
+from dbtoll.errors import BudgetTooSmall, EngineError, RunFolderError, Stopped, Unavailable, UsageError
 from dbtoll.images.cache import default_root
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
@@ -25,7 +25,7 @@ from dbtoll.store.schema import STOPPED
 from dbtoll.terminal import notices, print_tables
 
 if TYPE_CHECKING:
-    from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.analysis.sweeps.schema import SweepResult
     from dbtoll.store.reader import Run
 
@@ -100,6 +100,14 @@ def _require_transaction(limit: Limit, experiment: Experiment) -> None:
         raise UsageError(f"--limit: {name} has no transaction {limit.transaction!r}", f"there is: {', '.join(mix)}")
 
 
+def _unknown_devices(costs: Costs, experiments: Iterable[Experiment]) -> list[str]:
+    """Those that cost something and that no arm has: of another sweep, or misspelt."""
+    from dbtoll.analysis.sweeps.price import devices_of
+
+    known = {name for each in experiments for arm in each.arms for names in devices_of(arm) for name in names}
+    return [name for name in costs.devices if name not in known]
+
+
 def preview(planned: Planned) -> Iterator[str]:
     """What will be measured, how long, and what does not fit."""
     from dbtoll.commands import planning
@@ -127,6 +135,9 @@ def preview(planned: Planned) -> Iterator[str]:
             f"  disk: up to about {numbers.size_of(data_bytes)} for the data and {numbers.size_of(copies_bytes)} for copies of it, "
             f"{numbers.size_of(planning.free_bytes(default_root()))} are free"
         )
+    if sweep.costs is not None:
+        for name in _unknown_devices(sweep.costs, experiments.values()):
+            yield f"  costs: no arm has a device {name}"
     for each in sweep.left_out:
         yield f"  {sweep.variable} = {value_text(each.value)}: {each.arm} is left out: {each.why}"
     for value, experiment in experiments.items():
@@ -157,15 +168,16 @@ def measure(
     budget: str | None = None,
     quiet: bool,
     yes: bool,
-    after: Callable[[list[Part]], object] = lambda parts: None,
-) -> list[Part]:
+    after: Callable[[Swept], object] = lambda swept: None,
+) -> Swept:
     """The runs of all values, or of those that a search looks at, in the order in which they were measured.
 
     ``so_far``: value -> its run, of a sweep that goes on: what is finished is kept, what is not is resumed. ``budget``: of each
-    value; runs that it ended go on where it is larger now. ``after``: is told all so far, after each. Raises Stopped where the user
-    stopped one.
+    value; runs that it ended go on where it is larger now. ``after``: is told all so far, after each. A value at which no run can
+    be begun is left out with the reason, as long as there is another one. Raises Stopped where the user stopped one.
     """
     from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.progress import Progress
     from dbtoll.runner import run as runs
     from dbtoll.store.reader import read_run
@@ -173,8 +185,10 @@ def measure(
     say = notices(quiet=quiet)
     folders = dict(so_far or {})
     found: dict[Value, Part] = {}
-    for value, experiment in _in_turn(planned, found):
-        asked = asked_otherwise(experiment, budget, None)
+    whole = planned.sweep
+    while (value := _next(planned, Swept(list(found.values()), whole))) is not None:
+        asked = asked_otherwise(planned.experiments[value], budget, None)
+        asked = replace(asked, sweep=replace(whole, value=value))
         folder = folders.get(value)
         known = _finished(folder, asked if budget is not None else None) if folder else None
         if known is None:
@@ -195,31 +209,34 @@ def measure(
                         f"{planned.sweep.variable} = {value_text(value)}: {error.message}",
                         f"a larger budget for each value: {_going_on(planned.sweep, runs_dir)} --budget …",
                     ) from None
+                except (Unavailable, EngineError) as error:
+                    if folder is not None:
+                        raise
+                    whole = replace(whole, left_out=(*whole.left_out, LeftOut(value, "", error.in_one_line)))
+                    if not found and _next(planned, Swept([], whole)) is None:
+                        raise
+                    say(f"{planned.sweep.variable} = {value_text(value)} is left out: {error.in_one_line}")
+                    continue
             known = read_run(folder)
             write_page(folder)
         found[value] = Part(known)
-        after(list(found.values()))
+        after(Swept(list(found.values()), whole))
         if known.end is None or known.end.reason == STOPPED:
             raise Stopped(f"{known.folder}: {STOPPED}", f"go on with the sweep: {_going_on(planned.sweep, runs_dir)}")
-    return list(found.values())
+    return Swept(list(found.values()), whole)
 
 
-def _in_turn(planned: Planned, found: Mapping[Value, Part]) -> Iterator[tuple[Value, Experiment]]:
-    """The next value as long as there is one. ``found``: what was measured meanwhile."""
-    if planned.sweep.limit is None:
-        yield from planned.experiments.items()
-        return
+def _next(planned: Planned, so_far: Swept) -> Value | None:
+    """The value that is to be measured now, if any is left."""
     from dbtoll.analysis.sweeps import price
-    from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.analysis.sweeps.search import next_value
 
-    candidates = list(planned.experiments)
-    while True:
-        brackets = list(price.brackets(Swept(list(found.values())))) if found else []
-        value = next_value(brackets, candidates, found)
-        if value is None:
-            return
-        yield value, planned.experiments[value]
+    nowhere = {each.value for each in so_far.sweep.left_out if not each.arm}
+    candidates = [value for value in planned.experiments if value not in nowhere]
+    measured = set(so_far.by_value)
+    if planned.sweep.limit is None:
+        return next((value for value in candidates if value not in measured), None)
+    return next_value(list(price.brackets(so_far)) if measured else [], candidates, measured) if candidates else None
 
 
 def _finished(folder: Path, larger: Experiment | None) -> Run | None:
@@ -265,8 +282,8 @@ def sweep(
     say = notices(quiet=quiet)
     for line in preview(planned):
         say(line)
-    found = measure(planned, runs_dir, budget=budget, quiet=quiet, yes=yes, after=write)
-    return _conclude(found, as_json=as_json, quiet=quiet)
+    swept = measure(planned, runs_dir, budget=budget, quiet=quiet, yes=yes, after=write)
+    return _conclude(swept, as_json=as_json, quiet=quiet)
 
 
 def planned_from(
@@ -309,24 +326,24 @@ def resume(
     asked = known.sweep
     if asked is None:
         raise UsageError(f"{folder}: it is no run of a sweep", f"dbtoll run {folder} --resume")
+    found = store_sweeps.runs_of(asked.id, folder.parent)
+    said = store_sweeps.said_of(found[0] / SWEEP_FOLDER) if found else None
     if costs is not None:
         asked = replace(asked, costs=spec_sweeps.costs(costs))
+    elif said is not None:
+        asked = replace(asked, costs=said.costs)
     others = {name: value for name, value in known.variables.items() if name != asked.variable}
     planned = _planned(asked, read_file(folder / SPEC_FILE).decode(), others, exclusive=known.exclusive)
     named = {
         value: replace(each, name=known.name, precision=_asked_with(each, known))
         for value, each in planned.experiments.items()
     }
-    so_far = {
-        each.value: path
-        for path in store_sweeps.runs_of(asked.id, folder.parent)
-        if (each := store_sweeps.sweep_of(path))
-    }
+    so_far = {each.value: path for path in found if (each := store_sweeps.sweep_of(path))}
     say = notices(quiet=quiet)
     say(f"{folder}: its plan is carried out, with your rights: resume only folders of people whom you trust")
     for line in preview(replace(planned, experiments=named)):
         say(line)
-    found = measure(
+    swept = measure(
         replace(planned, experiments=named),
         folder.parent,
         so_far=so_far,
@@ -335,7 +352,7 @@ def resume(
         yes=yes,
         after=write,
     )
-    return _conclude(found, as_json=as_json, quiet=quiet)
+    return _conclude(swept, as_json=as_json, quiet=quiet)
 
 
 def _asked_with(experiment: Experiment, known: Experiment) -> Precision:
@@ -346,13 +363,11 @@ def _asked_with(experiment: Experiment, known: Experiment) -> Precision:
     )
 
 
-def write(found: Sequence[Part]) -> tuple[SweepResult, Path]:
+def write(swept: Swept) -> tuple[SweepResult, Path]:
     """The page of a sweep with its result and tables, in the folder of its first run. Returns what is said, and the page's path."""
-    from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.report import sweep as reports
 
-    first = min((part.run for part in found), key=lambda run: run.begin.run)
-    swept = Swept(found)
+    first = min((part.run for part in swept.parts), key=lambda run: run.begin.run)
     result, parts = swept.result(), swept.by_value.values()
     try:
         page = reports.write(
@@ -367,8 +382,10 @@ def write(found: Sequence[Part]) -> tuple[SweepResult, Path]:
 
 
 def write_again(folder: Path) -> Path | None:
-    """The page of the sweep that a run is of, of all its runs beside it that can be read; None of another run."""
+    """The page of the sweep that a run is of, of all its runs beside it that can be read; None of another run. Costs, and what was
+    left out, are those that the page had."""
     from dbtoll.analysis.reproduction.parts import Part
+    from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.store.reader import read_run
 
     known = store_sweeps.sweep_of(folder)
@@ -380,14 +397,21 @@ def write_again(folder: Path) -> Path | None:
             found.append(Part(read_run(each)))
         except RunFolderError as error:
             notices()(f"{each.name} is left out of the sweep's page: {error.message}")
-    return write(found)[1] if found else None
+    if not found:
+        return None
+    swept = Swept(found)
+    first = min(part.run.folder for part in found)
+    said = store_sweeps.said_of(first / SWEEP_FOLDER)
+    return write(
+        replace(swept, asked=replace(swept.sweep, costs=said.costs, left_out=said.left_out)) if said else swept
+    )[1]
 
 
-def _conclude(found: Sequence[Part], *, as_json: bool, quiet: bool) -> int:
+def _conclude(swept: Swept, *, as_json: bool, quiet: bool) -> int:
     from dbtoll.analysis.sweeps.schema import to_json
     from dbtoll.report import sweep as reports
 
-    result, page = write(found)
+    result, page = write(swept)
     if as_json:
         print(to_json(result))
     else:

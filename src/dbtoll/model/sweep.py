@@ -41,7 +41,7 @@ class Costs:
     """What it costs to run an arm for a ``period`` (`PERIODS_S`) in ``currency``, as its user says (docs/method/sweeps.md).
 
     ``host``: whatever is on it; ``processor``, ``memory_gib``: each that an arm has; ``machine``, ``server``: each machine of an
-    arm, and each server in them (a licence); ``devices``: each that an arm's options name.
+    arm, and each server in them (a licence); ``devices``: each that an arm has (`price.devices_of`).
     """
 
     currency: str

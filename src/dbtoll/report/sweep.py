@@ -27,6 +27,7 @@ from dbtoll.report.export.columns import FORMULA_BEGINS
 from dbtoll.report.figures import each_unit, over_values
 from dbtoll.report.figures.axis import axis_for
 from dbtoll.report.text import names, numbers
+from dbtoll.store.sweeps import RESULT_FILE
 from dbtoll.text import listed, printable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from dbtoll.report.transactions import AtLevels
     from dbtoll.store.reader import Run
 
-PAGE_FILE, RESULT_FILE = "sweep.html", "sweep.json"
+PAGE_FILE = "sweep.html"
 
 TITLES = {
     THROUGHPUT: "Throughput",
@@ -275,7 +276,9 @@ def labelled(result: SweepResult) -> SweepResult:
         prices=tuple(replace(each, design=label[each.design]) for each in result.prices),
         cheapest=best(result.cheapest),
         tenant_prices=tuple(replace(each, design=label[each.design]) for each in result.tenant_prices),
-        cheapest_tenant=tuple(label[design] for design in result.cheapest_tenant),
+        cheapest_tenant=tuple(
+            replace(each, designs=tuple(label[design] for design in each.designs)) for each in result.cheapest_tenant
+        ),
     )
 
 
@@ -362,7 +365,11 @@ def _priced(result: SweepResult, levels: Levels) -> Iterator[tuple[str, list[str
         yield "what is done for the money", lines
     if result.tenant_prices:
         lines = [tenant_text(each, result) for each in result.tenant_prices if each.levels == levels]
-        lines.append(f"cheapest: {best_text(result.cheapest_tenant, certain=len(result.cheapest_tenant) == 1)}")
+        lines += [
+            f"cheapest: {best_text(each.designs, certain=len(each.designs) == 1)}"
+            for each in result.cheapest_tenant
+            if each.levels == levels
+        ]
         yield "what a tenant costs within the limit", lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from dbtoll.images.cache import SPARE_BYTES
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.workload import TransactionWorkload, Workload
 from dbtoll.machines.arm_device import ArmDevice, arm_device, file_system_bytes
 from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.disk_model import DiskStatistics
@@ -18,6 +20,10 @@ from dbtoll.model.machine import Artifact
 
 DATA_SPARE_BYTES = 256 << 20
 """For a write-ahead log and temporary files, at least; else as much as the data."""
+
+LOG_BYTES_PER_CPU_S = 16 << 20
+"""Room for what a window of transactions adds to the log, a second for each processor: it is given free between windows alone, by
+their checkpoints. Each page once whole (PostgreSQL) has the room that is as large as the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,22 @@ class Room:
         return sum(device.size_bytes or file_system_bytes(content_bytes) for device, content_bytes in kept)
 
 
-def room_of(layout: Layout, data_bytes: int, disk_bytes: int | None = None) -> Room:
+def written_bytes(workload: Workload, cpus: int) -> int:
+    """What all servers of an arm add to their logs in a window, at most."""
+    if not isinstance(workload, TransactionWorkload):
+        return 0
+    ramp_up_ns, window_ns, _ = workload.window_timing()
+    return math.ceil((ramp_up_ns + window_ns) / 1e9 * cpus * LOG_BYTES_PER_CPU_S)
+
+
+def room_of(layout: Layout, data_bytes: int, written: int, disk_bytes: int | None = None) -> Room:
     """Copies with what is to be left beside them, each as large again for what is written, and for the log of each server as much
     as all of its data, of which it was a part, and some for what is written. ``data_bytes``: of what one server holds.
-    ``disk_bytes``: of a guest's disk with that in it."""
+    ``written``: see `written_bytes`. ``disk_bytes``: of a guest's disk with that in it."""
     of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes) if disk_bytes is None else disk_bytes
-    log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES)
     servers = layout.all_servers
-    return Room(servers * of_server + SPARE_BYTES, servers * log_of_server, log_of_server)
+    log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES + written // servers)
+    return Room(servers * of_server + SPARE_BYTES + written, servers * log_of_server, log_of_server)
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ class RoundRun:
         if isinstance(own.workload, ProbeWorkload):
             return ProbeDriver(inputs.experiment, self.context.host, own.workload)
         driver = (
-            TransactionDriver(inputs.experiment, own.workload, self.context.at(running.arm).host)
+            TransactionDriver(inputs.experiment, own.workload)
             if isinstance(own.workload, TransactionWorkload)
             else StatementDriver(inputs.experiment, self.context.host, own.statements, own.answers)
         )
@@ -532,10 +532,10 @@ class RoundRun:
         """CPU time so far that the arm's host spent neither in an arm nor in the rig (that host's agent, what serves disk models,
         and this process)."""
         busy, host = busy_ns(counters), self.context.at(running.arm).host
-        arms = [_cpu_ns(other) for other in self.arms.values() if self.context.at(other.arm).host is host]
+        there = [other for other in self.arms.values() if self.context.at(other.arm).host is host]
+        counted = [_known(count) for other in there for count in (other.cpu_ns, other.devices.cpu_ns)]
         own_ns = time.process_time_ns() if host is self.context.host else 0
-        own_ns += sum(other.devices.cpu_ns() for other in self.arms.values() if self.context.at(other.arm).host is host)
-        parts = [*arms, commits.agent_cpu_ns(host), own_ns]
+        parts = [*counted, commits.agent_cpu_ns(host), own_ns]
         return None if busy is None or None in parts else busy - sum(ns for ns in parts if ns is not None)
 
     def awake(self, running: RunningArm, work: Callable[[RunningArm], object]) -> None:
@@ -615,9 +615,9 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def _cpu_ns(running: RunningArm) -> int | None:
-    """CPU time of an arm so far; None also where it has gone, and its count with it."""
+def _known(count: Callable[[], int | None]) -> int | None:
+    """CPU time of an arm, or of its devices, so far; None also where they have gone, and their count with them."""
     try:
-        return running.cpu_ns()
+        return count()
     except DbtollError:
         return None

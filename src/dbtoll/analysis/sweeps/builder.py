@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.comparisons import GEOMEAN, Effect, compare, missing
+from dbtoll.analysis.effects.comparisons import GEOMEAN, compare, missing
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.reproduction.parts import Part
 from dbtoll.analysis.result.schema import NOT_FINISHED, Bounds, Levels
@@ -34,9 +35,11 @@ from dbtoll.analysis.visits.arrays import TimeArray
 from dbtoll.analysis.visits.metrics import QUANTILES, Metric, levels_key, response_quantile_together
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import RunFolderError
+from dbtoll.model.devices import KEYS
 from dbtoll.model.experiment import Arm, Precision, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
 from dbtoll.model.sweep import Limit, Sweep, Value
+from dbtoll.model.tenancy import arm_name
 from dbtoll.store.reader import Run
 
 THROUGHPUT, PER_TENANT, LEAST, TIME = "throughput", "throughput_per_tenant", "throughput_of_the_least", "time"
@@ -51,25 +54,33 @@ def analyze(runs: Sequence[Run]) -> SweepResult:
     return Swept([Part(run) for run in runs]).result()
 
 
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two arms of a run: the log ratio of each round, what A/A of both widens its interval by, and see `comparisons.Effect`."""
+
+    logs: Floats
+    widened_by: float
+    reason: str | None
+    left_out: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Swept:
-    """The parts of a sweep, one for each value that was measured."""
+    """The parts of a sweep, one for each value that was measured. ``asked``: for what, where that is known better than from their
+    plans: costs may be given later, and what did not get through at a value is known after it."""
 
     parts: Sequence[Part]
+    asked: Sweep | None = None
 
     def __post_init__(self) -> None:
-        sweeps = [part.run.plan.experiment.sweep for part in self.parts]
-        if (
-            not sweeps
-            or len({None if each is None else (each.id, each.variable) for each in sweeps}) != 1
-            or None in sweeps
-        ):
+        sweeps = [part.run.plan.experiment.sweep for part in self.parts] + ([self.asked] if self.asked else [])
+        if len({each and (each.id, each.variable) for each in sweeps}) != 1 or None in sweeps:
             raise RunFolderError("these are not runs of one sweep", "name a run that `dbtoll sweep` made")
 
     @cached_property
     def sweep(self) -> Sweep:
         """As the last of them says: what one that was resumed is asked for may have grown."""
-        return max((self._of(part) for part in self.parts), key=lambda each: len(each.values))
+        return self.asked or self._of(max(self.parts, key=lambda part: part.run.begin.run))
 
     @staticmethod
     def _of(part: Part) -> Sweep:
@@ -89,18 +100,20 @@ class Swept:
 
     @cached_property
     def designs_at(self) -> Mapping[Value, Mapping[str, Arm]]:
-        """Value -> design -> its arm. A design is an arm without its number of tenants, where that tells all of them apart."""
-        found = {}
+        """Value -> design -> its arm. A design is an arm without its number of tenants, and without its devices where these are
+        what the sweep changes, as long as that tells all of them apart."""
         arms = {
             value: [arm for arm in part.run.plan.experiment.arms if arm.copy_of is None and arm.clock == "time"]
             for value, part in self.by_value.items()
         }
-        told = all(
-            len({design_of(arm.name, len(arm.layout.units)) for arm in its}) == len(its) for its in arms.values()
-        )
-        for value, its in arms.items():
-            found[value] = {design_of(arm.name, len(arm.layout.units)) if told else arm.name: arm for arm in its}
-        return found
+        for name_of in (design_of, lambda arm: without_devices(design_of(arm))):
+            found = {value: {name_of(arm): arm for arm in its} for value, its in arms.items()}
+            at_two = len(found) == 1 or len({name for its in found.values() for name in its}) < sum(
+                map(len, found.values())
+            )
+            if at_two and all(len(found[value]) == len(its) for value, its in arms.items()):
+                return found
+        return {value: {arm.name: arm for arm in its} for value, its in arms.items()}
 
     @cached_property
     def designs(self) -> tuple[str, ...]:
@@ -172,7 +185,8 @@ class Swept:
     def why_left_out(self, value: Value, design: str) -> str:
         for each in self.sweep.left_out:
             # Its layout is not known, its name is: with whatever number of tenants.
-            if each.value == value and (not each.arm or design in (each.arm, each.arm.rpartition(" x")[0])):
+            named = TENANTS.sub("", each.arm)
+            if each.value == value and (not each.arm or design in (each.arm, named, without_devices(named))):
                 return f"left out: {each.why}"
         return "it is not among the arms at this value"
 
@@ -214,7 +228,7 @@ class Swept:
             prices=tuple(price.prices(self, costs)) if costs else (),
             cheapest=tuple(best_of(tuple(price.contrasts(self, costs)), self.here)) if costs else (),
             tenant_prices=tenant_prices,
-            cheapest_tenant=price.cheapest_of(tenant_prices),
+            cheapest_tenant=tuple(price.cheapest_tenants(tenant_prices)),
         )  # fmt: skip
 
     @cached_property
@@ -296,31 +310,39 @@ class Swept:
                     yield self.contrast(levels, measure, design, against)
 
     def contrast(
-        self, levels: Levels, measure: str, design: str, against: str, shift: Callable[[Value], float] = lambda _: 0.0
+        self,
+        levels: Levels,
+        measure: str,
+        design: str,
+        against: str,
+        shift: Callable[[Value], float | str] = lambda _: 0.0,
     ) -> Contrast:
-        """``shift``: is added to the log ratio at a value (of prices)."""
+        """``shift``: is added to the log ratio at a value (of prices), or why there is none."""
         values = list(self.by_value)
-        effects = {value: self.effect(value, levels, measure, design, against) for value in values}
-        by_round = [
-            np.array([each for _, each in effect.by_round]) + shift(value)
-            if isinstance(effect, Effect)
-            else np.empty(0)
-            for value, effect in effects.items()
-        ]
-        widths = [effect.widened_by if isinstance(effect, Effect) else 0.0 for effect in effects.values()]
+        pairs = {value: self.paired(value, levels, measure, design, against) for value in values}
+        for value, each in pairs.items():
+            moved = shift(value)
+            if isinstance(each, Paired):
+                pairs[value] = moved if isinstance(moved, str) else replace(each, logs=each.logs + moved)
+        by_round = [each.logs if isinstance(each, Paired) else np.empty(0) for each in pairs.values()]
+        widths = [each.widened_by if isinstance(each, Paired) else 0.0 for each in pairs.values()]
         bands = [
-            self.barred(value, design, against, effects[value], each)
+            self.barred(value, design, against, pairs[value], each)
             for value, each in zip(values, banded(by_round, self.precision, widened_by=widths), strict=True)
         ]
         points = tuple(
-            _ratio_point(value, effects[value], each, len(logs), why, self.precision)
+            _ratio_point(value, pairs[value], each, len(logs), why, self.precision)
             for value, (each, why), logs in zip(values, bands, by_round, strict=True)
         )
         stretches, crossovers = self.regions(design, against, [each for each, _ in bands])
         return Contrast(measure, levels, design, against, points, stretches, crossovers)
 
-    def effect(self, value: Value, levels: Levels, measure: str, design: str, against: str) -> Effect | str:
-        """The paired effect of the two arms, A/A of both beside it; or why there is none."""
+    def paired(self, value: Value, levels: Levels, measure: str, design: str, against: str) -> Paired | str:
+        """The two arms against each other, A/A of both beside it; or why there is nothing.
+
+        The one that the run holds the other against is averaged with its copies, as in the run's own report: so both say the
+        same.
+        """
         arms = self.designs_at[value]
         for each in (design, against):
             if each not in arms:
@@ -329,20 +351,25 @@ class Swept:
         if times is None:
             return "nothing was measured"
         one, other = arms[design].name, arms[against].name
+        turned = self.by_value[value].run.plan.experiment.held_against.get(other) == one
+        arm, baseline = (other, one) if turned else (one, other)
         copies = {copy: of for copy, of in self.measured(value).copies.items() if of in (one, other)}
-        found = compare(times, None, {one: other, **copies}, copies, self.precision, per_query=False)
-        return next(each for each in found if (each.arm, each.estimand) == (one, GEOMEAN))
+        found = compare(times, None, {arm: baseline, **copies}, copies, self.precision, per_query=False)
+        effect = next(each for each in found if (each.arm, each.estimand) == (arm, GEOMEAN))
+        logs = np.array([each for _, each in effect.by_round])
+        return Paired(-logs if turned else logs, effect.widened_by, effect.reason, effect.left_out)
 
     def barred(
-        self, value: Value, design: str, against: str, effect: Effect | str, found: Banded
+        self, value: Value, design: str, against: str, pair: Paired | str, found: Banded
     ) -> tuple[Banded, str | None]:
-        """What may be said of it, and why not more: what bars verdicts of either arm bars these."""
-        if isinstance(effect, str) or found.shown is None:
-            return found, effect if isinstance(effect, str) else effect.reason
-        one, other = (self.measured(value).bars(self.designs_at[value][each].name) for each in (design, against))
+        """What may be said of it, and why not more: what bars verdicts of either arm bars these. A baseline of the run that is
+        neither of them bars nothing."""
+        if isinstance(pair, str) or found.shown is None:
+            return found, pair if isinstance(pair, str) else pair.reason
+        one, other = (self.measured(value).own_bars(self.designs_at[value][each].name) for each in (design, against))
         if why := one.all_of_them or other.all_of_them:
             return Banded(found.shown, None, Verdict.CANNOT_TELL), why
-        lacking = missing(effect.left_out)
+        lacking = missing(pair.left_out)
         better, worse = found.verdict in GOOD, found.verdict in (Verdict.LOSES, Verdict.NO_DIFFERENCE)
         sign = 0 if found.band is None else int(found.band.low > 0) - int(found.band.high < 0)
         if (one.good_news or lacking) and (better or sign < 0):
@@ -377,9 +404,18 @@ class Swept:
 GOOD = (Verdict.GAINS, Verdict.NO_DIFFERENCE)
 
 
-def design_of(arm: str, tenants: int) -> str:
-    """An arm's name without its number of tenants (`model.tenancy.arm_name`)."""
-    return arm.removesuffix(f" x{tenants}")
+TENANTS = re.compile(r" x\d+(?=, |$)")
+
+
+def design_of(arm: Arm) -> str:
+    """An arm's name without its number of tenants, where it was not given one by its user."""
+    shape = arm_name(arm.text, arm.design, len(arm.layout.units)) if arm.design else arm.name
+    return f"{TENANTS.sub('', shape)}{arm.name.removeprefix(shape)}" if arm.name.startswith(shape) else arm.name
+
+
+def without_devices(design: str) -> str:
+    """Of an arm whose name says on which devices it lies (`spec.devices.words`)."""
+    return re.sub(rf", ({'|'.join(KEYS)})=.*", "", design)
 
 
 def response(limit: Limit) -> Metric:
@@ -388,10 +424,10 @@ def response(limit: Limit) -> Metric:
 
 
 def _ratio_point(
-    value: Value, effect: Effect | str, found: Banded, rounds: int, why: str | None, precision: Precision
+    value: Value, pair: Paired | str, found: Banded, rounds: int, why: str | None, precision: Precision
 ) -> RatioPoint:
     shown, decisive = Bounds.of(found.shown), Bounds.of(found.band)
-    widened = 0.0 if isinstance(effect, str) or found.shown is None else math.expm1(effect.widened_by)
+    widened = 0.0 if isinstance(pair, str) or found.shown is None else math.expm1(pair.widened_by)
     reason = why or (stats.too_few(rounds, precision) if found.shown else None)
     return RatioPoint(
         value,

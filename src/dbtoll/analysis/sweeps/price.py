@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import numpy as np
 
 from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.sweeps.crossovers import banded
-from dbtoll.analysis.sweeps.schema import Bracket, Contrast, LimitPoint, Price, TenantPrice
+from dbtoll.analysis.sweeps.schema import Bracket, CheapestTenant, Contrast, LimitPoint, Price, TenantPrice
+from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.model.experiment import Arm
 from dbtoll.model.sweep import PERIODS_S, Costs, Value
+from dbtoll.model.tenancy import layout_of
 
 if TYPE_CHECKING:
     from dbtoll.analysis.sweeps.builder import Swept
@@ -41,7 +44,7 @@ def brackets(swept: Swept) -> Iterator[Bracket]:
 
 def _keeps(swept: Swept, value: Value, design: str, low: float, high: float) -> bool | None:
     """By the band. What failed or answered wrongly keeps no limit for sure."""
-    bars = swept.measured(value).bars(swept.designs_at[value][design].name)
+    bars = swept.measured(value).own_bars(swept.designs_at[value][design].name)
     if low > 0:
         return False
     return True if high < 0 and not bars.all_of_them and not bars.good_news else None
@@ -64,15 +67,20 @@ def _before(one: Value, other: Value) -> bool:
 def cost_of(arm: Arm, costs: Costs) -> float:
     """Of what an arm stands on and has, for the period."""
     resources, layout = arm.configuration.resources, arm.layout
-    named = {str(value) for step in arm.stack for value in step.options.values()}
     return (
         costs.host
         + costs.processor * resources.cpus
         + costs.memory_gib * resources.memory_bytes / GIB
         + costs.machine * layout.machines
         + costs.server * layout.all_servers
-        + sum(cost for device, cost in costs.devices.items() if device in named)
+        + sum(next((costs.devices[name] for name in names if name in costs.devices), 0.0) for names in devices_of(arm))
     )
+
+
+def devices_of(arm: Arm) -> list[tuple[str, ...]]:
+    """What a table of costs may call each device of an arm: a value of an option; or its name, its model or path, its class."""
+    options = sorted({str(value) for step in arm.stack for value in step.options.values()})
+    return [(text,) for text in options] + [(each.name, each.of, each.kind) for each in arm.configuration.devices.all]
 
 
 def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
@@ -104,12 +112,13 @@ def contrasts(swept: Swept, costs: Costs) -> Iterator[Contrast]:
     for levels in swept.levels:
         for design, against in combinations(swept.designs, 2):
 
-            def shift(value: Value, one: str = design, other: str = against) -> float:
-                arms = swept.designs_at[value]
-                if one not in arms or other not in arms:
-                    return 0.0
-                own, its = cost_of(arms[one], costs), cost_of(arms[other], costs)
-                return math.log(own / its) if own and its else 0.0
+            def shift(value: Value, one: str = design, other: str = against) -> float | str:
+                its = {
+                    each: cost_of(arm, costs) for each, arm in swept.designs_at[value].items() if each in (one, other)
+                }
+                if free := [each for each, cost in its.items() if not cost]:
+                    return f"{free[0]} costs nothing"
+                return math.log(its[one] / its[other]) if len(its) == 2 else 0.0
 
             yield swept.contrast(levels, measure, design, against, shift)
 
@@ -121,31 +130,31 @@ def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator
         may = [v for v in swept.sweep.values if each.breaks is None or _before(v, each.breaks)]
         most = may[-1] if may and each.breaks is not None else None
         holds = arms.get(each.holds) if each.holds is not None else None
-        tenants = len(holds.layout.units) if holds else None
-        below = _tenants_at(most, arms, swept.sweep.variable)
-        any_arm = holds or next(iter(arms.values()))
+        might = _arm_at(most, arms)
         yield TenantPrice(
             each.levels,
             each.design,
-            tenants,
-            below,
-            cost_of(holds, costs) / tenants if holds and tenants else None,
-            cost_of(any_arm, costs) / below if below else None,
+            len(holds.layout.units) if holds else None,
+            len(might.layout.units) if might else None,
+            cost_of(holds, costs) / len(holds.layout.units) if holds else None,
+            cost_of(might, costs) / len(might.layout.units) if might else None,
         )
 
 
-def _tenants_at(value: Value | None, arms: dict[Value, Arm], variable: str) -> int | None:
-    """How many tenants a design has at a value, which may not have been measured."""
-    if value is None:
-        return None
-    if value in arms:
-        return len(arms[value].layout.units)
-    is_number_of_tenants = all(len(arm.layout.units) == measured for measured, arm in arms.items())
-    return int(value) if is_number_of_tenants else None
+def _arm_at(value: Value | None, arms: Mapping[Value, Arm]) -> Arm | None:
+    """A design's arm at a value; at one that was not measured one with as many tenants, where that is what the values are."""
+    if value is None or value in arms:
+        return None if value is None else arms[value]
+    arm = next(iter(arms.values()))
+    is_number_of_tenants = all(each.design and len(each.layout.units) == measured for measured, each in arms.items())
+    return replace(arm, layout=layout_of(arm.design, int(value))) if is_number_of_tenants else None
 
 
-def cheapest_of(found: Sequence[TenantPrice]) -> tuple[str, ...]:
-    """The designs of which none is cheaper for sure: all that it costs at most there is less than what it costs at least here."""
-    surely = min((each.cost_most for each in found if each.cost_most is not None), default=math.inf)
-    left = [each.design for each in found if each.cost_least is None or each.cost_least <= surely]
-    return tuple(dict.fromkeys(left))
+def cheapest_tenants(found: Sequence[TenantPrice]) -> Iterator[CheapestTenant]:
+    """At each combination of levels the designs of which none is cheaper for sure: all that it costs at most there is less than
+    what it costs at least here."""
+    for levels in {levels_key(each.levels): each.levels for each in found}.values():
+        its = [each for each in found if each.levels == levels]
+        surely = min((each.cost_most for each in its if each.cost_most is not None), default=math.inf)
+        left = [each.design for each in its if each.cost_least is None or each.cost_least <= surely]
+        yield CheapestTenant(levels, tuple(left))

@@ -13,7 +13,7 @@ from dbtoll.analysis.result.schema import Fraction, Levels
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Value
 
-SWEEP_SCHEMA_VERSION = 1
+SWEEP_SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,14 @@ class TenantPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class CheapestTenant:
+    """The designs in which a tenant may cost the least: one where that is decided."""
+
+    levels: Levels
+    designs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SweepResult:
     """All that is said about a sweep. ``scale``: of the axis between values, ``log``, or ``linear`` where one is not above 0; null
     where they are no numbers. ``main_measure``: ``throughput``, or ``time`` of statements. ``units``: of each measure."""
@@ -211,9 +219,7 @@ class SweepResult:
     prices: Annotated[tuple[Price, ...], Meta(description="where a table of costs was given; else empty")]
     cheapest: Annotated[tuple[Best, ...], Meta(description="by what is done for the money; where costs were given")]
     tenant_prices: Annotated[tuple[TenantPrice, ...], Meta(description="where both were given")]
-    cheapest_tenant: Annotated[
-        tuple[str, ...], Meta(description="one design where that is decided, else those it may be")
-    ]
+    cheapest_tenant: Annotated[tuple[CheapestTenant, ...], Meta(description="where both were given")]
 
 
 def to_json(result: SweepResult) -> str:
@@ -223,7 +229,7 @@ def to_json(result: SweepResult) -> str:
 
 def json_schema() -> str:
     """What docs/sweep.schema.json holds."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll sweep, schema version 1"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dbtoll sweep, schema version 2"}
     schema = msgspec.json.schema(SweepResult)
     for described in schema["$defs"].values():
         if "description" in described:

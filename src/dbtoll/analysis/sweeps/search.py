@@ -24,7 +24,8 @@ def next_value(brackets: Sequence[Bracket], candidates: Sequence[Value], measure
 def _wanted(bracket: Bracket, candidates: Sequence[Value], measured: Collection[Value]) -> Value | None:
     places = {value: index for index, value in enumerate(candidates)}
     low = -1 if bracket.holds is None else places[bracket.holds]
-    high = len(candidates) if bracket.breaks is None else places[bracket.breaks]
+    # What does not fit is no candidate.
+    high = sum(bracket.breaks is None or float(value) < float(bracket.breaks) for value in candidates)
     open_at = [places[each.value] for each in bracket.points if each.keeps is None and low < places[each.value] < high]
     gaps = [(low, min(open_at)), (max(open_at), high)] if open_at else [(low, high)]
     inside = [

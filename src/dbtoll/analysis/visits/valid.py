@@ -265,16 +265,26 @@ class ValidVisits:
         for each in references:
             reasons += [f"{each}: {why}" for why in (self.invalid(each, query), *self._unsound(each, query)) if why]
         return Bars(
-            next((why for why in reasons if why), None), (*self.failures(arm, query), *self._without_noise_floor(arm))
+            next((why for why in reasons if why), None),
+            (*self.failures(arm, query), *self._without_noise_floor([references[0], arm])),
+        )
+
+    def own_bars(self, arm: str) -> Bars:
+        """What bars verdicts over all queries about an arm itself and its copies, whatever it is set against."""
+        copies = [copy for copy, of in self.copies.items() if of == arm]
+        unsound = [why for copy in copies for why in self._unsound(copy, None)]
+        return Bars(
+            next((why for each in (arm, *copies) if (why := self.invalid(each))), None),
+            (*self.failures(arm), *unsound, *self._without_noise_floor([arm])),
         )
 
     @cached_property
     def _counted(self) -> frozenset[str]:
         return frozenset(visit.arm for visit in self.visits)
 
-    def _without_noise_floor(self, arm: str) -> Iterator[str]:
+    def _without_noise_floor(self, arms: Sequence[str]) -> Iterator[str]:
         """Where two copies were to show what this machine's noise does, and no second one counts, what is small may be noise."""
-        for original in dict.fromkeys((self.references(arm)[0], arm)):
+        for original in dict.fromkeys(arms):
             copies = {copy for copy, of in self.copies.items() if of == original}
             if copies and not copies & self._counted:
                 yield f"no second copy of {original} counts, so the noise floor is not known"

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dbtoll.errors import AgentFailure, DbtollError, EngineError, Unavailable
-from dbtoll.interfaces.machine import Machine
+from dbtoll.interfaces.machine import FreezableMachine, Machine
 from dbtoll.model.neighbours import COUNTED, DISK_FULL, SERVER_KILLED
-from dbtoll.runner.arms import RunningArm, RunningServer, RunningUnit
-from dbtoll.runner.checks import commits
+from dbtoll.runner.arms import RunningArm, RunningServer, RunningUnit, stack_of
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX
 from dbtoll.store import schema
 
@@ -30,12 +29,13 @@ POLL_S = 0.2
 
 
 class Striking:
-    """It waits for ``after_s``, and strikes. ``host``: the machine on which the arm stands."""
+    """It waits for ``after_s``, and strikes."""
 
-    def __init__(self, running: RunningArm, level: str, after_s: float, host: Machine) -> None:
-        self._running, self._level, self._after_s, self._host = running, level, after_s, host
+    def __init__(self, running: RunningArm, level: str, after_s: float) -> None:
+        self._running, self._level, self._after_s = running, level, after_s
         self._unit = running.units[-1]
         self._over = threading.Event()
+        self._strikes = False
         self._thread = threading.Thread(target=self._strike, daemon=True)
         self._did = 0
         self._problem: str | None = None
@@ -45,14 +45,20 @@ class Striking:
 
     def end(self) -> None:
         """It does not strike any more, if it has not yet."""
+        is_late = self._strikes and self._thread.is_alive()
         self._over.set()
         self._thread.join()
+        if is_late:
+            self._problem = (
+                self._problem or "the fault was not over when the window was: a longer window, or a smaller device"
+            )
 
     def lost(self) -> tuple[RunningServer, ...]:
         """The servers that are gone for good. The room of a full disk is given back, and who crashed for it may come back."""
         if self._level != DISK_FULL:
             return (self._unit.server,)
         self._unit.machine.run(["rm", "-f", _filler(self._unit)])
+        self._running.close_sessions()  # those to a server that crashed are broken
         first_units = [self._running.first_unit_of(server) for server in self._running.servers]
         return tuple(unit.server for unit in first_units if not _serves(unit))
 
@@ -65,21 +71,22 @@ class Striking:
     def _strike(self) -> None:
         if self._over.wait(self._after_s):
             return
+        self._strikes = True
         try:
             if self._level == DISK_FULL:
                 self._did = _fill(self._unit)
             elif self._level == SERVER_KILLED:
                 self._did = _kill_server(self._unit)
             else:
-                self._did = _kill_machine(self._unit, self._host)
+                self._did = _kill_machine(self._unit.machine)
         except DbtollError as error:
             self._problem = error.in_one_line[:PROBLEM_MAX]
 
 
 @contextmanager
-def striking(running: RunningArm, level: str, after_s: float, host: Machine) -> Iterator[Striking]:
+def striking(running: RunningArm, level: str, after_s: float) -> Iterator[Striking]:
     """The fault strikes ``after_s`` from now, if the body lasts so long."""
-    found = Striking(running, level, after_s, host)
+    found = Striking(running, level, after_s)
     found.begin()
     try:
         yield found
@@ -96,13 +103,14 @@ def _kill_server(unit: RunningUnit) -> int:
     return int(told.output.split()[-1])
 
 
-def _kill_machine(unit: RunningUnit, host: Machine) -> int:
-    """Everything in it at once, with its monitor. Returns how many processes of the host that was."""
-    pids = commits.processes_of(unit.machine, host)
+def _kill_machine(machine: Machine) -> int:
+    """Everything in it at once, with its monitor. Returns how many processes of the machine around it that was."""
+    pids = machine.processes() if isinstance(machine, FreezableMachine) else None
     if not pids:
-        raise Unavailable(f"{unit.machine.name}: its processes are not known, so none was killed")
+        raise Unavailable(f"{machine.name}: its processes are not known, so none was killed")
+    around = stack_of(machine)[-2]
     # One of them may have ended meanwhile.
-    host.run(["sh", "-c", 'kill -9 "$@"', "sh", *map(str, sorted(pids))], check=False)
+    around.run(["sh", "-c", 'kill -9 "$@"', "sh", *map(str, sorted(pids))], check=False)
     return len(pids)
 
 
@@ -111,9 +119,15 @@ def _filler(unit: RunningUnit) -> str:
 
 
 def _fill(unit: RunningUnit) -> int:
-    """All that is free on the file system of its data is taken. Returns the bytes."""
+    """All that is free on the file system of its data is taken. Returns the bytes. Unavailable where something else ended that, as
+    what has no memory left for a device in memory does."""
     path = _filler(unit)
-    unit.machine.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "status=none"], check=False, timeout_s=FILL_S)
+    words = ["env", "LC_ALL=C", "dd", "if=/dev/zero", f"of={path}", "bs=64k", "status=none"]
+    told = unit.machine.run(words, check=False, timeout_s=FILL_S)
+    if b"No space left on device" not in told.error_output:
+        raise Unavailable(
+            f"the disk was not filled: dd ended by {told.signal or told.exit_code}: {told.error_output!r}"
+        )
     return int(unit.machine.run(["stat", "-c", "%s", path]).output)
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from dbtoll.errors import EngineError
 from dbtoll.interfaces.engine import DurabilityEngine
-from dbtoll.interfaces.machine import Begun, Machine, Session, Terminals
+from dbtoll.interfaces.machine import Begun, Session, Terminals
 from dbtoll.interfaces.workload import TransactionWorkload
 from dbtoll.model.experiment import Experiment
 from dbtoll.model.json import Json
@@ -33,7 +33,6 @@ class TransactionDriver:
 
     experiment: Experiment
     workload: TransactionWorkload
-    host: Machine
     """On which the arm stands."""
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
@@ -103,7 +102,7 @@ class TransactionDriver:
             return together(asked, may_lose=may_lose)
 
         if beside is not None and beside in FAULTS:
-            with striking(running, beside, (ramp_up_ns + window_ns / 3) / 1e9, self.host) as fault:
+            with striking(running, beside, (ramp_up_ns + window_ns / 3) / 1e9) as fault:
                 replies = measure(may_lose=1)
             running.lost = fault.lost()
             # BIAS: counters of what was lost are not there any more, so there are none of any unit.

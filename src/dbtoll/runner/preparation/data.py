@@ -28,7 +28,7 @@ from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
-from dbtoll.runner.arm_devices import DATA_SPARE_BYTES, ArmDevices, Room, open_devices, room_of
+from dbtoll.runner.arm_devices import DATA_SPARE_BYTES, ArmDevices, Room, open_devices, room_of, written_bytes
 from dbtoll.runner.arms import (
     HostContext,
     as_tenant,
@@ -246,7 +246,10 @@ class Copies:
         """What its devices need room for."""
         in_server = arm.layout.in_server
         disk_bytes = self.sizes[in_server, "file"] if _kind(arm) == "file" else None
-        return room_of(arm.layout, self.sizes[in_server, "directory"], disk_bytes)
+        own = arm.configuration
+        workload = registry.find("workloads", own.workload.name)(own.workload.options)
+        written = written_bytes(workload, own.resources.cpus)
+        return room_of(arm.layout, self.sizes[in_server, "directory"], written, disk_bytes)
 
     def devices(self, arm: Arm, closing: ExitStack) -> ArmDevices:
         """Those of an arm that begins, open and with the places for its logs (`arm_devices.open_devices`)."""
