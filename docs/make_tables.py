@@ -145,10 +145,9 @@ def reproduced(name: str, results: Path, target: Path) -> None:
     of_paper, parts = REPRODUCTIONS[name]
     paper = found(of_paper)
     with kept(kept_names(parts), results) as runs:
-        explained = [analyze_run(run) for run in runs if run.plan.experiment.explain]
         left = iter(runs)
         made = paper.reproduce({role: list(islice(left, len(kept_names({role: its})))) for role, its in parts.items()})
-        reproductions.write(target, paper.about, made, explained, runs)
+        reproductions.write(target, paper.about, made, [analyze_run(run) for run in runs], runs)
 
 
 def kept_names(parts: Mapping[str, str | tuple[str, ...]]) -> list[str]:

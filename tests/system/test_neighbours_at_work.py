@@ -167,6 +167,7 @@ ROWS = 'name = "tatp"\nsubscribers = 1000'
     [
         ("server_killed", {"shared": "native", "dedicated": "native"}, {"dedicated"}, {"dedicated"}),
         ("machine_killed", {"isolated": "docker"}, {"isolated"}, {"isolated"}),
+        ("machine_killed", {"isolated": "docker//bubblewrap"}, {"isolated"}, {"isolated"}),
         ("disk_full", {"shared": "native", "dedicated": "native"}, set(), {"shared", "dedicated"}),
     ],
 )

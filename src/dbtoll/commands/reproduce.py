@@ -123,11 +123,10 @@ def reproduce(
         found[part.role] = measuring.part(paper.folder / part.file, part, given[part.role])
     result = paper.reproduce(found, samples)
     parts = [run for part in paper.about.parts for run in found.get(part.role, ())]
-    # Of a sweep each value has its own page, and all of them one.
-    explained = [analyze_run(run) for run in parts if run.plan.experiment.explain and run.plan.experiment.sweep is None]
+    results = [analyze_run(run) for run in parts]
     main = parts[0]
     try:
-        written = reports.write(main.folder / name, paper.about, result, explained, parts)
+        written = reports.write(main.folder / name, paper.about, result, results, parts)
     except OSError as error:
         require_no_link(error)
         raise RunFolderError(

@@ -10,14 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dbtoll import __version__
 from dbtoll.analysis.reproduction.tables import Difference, Quantity
 from dbtoll.durable import make_directory, write_durably
-from dbtoll.report import attribution, published
-from dbtoll.report.figures import beside
-from dbtoll.report.text import names, numbers
+from dbtoll.report import attribution, page, published
+from dbtoll.report.text import names, numbers, warnings
 
 if TYPE_CHECKING:
     from dbtoll.analysis.reproduction.paper import About, ClaimResult, Reproduction
@@ -33,15 +30,15 @@ OUTCOMES = {"reproduced": "same", "differs": "loses"} | dict.fromkeys(
 
 
 def write(
-    folder: Path, about: About, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]
+    folder: Path, about: About, found: Reproduction, results: Sequence[Result], runs: Sequence[Run]
 ) -> list[Path]:
     """One page and a CSV file of each table into ``folder``; their paths, the page's first. Raises OSError.
 
-    ``runs``: in the order of the paper's parts. ``explained``: the results of those that explain, in the same order.
+    ``runs``: in the order of the paper's parts; ``results``: theirs.
     """
-    page = make_directory(folder) / f"{found.paper}.html"
-    write_durably(page, render(about, found, explained, runs).encode())
-    written = [page, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
+    path = make_directory(folder) / f"{found.paper}.html"
+    write_durably(path, render(about, found, results, runs).encode())
+    written = [path, _write_csv(folder / "claims.csv", CLAIM_HEAD, [claim_row(each) for each in found.claims])]
     for each in found.tables:
         path = folder / f"{each.name.lower().replace(' ', '')}.csv"
         head = [each.rows_are, *(f"{_side(column)}: {column.name} [{column.unit}]" for column in each.columns)]
@@ -113,27 +110,19 @@ def counts(found: Reproduction, aspect: str) -> dict[str, int]:
     return {outcome: judged[outcome] for outcome in OUTCOMES if judged[outcome]}
 
 
-def render(about: About, found: Reproduction, explained: Sequence[Result], runs: Sequence[Run]) -> str:
+def render(about: About, found: Reproduction, results: Sequence[Result], runs: Sequence[Run]) -> str:
     """The whole page; everything that comes from a paper, a spec or a host is escaped."""
-    environment = Environment(
-        loader=PackageLoader("dbtoll.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
-        cell_class=published.cell_class,
-        cell_text=published.cell_text,
-        claim_row=claim_row,
-        nothing=numbers.NOTHING,
-        outcomes=OUTCOMES,
-        published_lines=beside.line_panels,
-        published_marks=beside.beside,
-    )
-    labelled = [names.with_arm_labels(each) for each in explained]
+    environment = page.environment()
+    environment.globals.update(claim_row=claim_row, outcomes=OUTCOMES)
+    asked = [run.plan.experiment for run in runs]
+    # Of a sweep each value has its own page, and all of them one.
+    labelled = [
+        names.with_arm_labels(result)
+        for result, each in zip(results, asked, strict=True)
+        if each.explain and each.sweep is None
+    ]
     ledgers = tuple(ledger for each in labelled for ledger in each.ledgers)
-    experiment = runs[0].plan.experiment
+    experiment = asked[0]
     return environment.get_template("reproduction.html.j2").render(
         about=about,
         citation=published.citation(about),
@@ -141,13 +130,21 @@ def render(about: About, found: Reproduction, explained: Sequence[Result], runs:
         found=found,
         counts={aspect: counts(found, aspect) for aspect in ASPECTS},
         bills=attribution.bills(replace(labelled[0], ledgers=ledgers)) if labelled else [],
-        runs=[(run.begin.run, run.begin.started_at[:10], run.plan.experiment.question) for run in runs],
+        runs=[
+            (
+                run.begin.run,
+                run.begin.started_at[:10],
+                len(run.complete_rounds),
+                each.question + (f" ({each.sweep.variable} = {each.sweep.value})" if each.sweep else ""),
+                warnings.cautions(result).all,
+            )
+            for run, each, result in zip(runs, asked, results, strict=True)
+        ],
         host=runs[0].host,
         workload=runs[0].descriptions.workload.title,
         disclaimer=runs[0].descriptions.workload.disclaimer,
         scale=experiment.configuration.workload.options.get("scale"),
         margin=experiment.precision.margin,
-        rounds=[len(run.complete_rounds) for run in runs],
     )
 
 
