@@ -15,7 +15,7 @@ from dbtoll.machines import arm_device
 from dbtoll.model.devices import Device, Devices
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.layout import Layout
-from dbtoll.runner.arm_devices import LOG_BYTES_PER_CPU_S, ArmDevices, room_of, written_bytes
+from dbtoll.runner.arm_devices import LOG_BYTES_PER_CPU_S, ArmDevices, log_bytes, room_of, spare_bytes
 from dbtoll.runner.rounds import RoundRun
 from dbtoll.spec import command_line
 from dbtoll.store.schema import DeviceCounts, ModelCounts
@@ -249,11 +249,19 @@ def test_a_log_has_room_for_what_a_window_adds() -> None:
     short, long = (
         registry.find("workloads", "tpcc")({"window": window, "ramp_up": 0}) for window in (10**9, 60 * 10**9)
     )
-    assert written_bytes(long, 2) == 60 * written_bytes(short, 2) == 120 * LOG_BYTES_PER_CPU_S
-    assert written_bytes(registry.find("workloads", "tpch")({}), 2) == 0
-    without, within = (room_of(layout, 100 << 20, written) for written in (0, written_bytes(long, 2)))
-    assert within.data - without.data == written_bytes(long, 2)
-    assert within.log - without.log >= written_bytes(long, 2), "of all servers together"
+    assert log_bytes(long, 2) == 60 * log_bytes(short, 2) == 120 * LOG_BYTES_PER_CPU_S
+    assert log_bytes(registry.find("workloads", "tpch")({}), 2) == 0
+    apart = Devices(Device("memory", "memory"), Device("hssd", "model", "hssd"))
+    for devices in (Devices(Device("memory", "memory")), apart):
+        without, within = (room_of(layout, devices, 100 << 20, added) for added in (0, log_bytes(long, 2)))
+        more = within.data - without.data, within.log - without.log
+        assert (more[0] >= log_bytes(long, 2)) == (devices is not apart), "the log is written on one of them"
+        assert more[1] >= log_bytes(long, 2), "of all servers together"
+
+
+def test_the_disk_of_a_guest_is_the_same_one_for_windows_of_about_one_length() -> None:
+    assert spare_bytes(1 << 20, 0) == 256 << 20 and spare_bytes(1 << 30, 0) == 1 << 30
+    assert spare_bytes(1 << 20, 1) == spare_bytes(1 << 20, 200 << 20) == 512 << 20
 
 
 def test_an_arm_whose_disk_model_has_died_is_not_in_the_way_of_counting_others() -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dbtoll import spec
 from dbtoll.analysis.effects.stats import Interval
-from dbtoll.analysis.sweeps.builder import design_of, without_devices
+from dbtoll.analysis.sweeps.builder import Swept, design_of, without_devices
 from dbtoll.analysis.sweeps.crossovers import crossings, segments
 from dbtoll.analysis.sweeps.price import _arm_at, cheapest_tenants, cost_of
 from dbtoll.analysis.sweeps.schema import Bracket, LimitPoint, TenantPrice, json_schema
 from dbtoll.analysis.sweeps.search import next_value
 from dbtoll.model.devices import Devices
-from dbtoll.model.experiment import Arm
-from dbtoll.model.sweep import Costs
+from dbtoll.model.experiment import Arm, Experiment
+from dbtoll.model.sweep import Costs, Sweep
 
 AT = [0.0, 1.0, 2.0, 3.0]
 
@@ -166,6 +168,32 @@ def test_a_design_has_one_name_at_every_number_of_tenants() -> None:
     assert at_two == at_eight == ["native shared, data_device=slow", "docker isolated, data_device=slow"]
     assert list(map(without_devices, at_two)) == ["native shared", "docker isolated"]
     assert design_of(replace(arms(8)[0], name="ours x8")) == "ours x8"
+    assert design_of(replace(arms(8)[1], text="docker:network=bridge")) == at_eight[1], "its driver is outside"
+
+
+def swept(variable: str, experiments: Mapping[int, Experiment]) -> Any:
+    """Of so many runs of which nothing is known but what was asked for."""
+    sweep = Sweep("it", "a.toml", variable, tuple(experiments), next(iter(experiments)))
+
+    def part(value: int, experiment: Experiment) -> Any:
+        asked = replace(experiment, sweep=replace(sweep, value=value))
+        return SimpleNamespace(
+            run=SimpleNamespace(begin=SimpleNamespace(run=str(value)), plan=SimpleNamespace(experiment=asked))
+        )
+
+    return Swept([part(*each) for each in experiments.items()])
+
+
+def test_a_device_that_the_sweep_changes_is_no_part_of_a_designs_name() -> None:
+    text = DESIGNS.replace('data_device = "{device}"', "", 1)  # of one arm alone, as the other stays where it is
+    by_device = {
+        at: spec.parse(text.format(tenants=4, device=device), "x") for at, device in enumerate(("slow", "memory"))
+    }
+    found = swept("device", by_device).designs_at
+    assert [list(its) for its in found.values()] == [["native shared", "docker isolated"]] * 2
+    by_tenants = {tenants: spec.parse(text.format(tenants=tenants, device="slow"), "x") for tenants in (2, 8)}
+    found = swept("tenants", by_tenants).designs_at
+    assert [list(its) for its in found.values()] == [["native shared", "docker isolated, data_device=slow"]] * 2
 
 
 def test_each_device_of_an_arm_costs_something() -> None:
@@ -185,6 +213,9 @@ def test_what_a_tenant_costs_at_a_value_that_was_not_measured_is_that_of_so_many
     assert at_seven is not None and at_seven.layout.machines == 7
     assert cost_of(at_seven, Costs("EUR", "month", machine=10.0)) == 70.0
     assert _arm_at(7, {2: isolated}) is None, "the values are no numbers of tenants"
+    resources = replace(isolated.configuration.resources, cpus=8)
+    larger = replace(arms(2)[1], configuration=replace(isolated.configuration, resources=resources))
+    assert _arm_at(7, {2: larger, 4: isolated}) is None, "what else it would have at seven is not known"
 
 
 def test_the_schema_in_the_documents_is_that_of_the_types() -> None:

@@ -425,5 +425,7 @@ def test_a_baseline_that_fails_bars_what_is_held_against_it_and_nothing_else(tmp
     assert measured.bars(DOCKER).all_of_them is not None
     assert measured.own_bars(DOCKER) == Bars(None, ())
     assert measured.own_bars(NATIVE).good_news and measured.own_bars(NATIVE).all_of_them is None
+    assert measured.bars_within(DOCKER) == Bars(None, ())
+    assert measured.bars_within(NATIVE).all_of_them, "what it is held against is its own"
     measured.__dict__["_failed_windows"] = {COPY: ("500 of 10000 arrivals were not served",)}
     assert measured.own_bars(NATIVE).good_news, "it is averaged with its copy"

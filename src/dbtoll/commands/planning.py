@@ -23,7 +23,7 @@ from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
-from dbtoll.runner.arm_devices import room_of, written_bytes
+from dbtoll.runner.arm_devices import log_bytes, room_of
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
@@ -131,8 +131,8 @@ def data_bytes(experiment: Experiment) -> tuple[int, int]:
             loaded += sum(_estimate_bytes(workload, layout) for layout in {each.in_server for each in layouts})
             devices = configuration.devices
             for layout in layouts:
-                written = written_bytes(workload, configuration.resources.cpus)
-                room = room_of(layout, _estimate_bytes(workload, layout.in_server), written)
+                added = log_bytes(workload, configuration.resources.cpus)
+                room = room_of(layout, devices, _estimate_bytes(workload, layout.in_server), added)
                 copies += 0 if devices.data else _estimate_bytes(workload, layout)
                 copies += room.on_own_disk(devices)
     return loaded, copies

@@ -16,7 +16,7 @@ from dbtoll.commands import sweep
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.defaults import BASELINE
-from dbtoll.errors import RunFolderError, UsageError
+from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Experiment
 from dbtoll.spec.variables import from_words
 from dbtoll.store import sweeps
@@ -177,6 +177,13 @@ class _Measuring:
         for line in sweep.preview(planned):
             notices(quiet=self.quiet)(f"{part.role}: {line}")
         measured = sweep.measure(planned, self.runs_dir, quiet=self.quiet, yes=self.yes, after=sweep.write)
+        # Claims are about all values: what could not be measured is not passed over.
+        for each in measured.sweep.left_out:
+            if not each.arm:
+                raise Unavailable(
+                    f"{part.role}: {variable} = {each.value} could not be measured: {each.why}",
+                    f"the other values are kept; without it: --set {variable}=VALUE",
+                )
         return [each.run for each in measured.parts]
 
 

@@ -184,41 +184,47 @@ def measure(
 
     say = notices(quiet=quiet)
     folders = dict(so_far or {})
-    found: dict[Value, Part] = {}
     whole = planned.sweep
-    while (value := _next(planned, Swept(list(found.values()), whole))) is not None:
+
+    def asked_at(value: Value) -> Experiment:
         asked = asked_otherwise(planned.experiments[value], budget, None)
-        asked = replace(asked, sweep=replace(whole, value=value))
-        folder = folders.get(value)
-        known = _finished(folder, asked if budget is not None else None) if folder else None
-        if known is None:
-            bring_programs(asked, yes=yes)
-            say(f"{planned.sweep.variable} = {value_text(value)}{' (resumed)' if folder else ''}: {asked.question}")
-            with Progress(asked, quiet=quiet, yes=yes) as progress:
-                try:
-                    if folder is None:
-                        folder = runs.begin(asked, planned.text, runs_dir, progress)
-                    else:
-                        kept = asked_otherwise(runs.experiment_of(folder), budget, None)
-                        runs.resume(folder, progress, kept.precision)
-                except KeyboardInterrupt as stopped:
-                    stopped.__notes__ = [f"go on with the sweep: {_going_on(planned.sweep, runs_dir)}"]
+        return replace(asked, sweep=replace(whole, value=value))
+
+    finished = {
+        value: _finished(folder, asked_at(value) if budget is not None else None)
+        for value, folder in folders.items()
+        if value in planned.experiments
+    }
+    found = {value: Part(run) for value, run in finished.items() if run is not None}
+    while (value := _next(planned, Swept(list(found.values()), whole))) is not None:
+        asked, folder = asked_at(value), folders.get(value)
+        bring_programs(asked, yes=yes)
+        say(f"{planned.sweep.variable} = {value_text(value)}{' (resumed)' if folder else ''}: {asked.question}")
+        with Progress(asked, quiet=quiet, yes=yes) as progress:
+            try:
+                if folder is None:
+                    folder = runs.begin(asked, planned.text, runs_dir, progress)
+                else:
+                    kept = asked_otherwise(runs.experiment_of(folder), budget, None)
+                    runs.resume(folder, progress, kept.precision)
+            except KeyboardInterrupt as stopped:
+                stopped.__notes__ = [f"go on with the sweep: {_going_on(planned.sweep, runs_dir)}"]
+                raise
+            except BudgetTooSmall as error:
+                raise BudgetTooSmall(
+                    f"{planned.sweep.variable} = {value_text(value)}: {error.message}",
+                    f"a larger budget for each value: {_going_on(planned.sweep, runs_dir)} --budget …",
+                ) from None
+            except (Unavailable, EngineError) as error:
+                if folder is not None and runs.has_begun(folder):
                     raise
-                except BudgetTooSmall as error:
-                    raise BudgetTooSmall(
-                        f"{planned.sweep.variable} = {value_text(value)}: {error.message}",
-                        f"a larger budget for each value: {_going_on(planned.sweep, runs_dir)} --budget …",
-                    ) from None
-                except (Unavailable, EngineError) as error:
-                    if folder is not None:
-                        raise
-                    whole = replace(whole, left_out=(*whole.left_out, LeftOut(value, "", error.in_one_line)))
-                    if not found and _next(planned, Swept([], whole)) is None:
-                        raise
-                    say(f"{planned.sweep.variable} = {value_text(value)} is left out: {error.in_one_line}")
-                    continue
-            known = read_run(folder)
-            write_page(folder)
+                whole = replace(whole, left_out=(*whole.left_out, LeftOut(value, "", error.in_one_line)))
+                if not found and _next(planned, Swept([], whole)) is None:
+                    raise
+                say(f"{planned.sweep.variable} = {value_text(value)} is left out: {error.in_one_line}")
+                continue
+        known = read_run(folder)
+        write_page(folder)
         found[value] = Part(known)
         after(Swept(list(found.values()), whole))
         if known.end is None or known.end.reason == STOPPED:
@@ -326,8 +332,7 @@ def resume(
     asked = known.sweep
     if asked is None:
         raise UsageError(f"{folder}: it is no run of a sweep", f"dbtoll run {folder} --resume")
-    found = store_sweeps.runs_of(asked.id, folder.parent)
-    said = store_sweeps.said_of(found[0] / SWEEP_FOLDER) if found else None
+    said = store_sweeps.said_of(_folder(asked, folder.parent))
     if costs is not None:
         asked = replace(asked, costs=spec_sweeps.costs(costs))
     elif said is not None:
@@ -338,7 +343,8 @@ def resume(
         value: replace(each, name=known.name, precision=_asked_with(each, known))
         for value, each in planned.experiments.items()
     }
-    so_far = {each.value: path for path in found if (each := store_sweeps.sweep_of(path))}
+    runs_of_it = store_sweeps.runs_of(asked.id, folder.parent)
+    so_far = {each.value: path for path in runs_of_it if (each := store_sweeps.sweep_of(path))}
     say = notices(quiet=quiet)
     say(f"{folder}: its plan is carried out, with your rights: resume only folders of people whom you trust")
     for line in preview(replace(planned, experiments=named)):
@@ -355,6 +361,11 @@ def resume(
     return _conclude(swept, as_json=as_json, quiet=quiet)
 
 
+def _folder(sweep: Sweep, runs_dir: Path) -> Path:
+    """Where its page and its result lie: in that of its run that was begun first."""
+    return store_sweeps.runs_of(sweep.id, runs_dir)[0] / SWEEP_FOLDER
+
+
 def _asked_with(experiment: Experiment, known: Experiment) -> Precision:
     """Its own, with the budget and the rounds of a run of the same sweep, which its user may have given on the command line."""
     asked = known.precision
@@ -367,17 +378,13 @@ def write(swept: Swept) -> tuple[SweepResult, Path]:
     """The page of a sweep with its result and tables, in the folder of its first run. Returns what is said, and the page's path."""
     from dbtoll.report import sweep as reports
 
-    first = min((part.run for part in swept.parts), key=lambda run: run.begin.run)
+    folder = _folder(swept.sweep, swept.parts[0].run.folder.parent)
     result, parts = swept.result(), swept.by_value.values()
     try:
-        page = reports.write(
-            first.folder / SWEEP_FOLDER, result, [part.result for part in parts], [part.run for part in parts]
-        )
+        page = reports.write(folder, result, [part.result for part in parts], [part.run for part in parts])
     except OSError as error:
         require_no_link(error)
-        raise RunFolderError(
-            f"{first.folder}: the page cannot be written: {error.strerror}", "make room there"
-        ) from error
+        raise RunFolderError(f"{folder}: the page cannot be written: {error.strerror}", "make room there") from error
     return result, page
 
 
@@ -400,8 +407,7 @@ def write_again(folder: Path) -> Path | None:
     if not found:
         return None
     swept = Swept(found)
-    first = min(part.run.folder for part in found)
-    said = store_sweeps.said_of(first / SWEEP_FOLDER)
+    said = store_sweeps.said_of(_folder(swept.sweep, folder.absolute().parent))
     return write(
         replace(swept, asked=replace(swept.sweep, costs=said.costs, left_out=said.left_out)) if said else swept
     )[1]

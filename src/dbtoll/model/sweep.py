@@ -11,7 +11,7 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An arm that does not fit on the machine at that value, and why; of all arms where ``arm`` is empty."""
+    """An arm that does not fit on the machine at that value, and why. Where ``arm`` is empty: no run of that value could begin."""
 
     value: Value
     arm: str

@@ -323,7 +323,7 @@ def terminal(result: SweepResult) -> Group:
 def left_out_lines(result: SweepResult) -> Iterator[str]:
     """What did not fit, and where."""
     for each in result.left_out:
-        yield f"left out at {result.variable} {value_text(each.value)}: {each.arm}: {each.why}"
+        yield f"left out at {result.variable} {value_text(each.value)}: {each.arm or 'no run could begin'}: {each.why}"
 
 
 def _main(result: SweepResult) -> list[str]:

@@ -18,8 +18,9 @@ from dbtoll.model.devices import Device, Devices, Role
 from dbtoll.model.layout import Layout
 from dbtoll.model.machine import Artifact
 
-DATA_SPARE_BYTES = 256 << 20
-"""For a write-ahead log and temporary files, at least; else as much as the data."""
+SPARE_STEP_BYTES = 256 << 20
+"""What is left beside data for a log and temporary files is as much as the data, at least this, and so many of these as a window
+writes: disks of guests are kept, and are not to be others for every length of a window."""
 
 LOG_BYTES_PER_CPU_S = 16 << 20
 """Room for what a window of transactions adds to the log, a second for each processor: it is given free between windows alone, by
@@ -46,7 +47,7 @@ class Room:
         return sum(device.size_bytes or file_system_bytes(content_bytes) for device, content_bytes in kept)
 
 
-def written_bytes(workload: Workload, cpus: int) -> int:
+def log_bytes(workload: Workload, cpus: int) -> int:
     """What all servers of an arm add to their logs in a window, at most."""
     if not isinstance(workload, TransactionWorkload):
         return 0
@@ -54,14 +55,20 @@ def written_bytes(workload: Workload, cpus: int) -> int:
     return math.ceil((ramp_up_ns + window_ns) / 1e9 * cpus * LOG_BYTES_PER_CPU_S)
 
 
-def room_of(layout: Layout, data_bytes: int, written: int, disk_bytes: int | None = None) -> Room:
-    """Copies with what is to be left beside them, each as large again for what is written, and for the log of each server as much
-    as all of its data, of which it was a part, and some for what is written. ``data_bytes``: of what one server holds.
-    ``written``: see `written_bytes`. ``disk_bytes``: of a guest's disk with that in it."""
-    of_server = data_bytes + max(DATA_SPARE_BYTES, data_bytes) if disk_bytes is None else disk_bytes
+def spare_bytes(data_bytes: int, added: int) -> int:
+    """What is to be left beside the data of one server. ``added``: to a log that lies there, in a window."""
+    return max(SPARE_STEP_BYTES, data_bytes) + -(-added // SPARE_STEP_BYTES) * SPARE_STEP_BYTES
+
+
+def room_of(layout: Layout, devices: Devices, data_bytes: int, added: int, disk_bytes: int | None = None) -> Room:
+    """Copies with what is to be left beside them; and for the log of each server as much as all of its data, of which it was a
+    part, and what is added to it. ``data_bytes``: of what one server holds. ``added``: see `log_bytes`. ``disk_bytes``: of a
+    guest's disk with that in it."""
     servers = layout.all_servers
-    log_of_server = file_system_bytes(data_bytes + DATA_SPARE_BYTES + written // servers)
-    return Room(servers * of_server + SPARE_BYTES + written, servers * log_of_server, log_of_server)
+    beside = spare_bytes(data_bytes, 0 if devices.log else added // servers)
+    of_server = data_bytes + beside if disk_bytes is None else disk_bytes
+    log_of_server = file_system_bytes(data_bytes + SPARE_STEP_BYTES + added // servers)
+    return Room(servers * of_server + SPARE_BYTES, servers * log_of_server, log_of_server)
 
 
 @dataclass(slots=True)

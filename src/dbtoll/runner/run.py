@@ -166,9 +166,14 @@ def _asked(folder: Path) -> schema.ExperimentFile:
     return asked
 
 
+def has_begun(folder: Path) -> bool:
+    """Whether its history has a first line: what was stopped or failed before has measured nothing."""
+    return _has_line(folder / schema.HISTORY_FILE)
+
+
 def _begun(folder: Path) -> Run | None:
     """The run so far; None if it was stopped before its history had a first line. RunFolderError if there is no run."""
-    if (folder / schema.EXPERIMENT_FILE).exists() and not _has_line(folder / schema.HISTORY_FILE):
+    if (folder / schema.EXPERIMENT_FILE).exists() and not has_begun(folder):
         return None
     run = read_run(folder)
     if run.schema_version < schema.SCHEMA_VERSION:

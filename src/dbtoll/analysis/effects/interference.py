@@ -176,7 +176,7 @@ def _decided(measured: ValidVisits, cells: Sequence[_Cell]) -> list[_Cell]:
 
 def _told(measured: ValidVisits, cell: _Cell) -> Interference:
     precision = measured.run.plan.experiment.precision
-    bars = measured.own_bars(cell.arm)  # it is held against itself
+    bars = measured.bars_within(cell.arm)
     rounds = len(cell.values)
     shown, decisive = Bounds.of(cell.shown), Bounds.of(None if bars.all_of_them else cell.decisive)
     verdict = bars.allow(stats.verdict(cell.decisive, rounds, precision))

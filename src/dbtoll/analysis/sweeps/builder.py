@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.comparisons import GEOMEAN, compare, missing
+from dbtoll.analysis.effects.comparisons import GEOMEAN, compare, missing, reach
 from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.reproduction.parts import Part
 from dbtoll.analysis.result.schema import NOT_FINISHED, Bounds, Levels
@@ -38,8 +38,7 @@ from dbtoll.errors import RunFolderError
 from dbtoll.model.devices import KEYS
 from dbtoll.model.experiment import Arm, Precision, Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION, TIME_PER_TRANSACTION_LEAST
-from dbtoll.model.sweep import Limit, Sweep, Value
-from dbtoll.model.tenancy import arm_name
+from dbtoll.model.sweep import LeftOut, Limit, Sweep, Value
 from dbtoll.store.reader import Run
 
 THROUGHPUT, PER_TENANT, LEAST, TIME = "throughput", "throughput_per_tenant", "throughput_of_the_least", "time"
@@ -106,14 +105,18 @@ class Swept:
             value: [arm for arm in part.run.plan.experiment.arms if arm.copy_of is None and arm.clock == "time"]
             for value, part in self.by_value.items()
         }
-        for name_of in (design_of, lambda arm: without_devices(design_of(arm))):
-            found = {value: {name_of(arm): arm for arm in its} for value, its in arms.items()}
-            at_two = len(found) == 1 or len({name for its in found.values() for name in its}) < sum(
-                map(len, found.values())
-            )
-            if at_two and all(len(found[value]) == len(its) for value, its in arms.items()):
-                return found
-        return {value: {arm.name: arm for arm in its} for value, its in arms.items()}
+
+        def by(name_of: Callable[[Arm], str]) -> dict[Value, dict[str, Arm]]:
+            return {value: {name_of(arm): arm for arm in its} for value, its in arms.items()}
+
+        def apart(found: Mapping[Value, Mapping[str, Arm]]) -> bool:
+            return all(len(found[value]) == len(its) for value, its in arms.items())
+
+        short, usual = by(lambda arm: without_devices(design_of(arm))), by(design_of)
+        devices = {(name, arm.configuration.devices) for its in short.values() for name, arm in its.items()}
+        if apart(short) and len(devices) > len({name for name, _ in devices}):
+            return short
+        return usual if apart(usual) else by(lambda arm: arm.name)
 
     @cached_property
     def designs(self) -> tuple[str, ...]:
@@ -183,12 +186,21 @@ class Swept:
         return found if len(found) else f"no visit of {arm.name} counts"
 
     def why_left_out(self, value: Value, design: str) -> str:
+        found = self._left_out(value, design)
+        return f"left out: {found.why}" if found else "it is not among the arms at this value"
+
+    def fits_not(self, value: Value, design: str) -> bool:
+        """Whether it was left out there for its size; not where no run could begin, for whatever reason."""
+        found = self._left_out(value, design)
+        return found is not None and found.arm != ""
+
+    def _left_out(self, value: Value, design: str) -> LeftOut | None:
         for each in self.sweep.left_out:
             # Its layout is not known, its name is: with whatever number of tenants.
             named = TENANTS.sub("", each.arm)
             if each.value == value and (not each.arm or design in (each.arm, named, without_devices(named))):
-                return f"left out: {each.why}"
-        return "it is not among the arms at this value"
+                return each
+        return None
 
     # --- the result ----------------------------------------------------------------------------------------------------------
 
@@ -340,8 +352,8 @@ class Swept:
     def paired(self, value: Value, levels: Levels, measure: str, design: str, against: str) -> Paired | str:
         """The two arms against each other, A/A of both beside it; or why there is nothing.
 
-        The one that the run holds the other against is averaged with its copies, as in the run's own report: so both say the
-        same.
+        As in the run's own report: the one that the run holds the other against is averaged with its copies. Of two that are
+        both held against another one none is: so what is said of them is the ratio of what is said of each.
         """
         arms = self.designs_at[value]
         for each in (design, against):
@@ -350,14 +362,18 @@ class Swept:
         times = self.times(value, levels, measure)
         if times is None:
             return "nothing was measured"
+        held = self.by_value[value].run.plan.experiment.held_against
         one, other = arms[design].name, arms[against].name
-        turned = self.by_value[value].run.plan.experiment.held_against.get(other) == one
-        arm, baseline = (other, one) if turned else (one, other)
+        arm, baseline = (other, one) if held.get(other) == one else (one, other)
+        if missed := [each for each in (arm, baseline) if each not in times.arms]:
+            return f"no visit of {missed[0]} counts"
         copies = {copy: of for copy, of in self.measured(value).copies.items() if of in (one, other)}
-        found = compare(times, None, {arm: baseline, **copies}, copies, self.precision, per_query=False)
-        effect = next(each for each in found if (each.arm, each.estimand) == (arm, GEOMEAN))
+        averaged = copies if held.get(arm) == baseline else {}
+        set_against = partial(compare, times, None, precision=self.precision, per_query=False)
+        noise = [each for each in set_against(copies, copies) if each.estimand == GEOMEAN]
+        (effect,) = (each for each in set_against({arm: baseline}, averaged) if each.estimand == GEOMEAN)
         logs = np.array([each for _, each in effect.by_round])
-        return Paired(-logs if turned else logs, effect.widened_by, effect.reason, effect.left_out)
+        return Paired(-logs if arm == other else logs, reach(noise), effect.reason, effect.left_out)
 
     def barred(
         self, value: Value, design: str, against: str, pair: Paired | str, found: Banded
@@ -408,9 +424,10 @@ TENANTS = re.compile(r" x\d+(?=, |$)")
 
 
 def design_of(arm: Arm) -> str:
-    """An arm's name without its number of tenants, where it was not given one by its user."""
-    shape = arm_name(arm.text, arm.design, len(arm.layout.units)) if arm.design else arm.name
-    return f"{TENANTS.sub('', shape)}{arm.name.removeprefix(shape)}" if arm.name.startswith(shape) else arm.name
+    """An arm's name without its number of tenants, where it was not given one by its user (`model.tenancy.arm_name`)."""
+    head, found, rest = arm.name.partition(f" {arm.design} x{len(arm.layout.units)}")
+    is_made = bool(arm.design and found) and (not rest or rest.startswith(", "))
+    return f"{head} {arm.design}{rest}" if is_made else arm.name
 
 
 def without_devices(design: str) -> str:

@@ -38,7 +38,7 @@ def brackets(swept: Swept) -> Iterator[Bracket]:
                 for value, found in zip(values, banded(known, swept.precision), strict=True)
                 if design in swept.designs_at[value]
             ]
-            unfit = [value for value in swept.sweep.values if swept.why_left_out(value, design).startswith("left out")]
+            unfit = [value for value in swept.sweep.values if swept.fits_not(value, design)]
             yield _bracket(levels, design, points, [v for v in unfit if design not in swept.designs_at.get(v, {})])
 
 
@@ -81,6 +81,11 @@ def devices_of(arm: Arm) -> list[tuple[str, ...]]:
     """What a table of costs may call each device of an arm: a value of an option; or its name, its model or path, its class."""
     options = sorted({str(value) for step in arm.stack for value in step.options.values()})
     return [(text,) for text in options] + [(each.name, each.of, each.kind) for each in arm.configuration.devices.all]
+
+
+def _paid_for(arm: Arm) -> object:
+    """What of it costs something whatever its layout."""
+    return arm.configuration.resources.cpus, arm.configuration.resources.memory_bytes, devices_of(arm)
 
 
 def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
@@ -142,12 +147,15 @@ def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator
 
 
 def _arm_at(value: Value | None, arms: Mapping[Value, Arm]) -> Arm | None:
-    """A design's arm at a value; at one that was not measured one with as many tenants, where that is what the values are."""
+    """A design's arm at a value; at one that was not measured one with as many tenants, where that is all that values are."""
     if value is None or value in arms:
         return None if value is None else arms[value]
     arm = next(iter(arms.values()))
-    is_number_of_tenants = all(each.design and len(each.layout.units) == measured for measured, each in arms.items())
-    return replace(arm, layout=layout_of(arm.design, int(value))) if is_number_of_tenants else None
+    known = all(
+        each.design and len(each.layout.units) == measured and _paid_for(each) == _paid_for(arm)
+        for measured, each in arms.items()
+    )
+    return replace(arm, layout=layout_of(arm.design, int(value))) if known else None
 
 
 def cheapest_tenants(found: Sequence[TenantPrice]) -> Iterator[CheapestTenant]:

@@ -278,6 +278,11 @@ class ValidVisits:
             (*self.failures(arm), *unsound, *self._without_noise_floor([arm])),
         )
 
+    def bars_within(self, arm: str) -> Bars:
+        """What bars verdicts about one level of an arm against another: what fails at the other makes any of them doubtful."""
+        own = self.own_bars(arm)
+        return Bars(own.all_of_them or next(iter(self._failed_windows.get(arm, ())), None), own.good_news)
+
     @cached_property
     def _counted(self) -> frozenset[str]:
         return frozenset(visit.arm for visit in self.visits)

@@ -33,7 +33,6 @@ class TransactionDriver:
 
     experiment: Experiment
     workload: TransactionWorkload
-    """On which the arm stands."""
 
     def begin_phase(self, running: RunningArm, phase: Phase) -> None:
         """How durable commits are, and whether there are foreign keys; and whether the server gives the isolation that is asked

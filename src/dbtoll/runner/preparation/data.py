@@ -28,7 +28,7 @@ from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
-from dbtoll.runner.arm_devices import DATA_SPARE_BYTES, ArmDevices, Room, open_devices, room_of, written_bytes
+from dbtoll.runner.arm_devices import ArmDevices, Room, log_bytes, open_devices, room_of, spare_bytes
 from dbtoll.runner.arms import (
     HostContext,
     as_tenant,
@@ -118,9 +118,12 @@ def masters_of(
         sizes[layout, "directory"] = entry.facts["data_bytes"]
         found: Json = {"key": entry.key, "workload": loaded.key(), **entry.facts}
         if any(boots(step) for arm in provided for step in arm.stack):
-            spare_bytes = max(DATA_SPARE_BYTES, entry.facts["data_bytes"])
+            own = provided[0].configuration  # all of them have it
+            added = 0 if own.devices.log else log_bytes(workload, resources.cpus)
+            fewest = min(arm.layout.all_servers for arm in provided)
+            beside = spare_bytes(entry.facts["data_bytes"], added // fewest)
             masters[layout, "file"], found["disk"] = disk.disk_of(
-                cache, entry.artifact(), spare_bytes=spare_bytes, progress=watch.say
+                cache, entry.artifact(), spare_bytes=beside, progress=watch.say
             )
             sizes[layout, "file"] = found["disk"]["size_bytes"]
         facts = facts or found
@@ -248,8 +251,8 @@ class Copies:
         disk_bytes = self.sizes[in_server, "file"] if _kind(arm) == "file" else None
         own = arm.configuration
         workload = registry.find("workloads", own.workload.name)(own.workload.options)
-        written = written_bytes(workload, own.resources.cpus)
-        return room_of(arm.layout, self.sizes[in_server, "directory"], written, disk_bytes)
+        added = log_bytes(workload, own.resources.cpus)
+        return room_of(arm.layout, own.devices, self.sizes[in_server, "directory"], added, disk_bytes)
 
     def devices(self, arm: Arm, closing: ExitStack) -> ArmDevices:
         """Those of an arm that begins, open and with the places for its logs (`arm_devices.open_devices`)."""
