@@ -209,7 +209,8 @@ def test_two_systems_by_threads_in_a_guest_that_is_slower(tmp_path: Path) -> Non
     assert [each.name for each in made.tables] == [
         "Figure 2", "Figure 2 HyPer", "Figure 2 MonetDB", "Changed plans", "Figure 3"
     ]  # fmt: skip
-    written = reports.write(tmp_path / paper.name, paper.about, made, [], list(found.values()))
+    measured = list(found.values())
+    written = reports.write(tmp_path / paper.name, paper.about, made, [analyze_run(run) for run in measured], measured)
     page = written[0].read_text()
     assert page.count('class="forest wide beside"') == 4 and page.count('class="curves beside"') == 1
     with (tmp_path / paper.name / "figure2.csv").open(newline="") as file:

@@ -11,6 +11,7 @@ import pytest
 
 from dbtoll import registry, spec
 from dbtoll.analysis.reproduction.paper import Paper, Reproduction
+from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.commands import sweep
 from dbtoll.model.devices import Devices
 from dbtoll.model.experiment import Arm, ComponentSpec, Experiment
@@ -89,7 +90,10 @@ def test_the_page_has_the_designs_over_tenants(found: Any, tmp_path: Path) -> No
     assert [each.name for each in made.tables] == [
         "Figure 2", "Figures 3, 4 and 6", "Figures 5, 7 and 8", "Figure 17"
     ]  # fmt: skip
-    written = reports.write(tmp_path, paper.about, made, [], [run for its in runs.values() for run in its])
+    measured = [run for its in runs.values() for run in its]
+    written = reports.write(tmp_path, paper.about, made, [analyze_run(run) for run in measured], measured)
     page = written[0].read_text(encoding="utf-8")
     assert page.count('class="curves beside"') == 2
     assert "Rethinking Designs" in page
+    assert "(tenants = 5)" in page, "of a sweep each run says which it is"
+    assert "read its figures with care" in page
