@@ -109,6 +109,18 @@ Over = Annotated[
         help="A variable and its values: tenants=1,2,8, or tenants=1:32, which doubles.",
     ),
 ]
+SweepLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--limit", help="p99=20ms or new_order.p99=20ms: look for the largest value at which each design keeps it."
+    ),
+]
+SweepCosts = Annotated[
+    Path | None, typer.Option("--costs", help="A table of costs (TOML): what is done for the money, too.")
+]
+SweepBudget = Annotated[
+    str | None, typer.Option("--budget", help="Time to measure each value, instead of the specification's.")
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", help="Of the run: a part of its folder's name, and what other commands find it by."),
@@ -391,18 +403,9 @@ def sweep(
     ],
     over: Over = None,
     variables: Set = None,
-    limit: Annotated[
-        str | None,
-        typer.Option(
-            "--limit", help="p99=20ms or new_order.p99=20ms: look for the largest value at which each design keeps it."
-        ),
-    ] = None,
-    costs: Annotated[
-        Path | None, typer.Option("--costs", help="A table of costs (TOML): what is done for the money, too.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Time to measure each value, instead of the specification's.")
-    ] = None,
+    limit: SweepLimit = None,
+    costs: SweepCosts = None,
+    budget: SweepBudget = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with that sweep: what is finished is kept.")] = False,
     name: Name = None,
     exclusive: Exclusive = False,
@@ -456,8 +459,11 @@ def plan(
     spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
     variables: Set = None,
     over: Over = None,
-    rounds: Annotated[int, typer.Option(help="How many rounds to show.")] = 1,
-    blocks: Annotated[int, typer.Option(help="Blocks of each phase (a run finds them by its pilot).")] = 1,
+    limit: SweepLimit = None,
+    costs: SweepCosts = None,
+    budget: SweepBudget = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds to show.")] = 1,
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks of each phase (a run finds them by its pilot).")] = 1,
     visits: Annotated[bool, typer.Option("--visits", help="Show each visit in its order.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -467,7 +473,17 @@ def plan(
     from dbtoll.commands import planning
 
     if over is not None:
-        raise typer.Exit(planning.show_sweep(spec, over=over, variables=variables or [], as_json=as_json))
+        if visits:
+            raise UsageError(
+                "--visits: of a sweep each value has its own", "dbtoll plan FILE --set NAME=VALUE --visits"
+            )
+        raise typer.Exit(
+            planning.show_sweep(
+                spec, over=over, variables=variables or [], limit=limit, costs=costs, budget=budget, as_json=as_json
+            )
+        )
+    if limit is not None or costs is not None or budget is not None:
+        raise UsageError("--limit, --costs and --budget are of a sweep", "add --over NAME=VALUES")
     code = planning.show_plan(
         spec, variables=variables or [], rounds=rounds, blocks=blocks, visits=visits, as_json=as_json
     )

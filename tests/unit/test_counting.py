@@ -163,7 +163,7 @@ def test_what_goes_before_a_counted_window_is_as_long_as_a_ramp_up(
     unit = SimpleNamespace(terminals=lambda *_: SimpleNamespace(window=window))
     running = cast(Any, SimpleNamespace(units=(unit,)))
     workload = SimpleNamespace(window_timing=lambda: (1, 3, None))
-    driver = TransactionDriver(cast(Any, SimpleNamespace(seed=1)), cast(Any, workload), cast(Any, None))
+    driver = TransactionDriver(cast(Any, SimpleNamespace(seed=1)), cast(Any, workload))
     phase = Phase({"placement": "inside"}, (), kind)
     driver.make_ready(running, phase, first_execution=first_execution)
     assert bool(settled) == checkpoint

@@ -9,7 +9,7 @@ import pytest
 from dbtoll import registry, spec
 from dbtoll.commands.planning import data_bytes
 from dbtoll.model.layout import Layout
-from dbtoll.runner.arm_devices import DATA_SPARE_BYTES
+from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, SPARE_STEP_BYTES
 from dbtoll.runner.arms import as_tenant
 
 ROWS = {"tpcc": ("warehouses", 2), "tatp": ("subscribers", 1000)}
@@ -48,7 +48,9 @@ def test_a_workload_is_a_tenants_where_its_arm_has_keys() -> None:
 def test_a_plan_tells_of_what_each_server_holds() -> None:
     def bytes_of(layout: str) -> tuple[int, int]:
         text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}\n"
-        return data_bytes(spec.parse(text, "x.toml"))
+        loaded, taken = data_bytes(spec.parse(text, "x.toml"))
+        assert taken.keys() == {ON_OWN_DISK}
+        return loaded, taken[ON_OWN_DISK]
 
     one, six = workload("tpcc").estimate_bytes(), workload("tpcc", times=3).estimate_bytes()
     copies = 2  # the arm and its A/A copy
@@ -58,14 +60,16 @@ def test_a_plan_tells_of_what_each_server_holds() -> None:
 
 
 def test_a_plan_tells_of_devices_what_the_run_demands_for_them() -> None:
-    def taken(device: str, log: str = "") -> int:
+    def taken(device: str, log: str = "", place: str = ON_OWN_DISK) -> int:
         layout = f"servers = 2\ndata_device = '{device}'\n" + (f"log_device = '{log}'\n" if log else "")
         text = f"[workload]\nname = 'tpcc'\nwarehouses = 2\n[[arm]]\nname = 'one'\nstack = 'native'\n{layout}"
-        return data_bytes(spec.parse(text, "x.toml"))[1]
+        return data_bytes(spec.parse(text, "x.toml"))[1].get(place, 0)
 
     one = workload("tpcc").estimate_bytes()
     together, apart = taken("hdd7200"), taken("hdd7200", "hdd15k")
-    assert together > 2 * 2 * (one + DATA_SPARE_BYTES)  # the arm and its A/A copy, two servers each
-    assert apart > together + 2 * 2 * (one + DATA_SPARE_BYTES)
-    assert taken("own", "hdd7200") == 2 * 2 * one + apart - together
+    assert together > 2 * 2 * (one + SPARE_STEP_BYTES)  # the arm and its A/A copy, two servers each
+    assert apart > together + 2 * 2 * one  # a log as large as the data, which had its room beside them
+    assert taken("own", "hdd7200") > 2 * 2 * (2 * one + SPARE_STEP_BYTES)
+    assert taken("memory") == taken("/mnt") == 0
+    assert taken("memory", place=IN_MEMORY) == taken("/mnt", place="/mnt") == together
     assert taken("memory") == 0

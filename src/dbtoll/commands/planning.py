@@ -23,10 +23,11 @@ from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
-from dbtoll.runner.arm_devices import log_bytes, room_of
+from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, log_bytes, room_of
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
+from dbtoll.runner.preparation.data import available_bytes
 from dbtoll.runner.preparation.requirements import require_beforehand, simulated
 from dbtoll.spec.differences import sides
 from dbtoll.spec.stack import write_stack
@@ -37,13 +38,34 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """What devices of all arms take of a place (`Room.by_place`), and what is free there; null: the place is none."""
+
+    place: str
+    taken_bytes: int
+    free_bytes: int | None
+
+    @property
+    def fits(self) -> bool:
+        return self.free_bytes is not None and self.taken_bytes <= self.free_bytes
+
+    @property
+    def text(self) -> str:
+        if self.free_bytes is None:
+            return f"{self.place} is no directory on which a device could lie"
+        said = f"{self.place}: about {self.taken_bytes / GIB:.1f} GiB, {self.free_bytes / GIB:.1f} GiB are free"
+        return said if self.fits else f"{said}: that does not fit"
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What is known before anything is started.
 
     ``budget_s``: measuring ends then; ``visits`` of a round of one block; ``round_s_min``: what these take at least, without the
     starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
-    loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk. ``missing``: for
-    which the ``command`` is one that brings it, null if no command does.
+    loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk; ``devices``: of
+    other places, what the devices of all arms take there. ``missing``: for which the ``command`` is one that brings it, null if no
+    command does.
     """
 
     budget_s: float
@@ -55,19 +77,43 @@ class Needs:
     data_bytes: int
     copies_bytes: int
     free_bytes: int
+    devices: tuple[Taken, ...]
     missing: tuple[str, ...]
     command: str | None
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of the cache's disk, where it has nothing of it yet."""
+        return self.image_bytes + self.data_bytes + self.copies_bytes
+
+    @property
+    def rounds_do_not_fit(self) -> str:
+        """Empty where they do."""
+        enough_s = self.round_s_min * self.rounds_min
+        if enough_s <= self.budget_s:
+            return ""
+        return (
+            f"{self.rounds_min} rounds do not fit, so there can be no verdict: "
+            f"a budget of more than {_time(enough_s)} is needed"
+        )
+
+    def obstacles(self) -> Iterator[str]:
+        """Why a run would not begin, or not end with a verdict, as far as that is known beforehand."""
+        if self.rounds_do_not_fit:
+            yield self.rounds_do_not_fit
+        if self.disk_bytes > self.free_bytes:
+            yield Taken(ON_OWN_DISK, self.disk_bytes, self.free_bytes).text
+        yield from (each.text for each in self.devices if not each.fits)
+        yield from (f"missing: {each}" for each in self.missing)
 
 
 def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int, visits: bool, as_json: bool) -> int:
     """The experiment, what it needs, and its first rounds; each visit of them if ``visits``. ``variables``: NAME=VALUE."""
     experiment, _ = spec.read(path, variables=from_words(variables))
     declared = spec.variables_of(path)
-    asked = experiment.configuration.workload
-    workload = registry.find("workloads", asked.name)(asked.options)
-    plan = Plan(experiment, workload.queries, blocks, {}, pilot=blocks <= COUNTS_UP_TO_BLOCKS)
+    plan = Plan(experiment, _workload_of(experiment).queries, blocks, {}, pilot=blocks <= COUNTS_UP_TO_BLOCKS)
     shown = [plan.round(index) for index in range(rounds)]
-    needed = needs(experiment, workload, Plan(experiment, workload.queries, 1, {}).round(0))
+    needed = needs(experiment)
     if as_json:
         said = {
             "experiment": experiment,
@@ -83,11 +129,20 @@ def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int,
     return 0
 
 
-def show_sweep(path: Path, *, over: str, variables: Sequence[str], as_json: bool) -> int:
+def show_sweep(
+    path: Path,
+    *,
+    over: str,
+    variables: Sequence[str],
+    limit: str | None = None,
+    costs: Path | None = None,
+    budget: str | None = None,
+    as_json: bool,
+) -> int:
     """The values of a sweep, how long they take, and what does not fit. ``variables``: NAME=VALUE."""
     from dbtoll.commands import sweep
 
-    planned = sweep.planned_from(path, over=over, variables=variables)
+    planned = sweep.planned_from(path, over=over, variables=variables, limit=limit, costs=costs, budget=budget)
     if as_json:
         print(msgspec.json.encode({"sweep": planned.sweep, "experiments": list(planned.experiments.values())}).decode())
         return 0
@@ -96,11 +151,18 @@ def show_sweep(path: Path, *, over: str, variables: Sequence[str], as_json: bool
     return 0
 
 
-def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
-    """``workload``: as the experiment has it; ``first``: a round of one block."""
+def _workload_of(experiment: Experiment) -> Any:
+    asked = experiment.configuration.workload
+    return registry.find("workloads", asked.name)(asked.options)
+
+
+def needs(experiment: Experiment) -> Needs:
+    """What it takes, by a round of one block."""
+    workload = _workload_of(experiment)
+    first = Plan(experiment, workload.queries, 1, {}).round(0)
     visits = sum(len(block.visits) for phase in first.phases for block in phase.blocks)
     is_real = not all(simulated(arm.stack[-1]) for arm in experiment.arms)
-    loaded_bytes, copies_bytes = data_bytes(experiment) if is_real else (0, 0)
+    loaded_bytes, taken = data_bytes(experiment) if is_real else (0, {ON_OWN_DISK: 0})
     built = {each.image["suite"] for each, _ in experiment.configurations if "path" not in each.image}
     missing = list(_missing(experiment)) if is_real else []
     command, _ = fixes.together(missing)
@@ -112,17 +174,18 @@ def needs(experiment: Experiment, workload: Any, first: Round) -> Needs:
         rounds_min=experiment.precision.rounds_min,
         image_bytes=debian.ESTIMATE_BYTES * len(built) if is_real else 0,
         data_bytes=loaded_bytes,
-        copies_bytes=copies_bytes,
+        copies_bytes=taken.pop(ON_OWN_DISK),
         free_bytes=free_bytes(default_root()),
+        devices=tuple(Taken(place, size, _free_at(place)) for place, size in taken.items()),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
         command=command,
     )
 
 
-def data_bytes(experiment: Experiment) -> tuple[int, int]:
-    """Of all loaded data, and of what all arms take of the same disk, as estimated: a copy for each server, or the devices that
-    are modelled."""
-    loaded = copies = 0
+def data_bytes(experiment: Experiment) -> tuple[int, dict[str, int]]:
+    """Of all loaded data; and of what all arms take, as estimated, by place (`Room.by_place`): of the cache's disk a copy for each
+    server, and the devices that are modelled."""
+    loaded, taken = 0, {ON_OWN_DISK: 0}
     for configuration, names in experiment.configurations:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
@@ -133,9 +196,10 @@ def data_bytes(experiment: Experiment) -> tuple[int, int]:
             for layout in layouts:
                 added = log_bytes(workload, configuration.resources.cpus)
                 room = room_of(layout, devices, _estimate_bytes(workload, layout.in_server), added)
-                copies += 0 if devices.data else _estimate_bytes(workload, layout)
-                copies += room.on_own_disk(devices)
-    return loaded, copies
+                taken[ON_OWN_DISK] += 0 if devices.data else _estimate_bytes(workload, layout)
+                for place, size in room.by_place(devices):
+                    taken[place] = taken.get(place, 0) + size
+    return loaded, taken
 
 
 def _estimate_bytes(workload: Workload, layout: Layout) -> int:
@@ -156,6 +220,12 @@ def free_bytes(path: Path) -> int:
     """Of the disk that the path is on, or will be."""
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     return shutil.disk_usage(there).free
+
+
+def _free_at(place: str) -> int | None:
+    if place == IN_MEMORY:
+        return available_bytes(Path("/proc/meminfo").read_text(encoding="ascii"))
+    return free_bytes(Path(place)) if Path(place).is_dir() else None
 
 
 def _missing(experiment: Experiment) -> Iterator[MissingRequirement]:
@@ -213,20 +283,17 @@ def _needs_lines(needed: Needs) -> Iterator[str]:
         f"  a round of one block has {needed.visits} visits, which take at least {_time(needed.round_s_min)}; "
         "its starts come on top, and how long they take shows in a pilot round"
     )
-    if needed.round_s_min * needed.rounds_min > needed.budget_s:
-        enough_s = needed.round_s_min * needed.rounds_min
-        yield (
-            f"  {needed.rounds_min} rounds do not fit, so there can be no verdict: "
-            f"a budget of more than {_time(enough_s)} is needed"
-        )
+    if needed.rounds_do_not_fit:
+        yield f"  {needed.rounds_do_not_fit}"
     parts = {"an image": needed.image_bytes, "the data": needed.data_bytes, "a copy for each arm": needed.copies_bytes}
     said = ", ".join(f"{size / GIB:.1f} GiB for {what}" for what, size in parts.items() if size)
     yield (
-        f"disk: about {sum(parts.values()) / GIB:.1f} GiB ({said}; less where the cache has it), "
-        f"{needed.free_bytes / GIB:.1f} GiB are free"
+        f"disk: about {needed.disk_bytes / GIB:.1f} GiB ({said}; less where the cache has it), "
+        f"{needed.free_bytes / GIB:.1f} GiB are free{': that does not fit' if needed.disk_bytes > needed.free_bytes else ''}"
         if said
         else "disk: only the run folder"
     )
+    yield from (f"devices in {taken.text}" for taken in needed.devices)
     yield "missing: nothing that can be looked up; `dbtoll doctor` tries it" if not needed.missing else "missing:"
     for each in needed.missing:
         yield f"  {each}"

@@ -12,7 +12,6 @@ from dbtoll import registry, spec
 from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import BudgetTooSmall, EngineError, RunFolderError, Stopped, Unavailable, UsageError
-from dbtoll.images.cache import default_root
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
 from dbtoll.report.text import numbers
@@ -129,12 +128,19 @@ def preview(planned: Planned) -> Iterator[str]:
         f"  {numbers.plural(runs, 'run')}, each measures for up to {numbers.span(budget_s)}, "
         f"{numbers.span(runs * budget_s)} in all; set-up comes on top"
     )
-    data_bytes, copies_bytes = max(map(planning.data_bytes, experiments.values()))
-    if copies_bytes:
+    needs = {value: planning.needs(each) for value, each in experiments.items()}
+    most = max(needs.values(), key=lambda needed: needed.disk_bytes)
+    if most.disk_bytes:
         yield (
-            f"  disk: up to about {numbers.size_of(data_bytes)} for the data and {numbers.size_of(copies_bytes)} for copies of it, "
-            f"{numbers.size_of(planning.free_bytes(default_root()))} are free"
+            f"  disk: up to about {numbers.size_of(most.data_bytes)} for the data and "
+            f"{numbers.size_of(most.copies_bytes)} for copies of it, {numbers.size_of(most.free_bytes)} are free"
         )
+    found: dict[str, list[Value]] = {}
+    for value, needed in needs.items():
+        for obstacle in needed.obstacles():
+            found.setdefault(obstacle, []).append(value)
+    for obstacle, at in found.items():
+        yield f"  {sweep.variable} = {', '.join(map(value_text, at))}: {obstacle}"
     if sweep.costs is not None:
         for name in _unknown_devices(sweep.costs, experiments.values()):
             yield f"  costs: no arm has a device {name}"

@@ -27,6 +27,10 @@ LOG_BYTES_PER_CPU_S = 16 << 20
 their checkpoints. Each page once whole (PostgreSQL) has the room that is as large as the data."""
 
 
+IN_MEMORY, ON_OWN_DISK = "memory", "the disk of the cache"
+"""Places of devices, beside directories of their users, which begin with a slash."""
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What an arm's devices need room for, bytes: ``data``, ``log`` of all its servers together, if that lies apart;
@@ -41,10 +45,13 @@ class Room:
         both = [(devices.data, self.data), (devices.log, self.log)]
         return [(device, content_bytes) for device, content_bytes in both if device is not None]
 
-    def on_own_disk(self, devices: Devices) -> int:
-        """What those take of the disk on which dbtoll keeps its copies: a model's content lies there."""
-        kept = [each for each in self.of(devices) if each[0].kind not in ("memory", "directory")]
-        return sum(device.size_bytes or file_system_bytes(content_bytes) for device, content_bytes in kept)
+    def by_place(self, devices: Devices) -> list[tuple[str, int]]:
+        """What each takes, and of what: a directory of its user's, `IN_MEMORY`, or `ON_OWN_DISK`, where a model's content lies."""
+        places = {"memory": IN_MEMORY, "directory": None}
+        return [
+            (places.get(device.kind, ON_OWN_DISK) or device.of, device.size_bytes or file_system_bytes(content_bytes))
+            for device, content_bytes in self.of(devices)
+        ]
 
 
 def log_bytes(workload: Workload, cpus: int) -> int:

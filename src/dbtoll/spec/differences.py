@@ -40,7 +40,7 @@ def _text(difference: Difference, value: Any) -> str:
             shown = units.size_text(value)
         case list() | tuple():
             shown = "+".join(map(str, value))
-        case str() if "/" in value:
+        case str() if "/" in value and difference.part != "devices":
             shown = Path(value).name
         case _:
             shown = str(value)

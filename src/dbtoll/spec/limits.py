@@ -45,6 +45,10 @@ def not_to_be_held(arm: Arm) -> Iterator[tuple[str, str, str]]:
     if resources.neighbour_weight is not None and arm.layout.machines == 1:
         why = f"{arm.name} is one machine, and what is in it has one weight"
         yield "neighbour_weight", why, "say it under [arm.resources] of arms of several machines"
+    data = arm.configuration.devices.data
+    if resources.has_rates and data is not None and data.kind == "memory":
+        why = f"{arm.name}: its data lie in memory, which no rate of a device holds"
+        yield given[0], why, "leave it out, or data_device = a disk model or a path"
     kind = storage.chosen(step.options, environment.options)
     if resources.has_rates and kind not in (None, *storage.DIRECT) and not storage.is_device(str(kind)):
         why = f"{arm.name}: with {storage.OPTION}={kind} its data lie on no device that dbtoll could tell"

@@ -48,7 +48,10 @@ def values(over: str, declared: Mapping[str, Option], *, each: bool = False) -> 
     if len(set(found)) < len(found):
         raise UsageError(f"--over {over}: a value comes twice", "give each once")
     if len(found) > VALUES_MAX:
-        raise UsageError(f"--over {over}: {len(found)} values", f"a sweep has at most {VALUES_MAX}")
+        raise UsageError(
+            f"--over {over}: {len(found)} values",
+            f"a sweep has at most {VALUES_MAX}: name those that matter, NAME=1,2,4",
+        )
     return name, tuple(sorted(found)) if option.kind in _NUMBERS else tuple(found)
 
 
@@ -109,6 +112,9 @@ def costs(path: Path) -> Costs:
         raise SpecError(f"{path}: cannot be read: {error}", "give the path of a TOML table of costs") from None
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise SpecError(f"{path}: {error}", hint) from None
+    if slipped := [name for name in found.devices if name in _CostsFile.__struct_fields__]:
+        hint = "a table of TOML ends where the next begins: write [devices] last"
+        raise SpecError(f"{path}: {slipped[0]} stands under [devices]", hint)
     if found.period not in PERIODS_S:
         raise SpecError(f"{path}: the period {found.period!r} is none", f"period is one of {', '.join(PERIODS_S)}")
     if not re.fullmatch(r"[^\s\x00-\x1f]{1,12}", found.currency):
@@ -117,7 +123,9 @@ def costs(path: Path) -> Costs:
     named |= {f"devices.{name}": cost for name, cost in found.devices.items()}
     for name, cost in named.items():
         if not 0 <= cost < 1e12:
-            raise SpecError(f"{path}: {name} = {cost:g}: a cost is at least 0", "what costs nothing is left out")
+            raise SpecError(
+                f"{path}: {name} = {cost:g}: a cost is a number from 0 to 1e12", "what costs nothing is left out"
+            )
     if not any(named.values()):
         raise SpecError(f"{path}: nothing in it costs anything", hint)
     return Costs(**msgspec.structs.asdict(found))

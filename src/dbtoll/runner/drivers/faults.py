@@ -20,6 +20,12 @@ from dbtoll.store import schema
 FILLER = "dbtoll-filler"
 """Beside the data of its server; the copy of the data is thrown away with it."""
 
+FILL = """
+free=$(df --block-size=1 --output=avail "${1%/*}" | tail -n 1)
+fallocate --length "$free" "$1" 2>/dev/null
+LC_ALL=C exec dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none
+"""
+"""Reserved at once where the file system can; what is left is written, up to the error that says that nothing is."""
 FILL_S = 600.0
 
 RECOVERY_S = 120.0
@@ -122,8 +128,7 @@ def _fill(unit: RunningUnit) -> int:
     """All that is free on the file system of its data is taken. Returns the bytes. Unavailable where something else ended that, as
     what has no memory left for a device in memory does."""
     path = _filler(unit)
-    words = ["env", "LC_ALL=C", "dd", "if=/dev/zero", f"of={path}", "bs=64k", "status=none"]
-    told = unit.machine.run(words, check=False, timeout_s=FILL_S)
+    told = unit.machine.run(["sh", "-c", FILL, "sh", path], check=False, timeout_s=FILL_S)
     if b"No space left on device" not in told.error_output:
         raise Unavailable(
             f"the disk was not filled: dd ended by {told.signal or told.exit_code}: {told.error_output!r}"

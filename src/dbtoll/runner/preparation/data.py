@@ -28,7 +28,16 @@ from dbtoll.model.layout import ONE_UNIT, Layout
 from dbtoll.model.machine import Artifact, MachineSpec, Provision
 from dbtoll.model.software import Software
 from dbtoll.model.storage import PARTITIONS, chosen, is_device
-from dbtoll.runner.arm_devices import ArmDevices, Room, log_bytes, open_devices, room_of, spare_bytes
+from dbtoll.runner.arm_devices import (
+    IN_MEMORY,
+    ON_OWN_DISK,
+    ArmDevices,
+    Room,
+    log_bytes,
+    open_devices,
+    room_of,
+    spare_bytes,
+)
 from dbtoll.runner.arms import (
     HostContext,
     as_tenant,
@@ -201,15 +210,16 @@ def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None
                     f"{size_bytes >> 30} GiB",
                     "a smaller scale, or fewer tenants",
                 )
-            place = {"memory": "", "directory": device.of}.get(device.kind, own.copies)
+        for place, taken_bytes in room.by_place(arm.configuration.devices):
             key = (own.host.name, place)
-            free_bytes = _free_memory(own.host) if not place else dataset.free_bytes(own.host, place)
-            needed[key] = needed.get(key, 0) + (device.size_bytes or size_bytes)
+            directory = own.copies if place == ON_OWN_DISK else place
+            free_bytes = _free_memory(own.host) if place == IN_MEMORY else dataset.free_bytes(own.host, directory)
+            needed[key] = needed.get(key, 0) + taken_bytes
             if needed[key] > free_bytes:
                 where = (
-                    f"{place} has {free_bytes >> 20} MiB free"
-                    if place
-                    else f"{free_bytes >> 20} MiB of memory are free"
+                    f"{free_bytes >> 20} MiB of memory are free"
+                    if place == IN_MEMORY
+                    else f"{directory} has {free_bytes >> 20} MiB free"
                 )
                 raise Unavailable(
                     f"the devices of the arms need {needed[key] >> 20} MiB or more there, and of {own.host.name} {where}",
@@ -217,10 +227,14 @@ def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None
                 )
 
 
-def _free_memory(machine: Machine) -> int:
-    """proc(5), ``meminfo``: in kB."""
-    told = dict(line.split(":", 1) for line in machine.get("/proc/meminfo").decode().splitlines())
+def available_bytes(meminfo: str) -> int:
+    """Memory that is free or can be (proc(5), ``MemAvailable``: in kB)."""
+    told = dict(line.split(":", 1) for line in meminfo.splitlines())
     return int(told["MemAvailable"].split()[0]) << 10
+
+
+def _free_memory(machine: Machine) -> int:
+    return available_bytes(machine.get("/proc/meminfo").decode())
 
 
 def _kind(arm: Arm) -> str:
