@@ -102,13 +102,25 @@ Set = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A variable of the specification; `dbtoll plan` lists them."),
 ]
 Over = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--over",
         metavar="VARIABLE=V1,V2,…",
         help="A variable and its values: tenants=1,2,8, or tenants=1:32, which doubles.",
     ),
 ]
+
+
+def _only(over: list[str]) -> str:
+    """UsageError where there are several."""
+    if len(over) > 1:
+        raise UsageError(
+            f"--over {' --over '.join(over)}: a sweep goes over one variable",
+            "a sweep for each, with --set for the others",
+        )
+    return over[0]
+
+
 SweepLimit = Annotated[
     str | None,
     typer.Option(
@@ -389,7 +401,7 @@ def run(
 @command(
     MEASURE,
     "dbtoll sweep spec.toml --over tenants=1:32",
-    "dbtoll sweep spec.toml --over device=nvme,hdd --set tenants=8 --budget 10m",
+    "dbtoll sweep spec.toml --over device=own,hdd7200 --set tenants=8 --budget 10m",
     "dbtoll sweep spec.toml --over tenants=1:32 --limit p99=20ms --costs costs.toml",
     "dbtoll sweep latest --resume",
     codes=(NO_VERDICT_POSSIBLE, 65, 66, 69, 71, INTERRUPTED),
@@ -433,7 +445,7 @@ def sweep(
         raise UsageError("a sweep goes over a variable", "--over tenants=1,2,4, or --over tenants=1:32, which doubles")
     code = sweep.sweep(
         spec,
-        over=over,
+        over=_only(over),
         variables=variables or [],
         limit=limit,
         costs=costs,
@@ -479,7 +491,13 @@ def plan(
             )
         raise typer.Exit(
             planning.show_sweep(
-                spec, over=over, variables=variables or [], limit=limit, costs=costs, budget=budget, as_json=as_json
+                spec,
+                over=_only(over),
+                variables=variables or [],
+                limit=limit,
+                costs=costs,
+                budget=budget,
+                as_json=as_json,
             )
         )
     if limit is not None or costs is not None or budget is not None:

@@ -491,6 +491,78 @@ def test_a_plan_says_time_disk_and_what_is_missing(dbtoll: Run, tmp_path: Path) 
     assert out.count("block 0, parameter set") == 2
 
 
+SWEPT = """
+[variables]
+place = {{ kind = "text", default = "own", help = "Where." }}
+tenants = {{ kind = "integer", default = 2, help = "How many." }}
+[workload]
+name = "tpcc"
+warehouses = 1000
+[precision]
+budget = "1s"
+{arms}
+"""
+DESIGNED = """
+[[arm]]
+stack = "native"
+design = "{design}"
+tenants = "$tenants"
+data_device = "$place"
+"""
+
+
+def test_a_plan_of_a_sweep_says_what_stands_in_the_way(dbtoll: Run, tmp_path: Path) -> None:
+    arms = "".join(DESIGNED.format(design=design) for design in ("shared", "dedicated"))
+    (tmp_path / "x.toml").write_text(SWEPT.format(arms=arms))
+    code, out, _ = dbtoll("plan", "x.toml", "--over", "place=memory,/nowhere")
+    assert code == 0
+    assert re.search(r"place = memory: memory: about [0-9.]+ GiB, [0-9.]+ GiB are free: that does not fit", out)
+    assert "place = /nowhere: /nowhere is no directory" in out
+    assert "place = memory, /nowhere: 5 rounds do not fit" in out
+    _, out, _ = dbtoll("plan", "x.toml", "--set", "place=memory")
+    assert re.search(r"devices in memory: about .* that does not fit", out)
+    _, out, _ = dbtoll("plan", "x.toml", "--over", "tenants=1:20", "--limit", "p99=20ms", "--budget", "30m")
+    assert "of 1 … 20 (20 values)" in out and out.count("buffer pools") == 2
+    (tmp_path / "x.toml").write_text(SWEPT.format(arms=DESIGNED.format(design="shared")))
+    _, out, _ = dbtoll("plan", "x.toml", "--over", "tenants=1,2")
+    assert "tenants = 1, 2: one design is left, so nothing is compared" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--over", "tenants=1,2", "--over", "place=own,memory"], "a sweep goes over one variable"),
+        (["--over", "tenants=1,2", "--visits"], "of a sweep each value has its own"),
+        (["--limit", "p99=20ms"], "--limit, --costs and --budget are of a sweep"),
+    ],
+)
+def test_what_only_one_of_run_and_sweep_has(dbtoll: Run, tmp_path: Path, words: list[str], said: str) -> None:
+    (tmp_path / "x.toml").write_text(SWEPT.format(arms=DESIGNED.format(design="shared")))
+    code, _, err = dbtoll("plan", "x.toml", *words)
+    assert code == 64 and said in err
+
+
+def test_a_plan_says_of_designs_with_other_numbers_of_tenants_what_throughput_is(dbtoll: Run, tmp_path: Path) -> None:
+    arms = DESIGNED.format(design="shared") + DESIGNED.format(design="dedicated").replace('tenants = "$tenants"\n', "")
+    (tmp_path / "x.toml").write_text(SWEPT.format(arms=arms))
+    _, out, _ = dbtoll("plan", "x.toml")
+    assert "arms have 1 and 2 units: throughput is of all that an arm has together" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ('think_time = "specified"', "a new order is keyed in for 18s, and ramp-up and window together are 2s"),
+        ('think_time = "specified"\nrate = 10\nwindow = "60s"', "nobody thinks"),
+        ('window = "0s"', "window is 0ns hint: choose from 1ms to 24h"),
+    ],
+)
+def test_windows_in_which_nothing_could_happen(dbtoll: Run, tmp_path: Path, options: str, said: str) -> None:
+    (tmp_path / "x.toml").write_text(f'[workload]\nname = "tpcc"\n{options}\n[[arm]]\nstack = "native"\n')
+    code, _, err = dbtoll("plan", "x.toml")
+    assert code == 65 and said in " ".join(err.split())
+
+
 def test_a_plan_of_what_is_simulated_needs_no_disk(dbtoll: Run, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[engine]\nname = "noop"\n[[arm]]\nstack = "simulated"\n')
     code, out, _ = dbtoll("plan", "x.toml")

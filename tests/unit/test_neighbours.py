@@ -197,12 +197,14 @@ def test_each_machine_of_an_arm_can_be_held_to_limits() -> None:
         ("neighbour_weight = 0.5", "native", 1, "is one machine, and what is in it has one weight"),
         ("write_requests = 10", "native:storage=memory", 1, "lie on no device"),
         ("write_requests = 10", "simulated", 1, "nothing holds a simulated machine"),
+        ("write_requests = 10", 'native"\ndata_device = "memory', 1, "its data lie in memory"),
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_refused(own: str, stack: str, machines: int, said: str) -> None:
     with pytest.raises(SpecError, match=said) as refused:
         spec.parse(LIMITS.format(stack=stack, machines=machines, own=own), "spec.toml")
-    assert "spec.toml:11" in str(refused.value), "where it is written"
+    where = 11 + stack.count("\n")
+    assert f"spec.toml:{where}" in str(refused.value), "where it is written"
 
 
 FIRST = b'{"at_ns":10,"cpu_ns":1,"done":{"fsyncs":3,"bytes_written":30}}\n'

@@ -258,6 +258,9 @@ def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) ->
     yield experiment.question
     for name, variable in declared.items():
         yield f"variable {name} = {experiment.variables[name]} ({variable.kind}): {variable.help}"
+    tenants = {len(arm.layout.units) for arm in experiment.arms}
+    if len(tenants) > 1:
+        yield f"arms have {' and '.join(map(str, sorted(tenants)))} units: throughput is of all that an arm has together"
     for arm in experiment.arms:
         what = ", ".join(filter(None, [write_stack(arm.stack), arm.layout.text]))
         yield f"arm {arm.name}: {what}{_held(arm, experiment)}"

@@ -26,6 +26,7 @@ from dbtoll.terminal import notices, print_tables
 if TYPE_CHECKING:
     from dbtoll.analysis.sweeps.builder import Swept
     from dbtoll.analysis.sweeps.schema import SweepResult
+    from dbtoll.commands.planning import Needs
     from dbtoll.store.reader import Run
 
 SWEEP_FOLDER = "sweep"
@@ -107,13 +108,23 @@ def _unknown_devices(costs: Costs, experiments: Iterable[Experiment]) -> list[st
     return [name for name in costs.devices if name not in known]
 
 
+def _obstacles(experiments: Mapping[Value, Experiment], needs: Mapping[Value, Needs]) -> dict[str, list[Value]]:
+    """What stands in the way of a run, and at which values."""
+    found: dict[str, list[Value]] = {}
+    for value, experiment in experiments.items():
+        alone = len([arm for arm in experiment.arms if arm.copy_of is None]) == 1
+        for obstacle in (*needs[value].obstacles(), *(["one design is left, so nothing is compared"] if alone else [])):
+            found.setdefault(obstacle, []).append(value)
+    return found
+
+
 def preview(planned: Planned) -> Iterator[str]:
     """What will be measured, how long, and what does not fit."""
     from dbtoll.commands import planning
 
     sweep, experiments = planned.sweep, planned.experiments
     budget_s = next(iter(experiments.values())).precision.budget_s
-    listed = ", ".join(map(value_text, experiments))
+    listed = _several(list(experiments))
     if sweep.limit is None:
         runs = len(experiments)
         yield f"sweep over {sweep.variable} = {listed}"
@@ -135,18 +146,16 @@ def preview(planned: Planned) -> Iterator[str]:
             f"  disk: up to about {numbers.size_of(most.data_bytes)} for the data and "
             f"{numbers.size_of(most.copies_bytes)} for copies of it, {numbers.size_of(most.free_bytes)} are free"
         )
-    found: dict[str, list[Value]] = {}
-    for value, needed in needs.items():
-        for obstacle in needed.obstacles():
-            found.setdefault(obstacle, []).append(value)
-    for obstacle, at in found.items():
-        yield f"  {sweep.variable} = {', '.join(map(value_text, at))}: {obstacle}"
+    for obstacle, at in _obstacles(experiments, needs).items():
+        yield f"  {sweep.variable} = {_several(at)}: {obstacle}"
     if sweep.costs is not None:
         for name in _unknown_devices(sweep.costs, experiments.values()):
             yield f"  costs: no arm has a device {name}"
     for each in sweep.left_out:
         yield f"  {sweep.variable} = {value_text(each.value)}: {each.arm} is left out: {each.why}"
-    for value, experiment in experiments.items():
+    values = list(experiments)
+    for value in values if len(values) <= FEW_VALUES else (values[0], values[-1]):
+        experiment = experiments[value]
         pools = {
             arm.name: (arm.layout.all_servers, arm.configuration.resources.buffer_pool_bytes)
             for arm in experiment.arms
@@ -159,6 +168,16 @@ def preview(planned: Planned) -> Iterator[str]:
         ]
         if said:
             yield f"  {sweep.variable} = {value_text(value)}: buffer pools: {', '.join(said)}"
+
+
+FEW_VALUES = 8
+"""So many are named each; of more the first and the last."""
+
+
+def _several(values: Sequence[Value]) -> str:
+    """As a user writes them, or how many there are from where to where."""
+    texts = [value_text(value) for value in values]
+    return ", ".join(texts) if len(texts) <= FEW_VALUES else f"{texts[0]} … {texts[-1]} ({len(texts)} values)"
 
 
 def value_text(value: Value) -> str:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
+from dbtoll import units
 from dbtoll.errors import EngineError, UsageError
 from dbtoll.interfaces import workload as interface
 from dbtoll.interfaces.cache import BuildCache
@@ -146,7 +147,10 @@ class Transactions(interface.Workload):
     def _check(self, name: str, least: int, most: int) -> None:
         value = self.chosen[name]
         if not least <= value <= most:
-            raise UsageError(f"workload {self.name}: {name} is {value}", f"choose from {least} to {most}")
+            shown = units.duration_text if self.options[name].kind == "duration" else str
+            raise UsageError(
+                f"workload {self.name}: {name} is {shown(value)}", f"choose from {shown(least)} to {shown(most)}"
+            )
 
     @abstractmethod
     def size(self) -> Json:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from dbtoll import units
+from dbtoll.errors import UsageError
 from dbtoll.model.description import ThroughputUnit, WorkloadDescription
 from dbtoll.model.json import Json
 from dbtoll.model.options import Option
@@ -17,6 +19,10 @@ from dbtoll.workload_parts.transactions import DRIVING, PROCEDURES, Condition, T
 
 WAREHOUSE_BYTES = 160 << 20
 """Measured with PostgreSQL 15: 100 MB loaded and indexed; half as much again while indexes are sorted."""
+
+
+KEYING_NS = 18_000_000_000
+"""Of a new order, with ``think_time = "specified"`` (clause 5.2.5.7); a terminal begins with it."""
 
 
 class Workload(Transactions):
@@ -42,6 +48,23 @@ class Workload(Transactions):
         "data_seed": Option("integer", 1, "seed of the rows"),
         **DRIVING,
     }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        if self.chosen["think_time"] == "none":
+            return
+        if self.chosen["rate"]:
+            raise UsageError(
+                f"workload {self.name}: with a rate transactions arrive by their schedule, and nobody thinks",
+                "leave rate out, or think_time",
+            )
+        ramp_up_ns, window_ns, _ = self.window_timing()
+        if ramp_up_ns + window_ns <= KEYING_NS:
+            keyed, given = units.duration_text(KEYING_NS), units.duration_text(ramp_up_ns + window_ns)
+            raise UsageError(
+                f"workload {self.name}: a new order is keyed in for {keyed}, and ramp-up and window together are {given}",
+                'window = "120s", ramp_up = "30s"',
+            )
 
     def size(self) -> Json:
         """See Transactions."""
