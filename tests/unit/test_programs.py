@@ -45,7 +45,7 @@ EVERYWHERE = {
         "libc-bin": "ldd locale",
         "sed": "sed",
         "tar": "tar",
-        "util-linux": "blkid blockdev flock mkswap mountpoint partx setpriv setsid taskset unshare wipefs",
+        "util-linux": "blkid blockdev fallocate flock mkswap mountpoint partx setpriv setsid taskset unshare wipefs",
     }.items()
     for program in programs.split()
 }
