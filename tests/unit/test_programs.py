@@ -35,7 +35,7 @@ EVERYWHERE = {
     for package, programs in {
         "apt": "apt-config apt-get",
         "bash": "bash",
-        "coreutils": "cat chmod chown chroot cp dd df du echo env false head id ln ls mkdir mktemp mv nohup nproc readlink rm "
+        "coreutils": "cat chmod chown chroot cp dd df du echo env false head id ln ls mkdir mktemp mv nice nohup nproc readlink rm "
         "rmdir sleep sort stat sync tail test touch true wc yes",
         "dash": "sh",
         "diffutils": "cmp",

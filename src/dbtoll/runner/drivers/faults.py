@@ -22,10 +22,11 @@ FILLER = "dbtoll-filler"
 
 FILL = """
 free=$(df --block-size=1 --output=avail "${1%/*}" | tail -n 1)
-fallocate --length "$free" "$1" 2>/dev/null
-LC_ALL=C exec dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none
+nice -n -20 fallocate --length "$((free - 32 * 1024 * 1024))" "$1" 2>/dev/null
+LC_ALL=C exec nice -n -20 dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none
 """
-"""Reserved at once where the file system can; what is left is written, up to the error that says that nothing is."""
+"""Reserved at once where the file system can: all but what servers may take meanwhile, as it reserves all or nothing. The rest is
+written, up to the error that says that nothing is left. Before the servers, where that is permitted: they compute meanwhile."""
 FILL_S = 600.0
 
 RECOVERY_S = 120.0
