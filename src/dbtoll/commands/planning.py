@@ -87,6 +87,11 @@ class Needs:
         return self.image_bytes + self.data_bytes + self.copies_bytes
 
     @property
+    def copies(self) -> Taken:
+        """What is made anew for each start, whatever the cache has: the image and the data may be there."""
+        return Taken(ON_OWN_DISK, self.copies_bytes, self.free_bytes)
+
+    @property
     def rounds_do_not_fit(self) -> str:
         """Empty where they do."""
         enough_s = self.round_s_min * self.rounds_min
@@ -101,9 +106,7 @@ class Needs:
         """Why a run would not begin, or not end with a verdict, as far as that is known beforehand."""
         if self.rounds_do_not_fit:
             yield self.rounds_do_not_fit
-        if self.disk_bytes > self.free_bytes:
-            yield Taken(ON_OWN_DISK, self.disk_bytes, self.free_bytes).text
-        yield from (each.text for each in self.devices if not each.fits)
+        yield from (each.text for each in (self.copies, *self.devices) if not each.fits)
         yield from (f"missing: {each}" for each in self.missing)
 
 
@@ -292,7 +295,7 @@ def _needs_lines(needed: Needs) -> Iterator[str]:
     said = ", ".join(f"{size / GIB:.1f} GiB for {what}" for what, size in parts.items() if size)
     yield (
         f"disk: about {needed.disk_bytes / GIB:.1f} GiB ({said}; less where the cache has it), "
-        f"{needed.free_bytes / GIB:.1f} GiB are free{': that does not fit' if needed.disk_bytes > needed.free_bytes else ''}"
+        f"{needed.free_bytes / GIB:.1f} GiB are free{'' if needed.copies.fits else ': that does not fit'}"
         if said
         else "disk: only the run folder"
     )

@@ -271,10 +271,10 @@ class ValidVisits:
 
     def own_bars(self, arm: str) -> Bars:
         """What bars verdicts over all queries about an arm itself and its copies, whatever it is set against."""
-        copies = [copy for copy, of in self.copies.items() if of == arm]
-        unsound = [why for copy in copies for why in self._unsound(copy, None)]
+        of_it = self.with_copies(arm)
+        unsound = [why for copy in of_it[1:] for why in self._unsound(copy, None)]
         return Bars(
-            next((why for each in (arm, *copies) if (why := self.invalid(each))), None),
+            next((why for each in of_it if (why := self.invalid(each))), None),
             (*self.failures(arm), *unsound, *self._without_noise_floor([arm])),
         )
 
