@@ -12,6 +12,7 @@ from selenium import webdriver
 from dbtoll.analysis.result import builder as results
 from dbtoll.commands import sweep
 from dbtoll.report import page
+from dbtoll.report.sweep import place_text
 from dbtoll.report.text import numbers
 from dbtoll.store.reader import read_run
 from tests.support.browser import browser, missing
@@ -221,7 +222,7 @@ def test_the_page_of_a_sweep_is_read_on_wide_and_narrow_windows(tmp_path: Path, 
         seen = " ".join(driver.execute_script("return document.body.innerText").split())
         assert "grows" in seen and "fixed" in seen
         crossovers = [found for each in result.contrasts for found in each.crossovers]
-        assert crossovers and all(f"{found.estimate:.2g}" in seen for found in crossovers)
+        assert crossovers and all(place_text(found.estimate) in seen for found in crossovers)
         assert driver.execute_script(_BROKEN_FIGURES) == []
         assert driver.execute_script("return document.querySelectorAll('svg.plot text').length") > 5
         assert driver.execute_script(_CLIPPED_LABELS) == []
