@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,28 @@ class OneForTheMachine(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMachine:
     """See pytest-xdist's hooks."""
     return OneForTheMachine(config, log)
+
+
+_took_s: dict[tuple[str, str], float] = defaultdict(float)
+"""(Process, file) -> s that its tests took. Of the process that tells the others what to test."""
+
+FILES_SHOWN = 20
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Adds up what files take: which to look at where the tests as a whole take too long."""
+    if (node := getattr(report, "node", None)) is not None:
+        _took_s[node.gateway.id, report.nodeid.partition("::")[0]] += report.duration
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What each process took, and the files in which most of it went."""
+    for process in sorted({process for process, _ in _took_s}):
+        files = sorted(((s, file) for (its, file), s in _took_s.items() if its == process), reverse=True)
+        terminalreporter.section(f"{process}: {sum(s for s, _ in files):.0f} s in {len(files)} files")
+        for s, file in files[:FILES_SHOWN]:
+            terminalreporter.line(f"{s:6.0f} s  {file}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -164,6 +164,11 @@ def test_memory_that_the_host_has_not_is_told_of_designs() -> None:
     assert requirements.unfit(spec.parse(DESIGNS, "a.toml")) == {}
 
 
+def test_an_arm_on_another_host_needs_nothing_of_this_one() -> None:
+    text = DESIGNS.replace('memory = "512 MiB"', "cpus = 4000").replace('stack = "native"', 'stack = "ssh:there"')
+    assert requirements.unfit(spec.parse(text, "a.toml")) == {}
+
+
 def test_guests_need_their_part_of_the_memory() -> None:
     text = DESIGNS.replace('stack = "native"\ndesign = "dedicated"', 'stack = "uml"\ndesign = "isolated"')
     found = requirements.unfit(spec.parse(text, "a.toml"))

@@ -124,12 +124,14 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
     for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
         less = "a smaller memory under [resources]"
+        if not _is_here(arm):  # another host says itself whether it has enough (`hosts.RemoteHosts`)
+            continue
         if asked.cpus > cpus:
             found[name] = (
                 f"it shall have {asked.cpus} processors and there are {cpus}",
                 f"--cpus {cpus}, or cpus = {cpus} under [resources]",
             )
-        elif not arm.design or not _is_here(arm):
+        elif not arm.design:
             continue
         elif asked.memory_bytes > memory_bytes:
             found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
