@@ -634,7 +634,12 @@ def test_the_buffer_pools_of_an_arm_are_as_large_together_as_is_asked_for() -> N
             'name = "postgres"\nsettings = { shared_buffers = "1GB" }',
             ["spec.toml:4", "shared_buffers"],
         ),
-        ('name = "postgres"', 'name = "hyper"', ["spec.toml", "has one database"]),
+        ('name = "postgres"', 'name = "hyper"', ["spec.toml:16", "has one database", 'design = "dedicated"']),
+        (
+            'stack = "docker"\ndesign = "isolated"',
+            'stack = "uml"\ndesign = "dedicated"',
+            ["data of one server", 'design = "isolated"'],
+        ),
         ('memory = "2 GiB"', 'memory = "2 GiB"\nbuffer_pool = "4 TB"', ["spec.toml:9", "more than the memory"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,25 @@ def test_memory_that_the_host_has_not_is_told_of_designs() -> None:
     many = requirements.unfit(spec.parse(DESIGNS.replace('memory = "512 MiB"', "cpus = 4000"), "a.toml"))
     assert "4000 processors" in many["native shared x4"][0]
     assert requirements.unfit(spec.parse(DESIGNS, "a.toml")) == {}
+
+
+def test_buffer_pools_of_all_arms_stand_at_the_same_time() -> None:
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    pools = f'memory = "{whole} MiB"\nbuffer_pool = "{whole * 2 // 5} MiB"'
+    text = DESIGNS.replace('memory = "512 MiB"', pools)
+    found = requirements.unfit(spec.parse(text, "a.toml"))
+    assert len(found) == 1, "two of three or four do"
+    ((why, hint),) = found.values()
+    assert "its buffer pools keep" in why and "memory" in hint
+
+
+def test_a_machine_that_cannot_use_all_processors_is_told() -> None:
+    text = DESIGNS.replace('stack = "native"\ndesign = "dedicated"', 'stack = "uml"\ndesign = "isolated"')
+    text = text.replace('memory = "512 MiB"', 'memory = "2 GiB"\ncpus = 2')
+    assert requirements.unfit(spec.parse(text, "a.toml")) == {}
+    ((name, (why, hint)),) = requirements.unfit(spec.parse(text, "a.toml", variables={"tenants": 1})).items()
+    assert name == "uml isolated x1" and "of User Mode Linux there is one machine, which can use 1" in why
+    assert "cpus = 1" in hint
 
 
 def test_an_arm_on_another_host_needs_nothing_of_this_one() -> None:

@@ -42,6 +42,7 @@ def test_shares_are_of_writes_that_came_after_another() -> None:
     (one,) = found({"inside": {"sda": {"writes": requests(1, at_1048576=2), "reads": requests(5)}}})
     assert (one.where, one.device, one.count, one.mean_bytes) == ("host", "sda", 4, 8192)
     assert one.sequential == Mean(1 / 3, None, None)
+    assert one.near == Mean(1 / 3, None, None)
     assert one.distances == (Distance(0, 1 / 3), Distance(2048, 1.0))
     assert (within(one, 16), within(one, 2048)) == ("33.3\N{NARROW NO-BREAK SPACE}%", "100.0\N{NARROW NO-BREAK SPACE}%")
 
@@ -52,6 +53,7 @@ def test_a_round_is_one_draw_and_the_curve_is_of_all_writes() -> None:
         {"inside": {"sda": {"writes": requests(0, at_512=10, at_8192=10)}}},
     )
     assert one.sequential.estimate == 0.5 and (one.sequential.low, one.sequential.high) == (0.0, 1.0)
+    assert (one.near.estimate, one.near.low) == (1.0, 1.0), "a page back is near"
     assert [(each.blocks, each.share) for each in one.distances] == [(0, 1 / 3), (1, 2 / 3), (16, 1.0)]
 
 
@@ -63,6 +65,11 @@ def test_a_guest_is_seen_inside_and_around() -> None:
     ]
     # On the host's kernel both are the same devices.
     assert [(each.where, each.device) for each in found(told)] == [("host", "vda")]
+
+
+def test_what_a_container_does_not_show_is_seen_around_it() -> None:
+    told = {"inside": {"missing": "no tracepoints"}, "around": {"sda": {"writes": requests(1)}}}
+    assert [(each.where, each.device) for each in found(told)] == [("host", "sda")]
 
 
 @pytest.mark.parametrize(

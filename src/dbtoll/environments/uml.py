@@ -48,6 +48,7 @@ class Environment(interface.Environment):
     also_called = ("linux.uml", "user-mode-linux")
     primary = "path"
     packages = ("user-mode-linux",)
+    cpus_most = 1
     start_bound_s = 6.0
     default_stacks = ("uml",)
     options: ClassVar[Mapping[str, Option]] = {

@@ -59,6 +59,8 @@ class Environment(Protocol):
     """Whether nothing really runs: it needs no image and no data, and proves nothing about this machine."""
     trials: ClassVar[tuple[Trial, ...]] = (Trial(),)
     """How `doctor` tries it, in order, until one works."""
+    cpus_most: ClassVar[int | None] = None
+    """Processors that one of its machines can use at a time; None: all that there are."""
     start_bound_s: ClassVar[float | None] = None
     """What a start until the agent's answer may take (`dbtoll selfbench start`); None: not bounded."""
     default_stacks: ClassVar[tuple[str, ...]] = ()

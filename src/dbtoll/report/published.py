@@ -20,10 +20,11 @@ _NUMBERS: dict[str, Callable[[float], str]] = {
     "ns": numbers.time_of,
     "times": lambda value: f"{numbers.figure(value)}×",
     "percent": lambda value: numbers.EffectText("run_time", value / 100, None, None).value,
+    "percent of all": lambda value: numbers.percent(value / 100, plus=False),
     "MB": lambda value: f"{numbers.figure(value)} MB",
 }
 
-_PRINTED = {"s": "s", "ms": "ms", "percent": "%", "MB": "MB"}
+_PRINTED = {"s": "s", "ms": "ms", "percent": "%", "percent of all": "%", "MB": "MB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def cell_text(cell: Cell, column: Column, margin: float) -> str:
             text = numbers.EffectText(cell.metric, cell.estimate, cell.low, cell.high).text
         case Quantity():
             text = numbers.figure(cell.estimate, cell.low, cell.high)
+            text += f"{numbers.THIN}%" if column.unit == "percent of all" else ""
         case None:
             text = numbers.NOTHING
         case _ if column.decimals is None:

@@ -592,28 +592,33 @@ class _Reader:
                 where, "stack", f"{workload.name} asks no server: {layout.text} has no meaning", "leave it out"
             )
         serving = registry.find("engines", engine.name)
-        if layout.databases > 1 and not issubclass(serving, DatabasesEngine):
-            raise self.error(
-                where, "databases", f"a server of {engine.name} has one database", f"servers = {layout.databases}"
-            )
         apart = "databases" if issubclass(serving, DatabasesEngine) else "servers"
+
+        def refused(level: str, why: str, instead: str, many: int) -> SpecError:
+            if not arm.design:
+                return self.error(where, level, why, f"{instead} = {many}")
+            other = next(name for name, (its, _) in DESIGNS.items() if its == instead)
+            return self.error(where, "design", why, f'design = "{other}"')
+
+        if layout.databases > 1 and not issubclass(serving, DatabasesEngine):
+            raise refused("databases", f"a server of {engine.name} has one database", "servers", layout.databases)
         if layout.schemas > 1 and not issubclass(serving, SchemasEngine):
             many = layout.databases * layout.schemas
-            raise self.error(where, "schemas", f"a database of {engine.name} has one schema here", f"{apart} = {many}")
+            raise refused("schemas", f"a database of {engine.name} has one schema here", apart, many)
         if layout.keys > 1:
             asked = registry.find("workloads", workload.name)
             if not issubclass(asked, TenantKeyWorkload):
-                raise self.error(
-                    where, "keys", f"{workload.name} has no key by which tenants could share its tables",
-                    f"{'schemas' if issubclass(serving, SchemasEngine) else apart} = {layout.keys}",
-                )  # fmt: skip
+                instead = "schemas" if issubclass(serving, SchemasEngine) else apart
+                raise refused(
+                    "keys", f"{workload.name} has no key by which tenants could share its tables", instead, layout.keys
+                )
             try:
                 asked(workload.options).as_tenant(0, layout.keys)
             except UsageError as error:
                 raise self.error(where, "keys", error.message, error.hint) from None
         if layout.servers > 1 and any(map(_boots, arm.stack)):
-            raise self.error(
-                where, "servers", f"a guest of {arm.text} has the data of one server", f"machines = {layout.servers}"
+            raise refused(
+                "servers", f"a guest of {arm.text} has the data of one server", "machines", layout.servers
             )
         if layout.machines > 1 and any(map(_boots, arm.stack[:-1])):
             raise self.error(

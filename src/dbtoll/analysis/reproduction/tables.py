@@ -13,6 +13,7 @@ Unit = Literal[
     "ms",
     "ns",
     "percent",
+    "percent of all",
     "count",
     "per second",
     "transactions/s",
@@ -23,7 +24,7 @@ Unit = Literal[
     "difference",
     "verdict",
 ]
-"""``times``: so many times as fast."""
+"""``percent``: a change; ``percent of all``: a share. ``times``: so many times as fast."""
 
 Mark = Literal["", "point", "hollow"]
 

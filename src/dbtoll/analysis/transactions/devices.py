@@ -115,13 +115,13 @@ def _result(known: Known, rounds: Sequence[Sums], alpha: float, *, tells_flushes
     of_host, name, role = known
 
     def per_s(*names: str) -> Mean:
-        return _certain(_mean(rounds, lambda sums: (SECOND_NS * _sum(sums, names), sums[ELAPSED]), alpha))
+        return certain(_mean(rounds, lambda sums: (SECOND_NS * _sum(sums, names), sums[ELAPSED]), alpha))
 
     def per_transfer(*names: str) -> Mean | None:
         return _mean(rounds, lambda sums: (_sum(sums, names), _sum(sums, TRANSFERS)), alpha)
 
     def of_time(counter: str) -> Mean:
-        return _certain(_mean(rounds, lambda sums: (_sum(sums, (counter,)), sums[ELAPSED]), alpha))
+        return certain(_mean(rounds, lambda sums: (_sum(sums, (counter,)), sums[ELAPSED]), alpha))
 
     return DeviceResult(
         where="host" if of_host else "inside",
@@ -144,8 +144,9 @@ def _result(known: Known, rounds: Sequence[Sums], alpha: float, *, tells_flushes
 TRANSFERS = ("reads", "writes")
 
 
-def _certain(mean: Mean | None) -> Mean:
-    assert mean is not None  # no round is without time
+def certain(mean: Mean | None) -> Mean:
+    """Where there is one for sure, as no round is without what is divided by."""
+    assert mean is not None
     return mean
 
 

@@ -90,8 +90,8 @@ def _percent(mean: Mean | None) -> Cell:
 def _distances(sweep: Sweep) -> PublishedTable:
     """Of the writes to the device of the log."""
     columns = (
-        Column("writes", "count", True), Column("begin where the one before ended", "percent", True),
-        Column("at most 2^11 blocks away", "percent", True), Column("at most 2^20 blocks away", "percent", True),
+        Column("writes", "count", True), Column("begin where the one before ended", "percent of all", True),
+        Column("at most 2^11 blocks away", "percent of all", True), Column("at most 2^20 blocks away", "percent of all", True),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for value in sweep.values:
@@ -116,7 +116,7 @@ def _time_split(sweep: Sweep, name: str, title: str, note: str) -> PublishedTabl
             name for value in sweep.values for design in sweep.result.designs for name in sweep.shares(design, value)
         )
     )
-    columns = tuple(Column(state.replace("_", " "), "percent", True) for state in states)
+    columns = tuple(Column(state.replace("_", " "), "percent of all", True) for state in states)
     rows: list[tuple[Cell, ...]] = []
     for value in sweep.values:
         for design in sweep.result.designs:

@@ -31,7 +31,7 @@ POLL_S = 0.01
 MEMORY_SHARE = 8
 """An aggressor has one of so many parts of what a unit has of the arm's memory, the same in every design."""
 MEMORY_MAX_BYTES = 256 << 20
-THREADS = {IDLE: 1, "fsync": 4, CONNECTIONS: 4, VACUUM: 1}
+THREADS = {IDLE: 1, "fsync": 4, "page_cache": 1, CONNECTIONS: 4, VACUUM: 1}
 """Aggressor -> how many do it at once; all others as many as the arm has processors, in every design."""
 
 
@@ -39,11 +39,13 @@ def request_of(running: RunningArm, unit: RunningUnit, level: str, length_ns: in
     """What `dbtoll-agent neighbour` is asked. ``length_ns``: of a window with its ramp-up."""
     resources = running.arm.configuration.resources
     own = resources.memory_bytes // (MEMORY_SHARE * len(running.units))
+    place = unit.server.place
     asked: Json = {
         "kind": "statements" if level == VACUUM else level,
         "threads": THREADS.get(level, resources.cpus),
         "memory_bytes": min(own, MEMORY_MAX_BYTES),
-        "folder": unit.server.place.data,
+        # A storm of commits is where commits are waited for.
+        "folder": place.log if level == "fsync" and place.log else place.data,
         # As much as the arm has for everything, so more than it can have in its page cache.
         "file_bytes": resources.memory_bytes if level == "page_cache" else 0,
         "deadline_ns": length_ns + round(ACTING_DEADLINE_S * 1e9),

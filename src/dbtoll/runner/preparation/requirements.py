@@ -113,13 +113,14 @@ FEWEST_BYTES = 256 << 20
 
 
 def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
-    """Arms for which this machine has too few processors or too little memory: why, and what would help.
+    """Arms for which this machine has too few processors or too little memory, or which cannot use what they shall have: why, and
+    what would help.
 
-    Memory is demanded of designs for tenants, whose arms are to have what was given them, and of guests, which keep theirs while
-    others work: all of them stand at the same time.
+    Memory is demanded of designs for tenants, whose arms are to have what was given them. While others work guests keep all of
+    theirs, and servers their buffer pools: all arms stand at the same time.
     """
     cpus, memory_bytes = len(os.sched_getaffinity(0)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    guests_bytes = 0
+    kept_bytes = 0
     found: dict[str, tuple[str, str]] = {}
     for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
@@ -131,25 +132,46 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
                 f"it shall have {asked.cpus} processors and there are {cpus}",
                 f"--cpus {cpus}, or cpus = {cpus} under [resources]",
             )
+        elif few := _too_few_can_be_used(arm):
+            found[name] = few
         elif not arm.design:
             continue
         elif asked.memory_bytes > memory_bytes:
             found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
-        elif any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack):
-            guests_bytes += asked.memory_bytes
-            each_bytes = asked.memory_bytes // arm.layout.machines
-            if each_bytes < FEWEST_BYTES:
+        elif (each_bytes := asked.memory_bytes // arm.layout.machines) < FEWEST_BYTES and _boots(arm):
+            found[name] = (
+                f"each of its {arm.layout.machines} guests would have {each_bytes >> 20} MiB of memory",
+                "more memory under [resources], or fewer tenants",
+            )
+        else:
+            whose, its_bytes = ("guests", asked.memory_bytes) if _boots(arm) else ("buffer pools", asked.buffer_pool_bytes or 0)
+            if kept_bytes + its_bytes > memory_bytes:
                 found[name] = (
-                    f"each of its {arm.layout.machines} guests would have {each_bytes >> 20} MiB of memory",
-                    "more memory under [resources], or fewer tenants",
-                )
-            elif guests_bytes > memory_bytes:
-                guests_bytes -= asked.memory_bytes
-                found[name] = (
-                    f"its guests keep {asked.memory_bytes >> 20} MiB, with those of the other arms more than the "
-                    f"{memory_bytes >> 20} MiB that are there", less,
+                    f"its {whose} keep {its_bytes >> 20} MiB, with what other arms keep more than the {memory_bytes >> 20} MiB "
+                    "that are there", less,
                 )  # fmt: skip
+            else:
+                kept_bytes += its_bytes
     return found
+
+
+def _too_few_can_be_used(arm: Arm) -> tuple[str, str] | None:
+    """Of an arm whose machines cannot use all processors that it shall have: why, and what would help."""
+    for step in arm.stack:
+        environment = environment_of(step)
+        machines = arm.layout.machines if step is arm.stack[-1] else 1
+        usable = (environment.cpus_most or arm.configuration.resources.cpus) * machines
+        if arm.configuration.resources.cpus > usable:
+            return (
+                f"it shall have {arm.configuration.resources.cpus} processors, and of {environment.description.title} there "
+                f"{'is one machine' if machines == 1 else f'are {machines} machines'}, which can use {usable}",
+                f"cpus = {usable} under [resources], or as many tenants as processors",
+            )
+    return None
+
+
+def _boots(arm: Arm) -> bool:
+    return any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack)
 
 
 def _is_here(arm: Arm) -> bool:
