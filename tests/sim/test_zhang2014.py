@@ -76,9 +76,8 @@ def test_planted_designs_are_judged_as_they_were_planted(found: Any) -> None:
     assert outcomes["Z03"] == (None, "not possible here")
     assert outcomes["Z04"] == ("reproduced", None)
     assert outcomes["Z14"] == ("reproduced", None)
-    for name in ("Z05", "Z06", "Z07"):
-        assert {each for each in outcomes[name] if each} == {"cannot tell"}, "nothing was counted"
-    for name in ("Z08", "Z09", "Z10", "Z11", "Z12", "Z13", "Z15"):
+    assert outcomes["Z07"] == ("cannot tell", "cannot tell"), "nothing was counted"
+    for name in ("Z05", "Z06", "Z08", "Z09", "Z10", "Z11", "Z12", "Z13", "Z15"):
         assert {each for each in outcomes[name] if each} == {"not measured"}
     (first, *_) = told["Z14"].direction.figures
     assert first.low < 0.5 < first.high
@@ -87,9 +86,7 @@ def test_planted_designs_are_judged_as_they_were_planted(found: Any) -> None:
 def test_the_page_has_the_designs_over_tenants(found: Any, tmp_path: Path) -> None:
     made, runs = found
     paper: Paper = registry.find("papers", "zhang2014")()
-    assert [each.name for each in made.tables] == [
-        "Figure 2", "Figures 3, 4 and 6", "Figures 5, 7 and 8", "Figure 17"
-    ]  # fmt: skip
+    assert [each.name for each in made.tables] == ["Figure 2", "Figures 5, 7 and 8", "Figure 17"]
     measured = [run for its in runs.values() for run in its]
     written = reports.write(tmp_path, paper.about, made, [analyze_run(run) for run in measured], measured)
     page = written[0].read_text(encoding="utf-8")

@@ -124,7 +124,7 @@ def test_the_parts_of_a_paper_say_which_they_are(paper: Paper) -> None:
         values = needed or ({"environment": environment} if "environment" in declared else {})
         experiment, _ = spec.read(file, exclusive="exclusive" in part.needs, variables=values)
         assert (experiment.paper, experiment.role) == (paper.name, part.role)
-        assert set(values.values()) <= {arm.name for arm in experiment.arms}
+        assert set(values.values()) <= {name for arm in experiment.arms for name in (arm.name, arm.text)}
         if "exclusive" in part.needs:
             with pytest.raises(SpecError, match="drops the page cache"):
                 spec.read(file)

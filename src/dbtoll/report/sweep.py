@@ -442,7 +442,7 @@ def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) 
         priced=[(title, list(_priced(result, levels)), price_rows(result, levels)) for title, levels in all_levels(result)],
         price_head=price_head(result) if result.costs else (),
         groups=groups,
-        devices=list(_devices(result, results)),
+        devices=[each for title, levels in all_levels(result) for each in _devices(result, results, title, levels)],
         pools=list(pool_lines(result)),
         left_out=list(left_out_lines(result)),
         kinds=kinds_of(result),
@@ -595,15 +595,20 @@ _TOLD: tuple[tuple[str, Callable[[DeviceResult], Mean | None], Callable[[float],
 """What of a device is drawn: its name, its figure, and how that is said."""
 
 
-def _devices(result: SweepResult, results: Sequence[Result]) -> Iterator[over_values.OverValues]:
-    """How busy each device was and how long it took, over the values: of each arm's windows, by where it was seen."""
+def _devices(
+    result: SweepResult, results: Sequence[Result], at_levels: str, levels: Levels
+) -> Iterator[over_values.OverValues]:
+    """How busy each device was and how long it took, over the values: of each arm's windows at these levels, by where it was
+    seen."""
     design_of = {(each.value, each.arm): each.design for each in result.parts}
     found: dict[tuple[str, str], dict[str, dict[object, DeviceResult]]] = {}
     for value, own in zip(result.values, results, strict=True):
         for windows in own.windows:
             design = design_of.get((value.value, windows.arm))
-            for device in windows.devices if design is not None else ():
-                found.setdefault((device.where, device.device), {}).setdefault(design or "", {})[value.value] = device
+            if design is None or windows.levels != levels:
+                continue
+            for device in windows.devices:
+                found.setdefault((device.where, device.device), {}).setdefault(design, {})[value.value] = device
     kinds = kinds_of(result)
     across = _across(result)
     for (where, name), its in sorted(found.items()):
@@ -617,7 +622,7 @@ def _devices(result: SweepResult, results: Sequence[Result]) -> Iterator[over_va
                 continue
             place, up = over_values.up_from_zero(max(ends), text)
             yield over_values.OverValues(
-                title=f"{name}, {where}: {what}",
+                title=f"{name}, {where}: {what}" + (f" ({at_levels})" if at_levels else ""),
                 caption=f"{what}, by {result.variable}{_scale_word(result)}",
                 lines=over_values.lines(figures, kinds, across, place, lambda design, value, _: f"{design}, {value}"),
                 across=across.ticks(value_text),

@@ -617,9 +617,7 @@ class _Reader:
             except UsageError as error:
                 raise self.error(where, "keys", error.message, error.hint) from None
         if layout.servers > 1 and any(map(_boots, arm.stack)):
-            raise refused(
-                "servers", f"a guest of {arm.text} has the data of one server", "machines", layout.servers
-            )
+            raise refused("servers", f"a guest of {arm.text} has the data of one server", "machines", layout.servers)
         if layout.machines > 1 and any(map(_boots, arm.stack[:-1])):
             raise self.error(
                 where, "machines", f"{arm.text}: a guest hands on the data of one machine", "put the copies on the host"

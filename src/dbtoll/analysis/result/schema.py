@@ -541,8 +541,8 @@ class WritesResult:
 
     ``where``: ``host``; of an arm whose machine has a kernel of its own ``inside``, and ``around`` of the machine that this stands
     on. ``device``, ``holds``: as `DeviceResult`. ``count``: in all windows; ``mean_bytes`` of each. ``sequential``: the share that
-    began where the one before had ended; ``near``: at most 16 blocks of 512 bytes (8 KiB) from there, as the writes of a log do whose
-    last page is written again. ``distances``: of all, rising; the last share is 1.
+    began where the one before had ended; ``near``: at most 16 blocks of 512 bytes (8 KiB) from there, as writes of a log do that
+    writes its last page again. ``distances``: of all, rising; the last share is 1.
     """
 
     where: str

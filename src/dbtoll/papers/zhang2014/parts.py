@@ -15,7 +15,8 @@ from dbtoll.model.sweep import Value
 from dbtoll.text import noun
 
 DEDICATED, SHARED, ISOLATED = "dedicated", "shared", "isolated"
-"""The designs, as the paper calls them. Of the first two arms are called so; the isolated one is called by its environment."""
+"""The designs, as the paper calls them, and so are arms; only of the part ``tenants`` the isolated one is called by its
+environment."""
 ON_FASTER, ON_SLOWER = "log on the faster", "log on the slower"
 """The end of the names of the arms of the part about placement."""
 
@@ -94,18 +95,17 @@ class Sweep:
         sessions = windows.sessions if windows else None
         return {share.name: share.share for share in sessions.shares} if sessions else {}
 
-    def device(self, design: str, value: Value, holds: str) -> DeviceResult | None:
-        """Of the host, the one that holds the ``data`` or the ``log``."""
+    def device(self, design: str, value: Value, holds: str, where: str = "host") -> DeviceResult | None:
+        """The one that holds the ``data`` or the ``log``, as the host has it, or a guest (``inside``)."""
         windows = self.windows(design, value)
         found = windows.devices if windows else ()
-        return next((each for each in found if each.where == "host" and each.holds == holds), None)
+        return next((each for each in found if each.where == where and each.holds == holds), None)
 
     def log_writes(self, design: str, value: Value) -> WritesResult | None:
-        """Requests to write of the device that holds the log; of several that hold it with the data the one with the most."""
+        """Requests to write of the device that holds the log and nothing else, as the host has it."""
         windows = self.windows(design, value)
-        found = [each for each in (windows.writes if windows else ()) if each.where == "host"]
-        logs = [each for each in found if each.holds and "log" in each.holds] or found
-        return max(logs, key=lambda each: each.count, default=None)
+        found = windows.writes if windows else ()
+        return next((each for each in found if each.where != "inside" and each.holds == "log"), None)
 
     def why(self, value: Value) -> str:
         """Why nothing rests on the run of a value; empty where something may."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from dbtoll.analysis.reproduction.published import Row, tables_beside
 from dbtoll.analysis.reproduction.tables import (
@@ -19,8 +20,8 @@ from dbtoll.analysis.reproduction.tables import (
 from dbtoll.analysis.reproduction.verdicts import Figure, above
 from dbtoll.analysis.result.schema import Mean
 from dbtoll.model.experiment import Verdict
-from dbtoll.papers.zhang2014.parts import DEDICATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep, tenants_text
-from dbtoll.papers.zhang2014.verdicts import LARGE, PRIMES, SMALL, TIMES
+from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep, tenants_text
+from dbtoll.papers.zhang2014.verdicts import LARGE, PRIMES, SMALL, TIMES, within
 
 table = tables_beside(__file__)
 
@@ -30,14 +31,18 @@ INSTANCES = (1, 2, 4, 8, 16)
 
 def find_all(parts: Parts) -> Iterator[PublishedTable]:
     """In the paper's order; those of a part that was not run are left out."""
+    if parts.placement is not None:
+        yield _device_rates(parts.placement)
     if parts.tenants is not None:
         yield _throughput(parts.tenants, "Figure 2", "Throughput of the designs on the fast device", "tenants")
-        yield _distances(parts.tenants)
+    if parts.placement is not None:
+        yield _distances(parts.placement)
+    if parts.tenants is not None:
         note = "The text names one figure: 70 % of the shared design's time is a wait for the WAL insert lock, at 16 tenants."
         yield _time_split(parts.tenants, "Figures 5, 7 and 8", "Where the time of the servers goes", note)
     if parts.placement is not None:
         yield _placement(parts.placement)
-        yield _devices_by_tenants(parts.placement)
+        yield from _devices_by_tenants(parts.placement)
     if parts.other_engine is not None:
         title = "Throughput of the designs with MariaDB, in the place of the closed engine"
         yield _throughput(parts.other_engine, "Figure 9", title, "tenants")
@@ -88,26 +93,37 @@ def _percent(mean: Mean | None) -> Cell:
 
 
 def _distances(sweep: Sweep) -> PublishedTable:
-    """Of the writes to the device of the log."""
+    """Of the writes to the log's own device, the faster one; drawn at the most tenants."""
     columns = (
         Column("writes", "count", True), Column("begin where the one before ended", "percent of all", True),
-        Column("at most 2^11 blocks away", "percent of all", True), Column("at most 2^20 blocks away", "percent of all", True),
+        Column("at most 16 blocks away", "percent of all", True), Column("at most 2^20 blocks away", "percent of all", True),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
+    curves = []
     for value in sweep.values:
-        for design in sweep.result.designs:
-            found = sweep.log_writes(design, value)
+        for design in (DEDICATED, SHARED, ISOLATED):
+            found = sweep.log_writes(f"{design}, {ON_FASTER}", value)
             if found is None:
                 continue
-            within = [
-                max((each.share for each in found.distances if each.blocks <= most), default=0.0) * 100
-                for most in (1 << 11, 1 << 20)
-            ]
-            rows.append((f"{design}, {tenants_text(value)}", float(found.count), _percent(found.sequential), *within))
-    note = f"Distances between successive writes to the host's device, blocks of 512 bytes. {NOT_PRINTED}"
-    return PublishedTable(
-        "Figures 3, 4 and 6", "Distances between writes of the log", columns, tuple(rows), note, "design"
+            shares = _percent(found.sequential), _percent(found.near), 100 * within(found, 1 << 20)
+            rows.append((f"{design}, {tenants_text(value)}", float(found.count), *shares))
+            if value == sweep.values[-1]:
+                curves.append(
+                    Curve(design, True, DISTANCES, tuple(Quantity(100 * within(found, each)) for each in DISTANCES))
+                )
+    title = "Distances between writes of the log"
+    note = (
+        "Distances between successive writes to the device of all logs, blocks of 512 bytes; drawn is the share of the writes that "
+        f"are no farther away, {tenants_text(sweep.values[-1])}. {NOT_PRINTED}"
     )
+    return PublishedTable(
+        "Figures 3, 4 and 6", title, columns, tuple(rows), note, "design",
+        curves=(Curves(title, tuple(curves)),) if curves else (), places="blocks", of="percent of all",
+    )  # fmt: skip
+
+
+DISTANCES = tuple(1 << power for power in range(0, 33, 4))
+"""Blocks, at which the curves have a point."""
 
 
 def _time_split(sweep: Sweep, name: str, title: str, note: str) -> PublishedTable:
@@ -127,13 +143,46 @@ def _time_split(sweep: Sweep, name: str, title: str, note: str) -> PublishedTabl
     return PublishedTable(name, title, columns, tuple(rows), note, "design")
 
 
+PATTERNS = {"random_read": "random_read_ms", "sequential_write": "log_write_ms", "random_write": "random_write_ms"}
+"""Of Table 1, and what a disk model is asked for before a run."""
+
+
+def _device_rates(sweep: Sweep) -> PublishedTable:
+    """Of the two devices, which here are models made of that table."""
+    columns = (
+        Column("H-SSD", "count", False), Column("SSD RAID", "count", False),
+        Column("model of H-SSD", "per second", True), Column("model of SSD RAID", "per second", True),
+    )  # fmt: skip
+    measured = {
+        (model.what, figure.kind): 1000 / figure.measured
+        for model in sweep.part(sweep.values[-1]).result.disk_models
+        for figure in model.figures
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for row in table("table1_device_iops"):
+        kind = PATTERNS.get(row["pattern"], "")
+        ours = (
+            next((rate for (what, its), rate in measured.items() if name in what and its == kind), None)
+            for name in DISKS
+        )
+        rows.append((row["pattern"].replace("_", " "), float(row["hssd_iops"]), float(row["ssd_raid_iops"]), *ours))
+    note = (
+        "Requests a second. Ours are of 8 KiB, one at a time, on an empty disk before the run; a sequential write is one of a log. "
+        "Sequential reads are not asked for."
+    )
+    return PublishedTable("Table 1", "What the devices do", columns, tuple(rows), note, "pattern")
+
+
+DISKS = "H-SSD", "SSD RAID"
+
+
 def _placement(sweep: Sweep) -> PublishedTable:
     """Table 2 says which placement is the best of each design; ours is what the other one costs."""
-    best = {
-        row["design"]: row["log_disk"]
-        for row in table("table2_best_placement")
-        if row["engine"] == "postgresql" and row["design"] in (DEDICATED, SHARED)
+    printed = {
+        row["design"]: row["log_disk"] for row in table("table2_best_placement") if row["engine"] == "postgresql"
     }
+    assert printed["xen"] == printed["vmware"]
+    best = {DEDICATED: printed[DEDICATED], SHARED: printed[SHARED], ISOLATED: printed["xen"]}
     columns = (
         Column("best: log on the", "text", False), Column("log on the slower over log on the faster", "difference", True),
         Column("verdict", "verdict", True),
@@ -144,7 +193,10 @@ def _placement(sweep: Sweep) -> PublishedTable:
             figure = sweep.compared(f"{design}, {ON_SLOWER}", f"{design}, {ON_FASTER}", value, design)
             faster = "faster" if device == "H-SSD" else "slower"
             rows.append((f"{design}, {tenants_text(value)}", faster, *_found(figure)))
-    note = "Ours is the throughput with the log on the slower device, against that with it on the faster one."
+    note = (
+        "Ours is the throughput with the log on the slower device, against that with it on the faster one. The paper's isolated "
+        "designs, Xen's and VMware's, have the same best place."
+    )
     return PublishedTable("Table 2", "The best placement of the log", columns, tuple(rows), note, "design")
 
 
@@ -158,27 +210,42 @@ def _found(figure: Figure | None) -> tuple[Cell, Cell]:
     return Difference("time_per_transaction", figure.estimate, figure.low, figure.high), verdict
 
 
-PRINTED = {"svctm_ms": ("service time", "ms"), "util_pct": ("busy", "percent")}
+PRINTED = {"svctm_ms": ("service time", "ms"), "util_pct": ("busy", "%")}
 
 
-def _ours(sweep: Sweep, design: str, value: int, role: str, metric: str) -> Cell:
-    found = sweep.device(design, value, role)
-    if found is None:
-        return None
-    if metric == "util_pct":
-        return _percent(found.utilisation)
-    service = found.service_ns
-    if service is None:
-        return None
-    low, high = (None if bound is None else bound / 1e6 for bound in (service.low, service.high))
-    return Quantity(service.estimate / 1e6, low, high)
+@dataclass(frozen=True)
+class Beside:
+    """What of ours stands beside a printed row: an arm, which of its devices, and who looks at it."""
+
+    design: str
+    holds: str
+    where: str = "host"
+    printed_of: str = ""
+    """The paper's design, where ours is another."""
+
+    def cell(self, sweep: Sweep, value: int, metric: str) -> Cell:
+        """Service time in ms, or the share of the time in which it was busy."""
+        found = sweep.device(self.design, value, self.holds, self.where)
+        if found is None:
+            return None
+        if metric == "util_pct":
+            return _percent(found.utilisation)
+        service = found.service_ns
+        if service is None:
+            return None
+        low, high = (None if bound is None else bound / 1e6 for bound in (service.low, service.high))
+        return Quantity(service.estimate / 1e6, low, high)
+
+    def named(self, what: str, unit: str) -> str:
+        """``dedicated, log on the faster, log, busy [%]``"""
+        return ", ".join(each for each in (self.printed_of or self.design, self.holds, f"{what} [{unit}]") if each)
 
 
 def _devices(
     name: str, title: str, rows: Sequence[Row], sweep: Sweep, printed_at: Sequence[int], column: str,
-    ours: Callable[[Row], tuple[str, str] | None], note: str,
+    ours: Callable[[Row], Beside], note: str,
 ) -> PublishedTable:  # fmt: skip
-    """``ours``: of a printed row the arm and the role of the device that stand beside it."""
+    """``ours``: of a printed row what stands beside it."""
     columns = (
         *(Column(f"{place}", "count", False, 2) for place in printed_at),
         *(Column(f"{value}, measured", "count", True) for value in sweep.values),
@@ -186,41 +253,52 @@ def _devices(
     made: list[tuple[Cell, ...]] = []
     for row in rows:
         beside = ours(row)
-        if beside is None:
-            continue
-        what, unit = PRINTED[row["metric"]]
-        design, role = beside
         made.append(
             (
-                f"{design}, {role}, {what} [{unit}]",
+                beside.named(*PRINTED[row["metric"]]),
                 *(float(text) if (text := row.get(f"{column}_{place}")) else None for place in printed_at),
-                *(_ours(sweep, design, value, role, row["metric"]) for value in sweep.values),
+                *(beside.cell(sweep, value, row["metric"]) for value in sweep.values),
             )
         )
     return PublishedTable(name, title, columns, tuple(made), note, rows_are="device")
 
 
-def _devices_by_tenants(sweep: Sweep) -> PublishedTable:
-    rows = [row for row in table("disk_statistics_by_tenants") if row["source"] in ("table4a", "table4b")]
+TENANTS = (1, 2, 4, 8, 16, 32)
 
-    def ours(row: Row) -> tuple[str, str]:
-        return f"{DEDICATED}, {ON_FASTER if row['log_disk'] == 'H-SSD' else ON_SLOWER}", row["disk_role"]
+
+def _devices_by_tenants(sweep: Sweep) -> Iterator[PublishedTable]:
+    printed = table("disk_statistics_by_tenants")
+
+    def of(source: str) -> list[Row]:
+        return [row for row in printed if row["source"].startswith(source)]
+
+    def placed(row: Row, design: str) -> str:
+        return f"{design}, {ON_FASTER if row['log_disk'] == 'H-SSD' else ON_SLOWER}"
 
     note = "Columns are numbers of tenants. Both of our devices are models of the paper's, one queue each."
-    return _devices(
-        "Table 4", "Devices of the dedicated design", rows, sweep, (1, 2, 4, 8, 16, 32), "tenants", ours, note
-    )
+    yield _devices(
+        "Table 4", "Devices of the dedicated design", of("table4"), sweep, TENANTS, "tenants",
+        lambda row: Beside(placed(row, DEDICATED), row["disk_role"]), note,
+    )  # fmt: skip
+    for number, who, where in ((6, "VMware", "inside"), (7, "Xen", "host")):
+        name = f"{who} beside our isolated design"
+        yield _devices(
+            f"Table {number}", f"The log's device of guests, as {'a guest' if where == 'inside' else 'the host'} sees it",
+            of(f"table{number}"), sweep, TENANTS, "tenants",
+            lambda row, where=where, name=name: Beside(placed(row, ISOLATED), row["disk_role"], where, name),  # type: ignore[misc]
+            f"{note} A container has no device of its own, and none to be seen inside.",
+        )  # fmt: skip
 
 
 def _devices_by_size(sweep: Sweep) -> PublishedTable:
     rows = [row for row in table("table8_disk_statistics_by_warehouses") if row["design"] == DEDICATED]
     note = (
         "Columns are warehouses of each tenant: the paper's eight tenants have 15 to 240. Ours are fewer, with less memory, so "
-        "that it is outgrown within the sweep too."
+        "that it is outgrown within the sweep too. Table 8b is of Xen's guests, which this part has not."
     )
     return _devices(
-        "Table 8", "Devices as the databases outgrow the memory", rows, sweep, (15, 30, 60, 120, 240), "warehouses",
-        lambda row: (row["design"], row["disk_role"]), note,
+        "Table 8a", "Devices as the databases outgrow the memory", rows, sweep, (15, 30, 60, 120, 240), "warehouses",
+        lambda row: Beside(row["design"], row["disk_role"]), note,
     )  # fmt: skip
 
 

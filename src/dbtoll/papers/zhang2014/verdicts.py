@@ -26,6 +26,7 @@ from dbtoll.analysis.reproduction.verdicts import (
     not_measured,
     unknown,
 )
+from dbtoll.analysis.result.schema import WritesResult
 from dbtoll.analysis.sweeps.schema import Point
 from dbtoll.analysis.transactions.sessions import ON_CPU, RUN_QUEUE
 from dbtoll.model.description import Wait
@@ -147,33 +148,43 @@ def _shared_is_worst(parts: Parts) -> Judged:
 @RULES.of("Z05")
 def _far_apart(parts: Parts) -> Judged:
     size = "of the log's writes in the dedicated design 32 % begin 200 to 400 million blocks from the end of the one before"
-    sweep = parts.tenants
+    sweep = parts.placement
     if sweep is None:
-        return not_measured(None, size, ON_THE_FAST_DEVICE)
+        return not_measured(None, size, ON_TWO_DEVICES)
     most = sweep.values[-1]
-    writes = sweep.log_writes(DEDICATED, most)
+    writes = sweep.log_writes(f"{DEDICATED}, {ON_FASTER}", most)
     if writes is None:
         return unknown(None, size, NOT_COUNTED)
-    shares = {each.blocks: each.share for each in writes.distances}
-    far = 1.0 - max((share for blocks, share in shares.items() if blocks <= 1 << 20), default=0.0)
-    figure = Figure(f"farther than 2^20 blocks, {tenants_text(most)}", "share", far, None, None, published=0.32)
+    figure = Figure(
+        f"{FAR[0] / 1e6:.0f} to {FAR[1] / 1e6:.0f} million blocks away, {tenants_text(most)}",
+        "share", within(writes, FAR[1]) - within(writes, FAR[0]), None, None, published=0.32,
+    )  # fmt: skip
     why = "how far apart files lie is the file system's and the size of the disk's: those of the paper are not known"
     return Judged(None, Judgement(NOT_POSSIBLE, size, (figure,), why=why))
+
+
+FAR = 1 << 27, 1 << 29
+"""Blocks: ours are counted in classes that end at powers of two, and these hold what the paper tells of."""
+
+
+def within(writes: WritesResult, blocks: int) -> float:
+    """The share of the writes that begin no farther than that from the end of the one before."""
+    return max((each.share for each in writes.distances if each.blocks <= blocks), default=0.0)
 
 
 @RULES.of("Z06")
 def _more_sequential(parts: Parts) -> Judged:
     rule = (
-        "of the writes to the device of the log a larger share begins where the one before had ended in the shared design than in "
-        "the dedicated one, by intervals that do not meet, at the most tenants"
+        "of the writes to the log's own device, the faster one, a larger share begins within 8 KiB of where the one before had "
+        "ended in the shared design than in the dedicated one, by intervals that do not meet, at the most tenants"
     )
-    sweep = parts.tenants
+    sweep = parts.placement
     if sweep is None:
-        return not_measured(rule, None, ON_THE_FAST_DEVICE)
+        return not_measured(rule, None, ON_TWO_DEVICES)
     most = sweep.values[-1]
-    pair = [(design, sweep.log_writes(design, most)) for design in (SHARED, DEDICATED)]
+    pair = [(design, sweep.log_writes(f"{design}, {ON_FASTER}", most)) for design in (SHARED, DEDICATED)]
     figures = every(
-        sweep.mean(f"{design}, {tenants_text(most)}", each.sequential if each else None, most) for design, each in pair
+        sweep.mean(f"{design}, {tenants_text(most)}", each.near if each else None, most) for design, each in pair
     )
     if figures is None:
         return unknown(rule, None, NOT_COUNTED)

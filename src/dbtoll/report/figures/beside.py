@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dbtoll.analysis.reproduction.tables import Column, Curve, Curves, Difference, PublishedTable, Quantity
 from dbtoll.report.figures.axis import Axis, Tick, axis_for
+from dbtoll.report.figures.distances import blocks_text
 from dbtoll.report.figures.forest import IntervalMark
 from dbtoll.report.text import numbers
 
@@ -184,11 +185,15 @@ def line_panels(table: PublishedTable) -> LinePanels | None:
     ]
     return LinePanels(
         panels=[_panel(each, places, most) for each in table.curves],
-        across=[Tick(_across(place, places), str(place)) for place in places],
+        across=[Tick(_across(place, places), _place_text(place)) for place in places],
         up=up,
         places=table.places,
         of=table.of,
     )
+
+
+def _place_text(place: int) -> str:
+    return blocks_text(place) if place.bit_count() == 1 else str(place)
 
 
 def _across(place: int, places: Sequence[int]) -> float:
@@ -209,7 +214,9 @@ def _line(curve: Curve, places: Sequence[int], most: float) -> LinePlot:
     def dot(place: int, figure: Quantity) -> Dot:
         low, high = (None if bound is None else up(bound) for bound in (figure.low, figure.high))
         text = numbers.figure(figure.estimate, figure.low, figure.high)
-        return Dot(_across(place, places), up(figure.estimate), low, high, f"{curve.name}, {place}: {text}")
+        return Dot(
+            _across(place, places), up(figure.estimate), low, high, f"{curve.name}, {_place_text(place)}: {text}"
+        )
 
     dots = [dot(place, figure) for place, figure in zip(curve.places, curve.figures, strict=True)]
     path = "M" + "L".join(f"{10 * each.x:.0f} {10 * each.y:.0f}" for each in dots)

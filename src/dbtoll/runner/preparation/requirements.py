@@ -144,7 +144,9 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
                 "more memory under [resources], or fewer tenants",
             )
         else:
-            whose, its_bytes = ("guests", asked.memory_bytes) if _boots(arm) else ("buffer pools", asked.buffer_pool_bytes or 0)
+            whose, its_bytes = (
+                ("guests", asked.memory_bytes) if _boots(arm) else ("buffer pools", asked.buffer_pool_bytes or 0)
+            )
             if kept_bytes + its_bytes > memory_bytes:
                 found[name] = (
                     f"its {whose} keep {its_bytes >> 20} MiB, with what other arms keep more than the {memory_bytes >> 20} MiB "

@@ -1,0 +1,346 @@
+"""The rules by which claims of zhang2014 are judged (docs/method/zhang2014.md), and its tables, on planted figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dbtoll.analysis.reproduction.tables import PublishedTable, Quantity
+from dbtoll.analysis.reproduction.verdicts import Figure
+from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean
+from dbtoll.analysis.sweeps.schema import Point
+from dbtoll.model.description import Wait
+from dbtoll.papers.zhang2014 import reproduced
+from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
+from dbtoll.papers.zhang2014.verdicts import LARGE, RULES, SMALL
+from dbtoll.report import published
+
+Planted = Mapping[tuple[str, int], tuple[float, float]]
+"""(Design, value) -> the ends of an interval."""
+
+
+def mean(low: float, high: float) -> Mean:
+    return Mean((low + high) / 2, low, high)
+
+
+@dataclass(frozen=True)
+class PlantedSweep(Sweep):
+    """With figures by design and value in the place of runs."""
+
+    swept: Any = None
+    measured: tuple[int, ...] = (1, 8)
+    writes: Planted = field(default_factory=dict)
+    """The shares of the log's writes that are near; the others are far, half of them 2^28 blocks and half of them 2^30."""
+    waits: Mapping[str, Planted] = field(default_factory=dict)
+    busy: Planted = field(default_factory=dict)
+    """By ``design, role`` and value."""
+    done: Planted = field(default_factory=dict)
+    """tpmC."""
+    longer: Planted = field(default_factory=dict)
+    """By how much a transaction takes longer in ``design over design``."""
+    holds: str = "log"
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return self.measured
+
+    def windows(self, design: str, value: Any) -> Any:
+        devices = [
+            SimpleNamespace(where=where, holds=role, utilisation=mean(*found), service_ns=Mean(2e5, 1e5, 3e5))
+            for role in ("data", "log")
+            for where in ("host", "inside")
+            if (found := self.busy.get((f"{design}, {role}", value)))
+        ]
+        writes = []
+        if found := self.writes.get((design, value)):
+            near = mean(*found)
+            far = Distance(1 << 28, near.estimate + (1 - near.estimate) / 2)
+            distances = (Distance(0, 0.0), Distance(16, near.estimate), far, Distance(1 << 30, 1.0))
+            writes = [
+                SimpleNamespace(
+                    where="host",
+                    holds=self.holds,
+                    count=1000,
+                    near=near,
+                    sequential=mean(0.0, 0.0),
+                    distances=distances,
+                )
+            ]
+        shares = [
+            SimpleNamespace(name=name, share=mean(*its[design, value]))
+            for name, its in self.waits.items()
+            if (design, value) in its
+        ]
+        return SimpleNamespace(devices=devices, writes=writes, sessions=SimpleNamespace(shares=shares))
+
+    def throughput(self, design: str, value: Any) -> Any:
+        found = self.done.get((design, value))
+        return found and Point(value, (found[0] + found[1]) / 2, *found, None)
+
+    def compared(self, design: str, against: str, value: Any, name: str, published: float | None = None) -> Any:
+        found = self.longer.get((f"{design} over {against}", value))
+        return found and Figure(name, "overhead", (found[0] + found[1]) / 2, *found, published)
+
+    def why(self, value: Any) -> str:
+        return ""
+
+    def part(self, value: Any) -> Any:
+        def model(what: str, ms: float) -> DiskModelResult:
+            figures = tuple(
+                DiskModelFigure(kind, ms, ms, ms, 0.0) for kind in ("random_read_ms", "random_write_ms", "log_write_ms")
+            )
+            return DiskModelResult("here", "", (), f"{what} of Zhang et al. 2014", "", "", figures)
+
+        return SimpleNamespace(result=SimpleNamespace(disk_models=(model("H-SSD", 0.1), model("SSD RAID", 0.25))))
+
+
+def parts(**planted: Any) -> Parts:
+    names = ("tenants", "placement", "disks", "size", "other_engine", "probes")
+    return Parts(**{name: planted.get(name) for name in names})
+
+
+def outcomes(claim: str, **planted: Any) -> tuple[str | None, str | None]:
+    judged = RULES[claim](parts(**planted))
+    return cast(Any, tuple(each and each.outcome for each in (judged.direction, judged.size)))
+
+
+def test_every_claim_has_a_rule_and_none_decides_without_its_part() -> None:
+    assert set(RULES) == {f"Z{number:02}" for number in range(1, 16)}
+    for claim in RULES:
+        assert {each for each in outcomes(claim) if each} == {"not measured"}
+
+
+FASTER = {design: f"{design}, {ON_FASTER}" for design in (DEDICATED, SHARED, ISOLATED)}
+
+
+def test_how_far_the_logs_writes_are_apart_is_told_beside_the_published_share() -> None:
+    planted = PlantedSweep(writes={(FASTER[DEDICATED], 8): (0.2, 0.4)})
+    size = RULES["Z05"](parts(placement=planted)).size
+    assert size is not None and size.outcome == "not possible here"
+    (figure,) = size.figures
+    assert "134 to 537 million blocks" in figure.name and figure.published == 0.32
+    assert figure.estimate == pytest.approx(0.35), "half of those that are not near"
+
+
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "outcome"),
+    [
+        ((0.8, 0.9), (0.3, 0.4), "reproduced"),
+        ((0.3, 0.4), (0.8, 0.9), "differs"),
+        ((0.3, 0.6), (0.5, 0.9), "cannot tell"),
+    ],
+)
+def test_a_log_is_more_sequential_by_the_writes_to_its_own_device(
+    shared: tuple[float, float], dedicated: tuple[float, float], outcome: str
+) -> None:
+    writes = {(FASTER[SHARED], 8): shared, (FASTER[DEDICATED], 8): dedicated}
+    assert outcomes("Z06", placement=PlantedSweep(writes=writes)) == (outcome, None)
+    told = RULES["Z06"](parts(placement=PlantedSweep(writes=writes, holds="data and log"))).direction
+    assert told is not None and told.outcome == "cannot tell", "what holds the data too says nothing of the log"
+
+
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "expected"),
+    [
+        ((0.65, 0.75), (0.1, 0.2), ("reproduced", "reproduced")),
+        ((0.005, 0.007), (0.0, 0.001), ("reproduced", "differs")),
+        ((0.1, 0.2), (0.65, 0.75), ("differs", "differs")),
+    ],
+)
+def test_waits_for_the_lock_of_the_log(
+    shared: tuple[float, float], dedicated: tuple[float, float], expected: tuple[str, str]
+) -> None:
+    waits = {Wait.LOG_INSERT_LOCK: {(SHARED, 16): shared, (DEDICATED, 16): dedicated}}
+    assert outcomes("Z07", tenants=PlantedSweep(measured=(8, 16), waits=waits)) == expected
+
+
+@pytest.mark.parametrize(
+    ("at", "outcome"),
+    [
+        ({8: (0.3, 0.35), 16: (0.3, 0.35), 32: (0.05, 0.1)}, "reproduced"),
+        ({8: (0.3, 0.35), 16: (0.3, 0.35)}, "cannot tell"),
+        ({8: (0.3, 0.35), 16: (0.1, 0.15), 32: (0.05, 0.1)}, "differs"),
+        ({8: (0.3, 0.35), 16: (0.3, 0.35), 32: (0.3, 0.35)}, "differs"),
+    ],
+)
+def test_processors_bind_the_dedicated_design_until_the_log_does(
+    at: Mapping[int, tuple[float, float]], outcome: str
+) -> None:
+    """Half of it is on processors and half of it waits for one."""
+    states = {name: {(DEDICATED, value): ends for value, ends in at.items()} for name in ("on_cpu", "run_queue")}
+    assert outcomes("Z08", tenants=PlantedSweep(measured=tuple(at), waits=states)) == (outcome, None)
+
+
+@pytest.mark.parametrize(
+    ("eight", "outcome"), [((0.1, 0.3), "reproduced"), ((-0.3, -0.1), "differs"), ((-0.1, 0.1), "cannot tell")]
+)
+def test_the_log_is_better_on_the_faster_device_at_every_number(eight: tuple[float, float], outcome: str) -> None:
+    pair = f"{DEDICATED}, {ON_SLOWER} over {DEDICATED}, {ON_FASTER}"
+    assert outcomes("Z09", placement=PlantedSweep(longer={(pair, 1): (0.2, 0.4), (pair, 8): eight})) == (outcome, None)
+
+
+def probed(**overheads: tuple[float, float]) -> Any:
+    """A part with probes by the name that the instrument gives them."""
+
+    def comparison(estimand: str, metric: str) -> Any:
+        assert metric == "event_time"
+        found = overheads.get(estimand.removeprefix("query:"))
+        return found and SimpleNamespace(
+            estimate=(found[0] + found[1]) / 2, low_decisive=found[0], high_decisive=found[1], rounds=8, reason="",
+            verdict=None,
+        )  # fmt: skip
+
+    def environment(_: str) -> Any:
+        return SimpleNamespace(stack=[SimpleNamespace(environment="qemu")])
+
+    experiment = SimpleNamespace(arm=environment)
+    return SimpleNamespace(
+        comparison=comparison, too_few=lambda rounds: "", barred="", arm="qemu", title="QEMU",
+        run=SimpleNamespace(plan=SimpleNamespace(experiment=experiment)),
+    )  # fmt: skip
+
+
+def test_prime_numbers_are_held_against_the_slower_of_the_papers_hypervisors() -> None:
+    assert outcomes("Z10", probes=probed(primes_x8=(0.1, 0.2), primes_x16=(0.1, 0.24))) == ("reproduced", "reproduced")
+    assert outcomes("Z10", probes=probed(primes_x8=(0.3, 0.4), primes_x16=(0.1, 0.2))) == ("reproduced", "differs")
+    assert outcomes("Z10", probes=probed(primes_x8=(0.1, 0.2))) == ("cannot tell", "cannot tell")
+
+
+def test_small_arrays_lose_more_than_large_ones_each_of_each() -> None:
+    small, large = dict.fromkeys(SMALL, (0.5, 0.6)), dict.fromkeys(LARGE, (0.0, 0.1))
+    assert outcomes("Z11", probes=probed(**small, **large)) == ("reproduced", None)
+    assert outcomes("Z11", probes=probed(**{**small, **large, LARGE[0]: (0.7, 0.8)})) == ("differs", None)
+    assert outcomes("Z11", probes=probed(**{**small, **large, LARGE[0]: (0.0, 0.55)})) == ("cannot tell", None)
+
+
+SIZES = (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("second", "last", "outcome"),
+    [
+        ((95.0, 100.0), (40.0, 50.0), "reproduced"),
+        ((60.0, 70.0), (40.0, 50.0), "differs"),
+        ((95.0, 100.0), (90.0, 99.0), "differs"),
+        ((95.0, 100.0), (60.0, 90.0), "cannot tell"),
+    ],
+)
+def test_throughput_holds_until_memory_is_outgrown(
+    second: tuple[float, float], last: tuple[float, float], outcome: str
+) -> None:
+    done = {
+        (design, value): ends
+        for design in (SHARED, DEDICATED)
+        for value, ends in ((1, (100.0, 102.0)), (2, second), (4, (60.0, 65.0)), (8, last))
+    }
+    assert outcomes("Z12", size=PlantedSweep(measured=SIZES, done=done)) == (outcome, None)
+    assert outcomes("Z12", size=PlantedSweep(measured=SIZES[:2], done=done)) == ("cannot tell", None)
+
+
+def test_one_pool_is_best_where_memory_is_outgrown_most() -> None:
+    pair = f"{DEDICATED} over {SHARED}"
+    both = {(pair, 4): (0.1, 0.2), (pair, 8): (0.2, 0.5), (pair, 1): (-0.2, -0.1)}
+    assert outcomes("Z13", size=PlantedSweep(measured=SIZES, longer=both)) == ("reproduced", None)
+    assert outcomes("Z13", size=PlantedSweep(measured=SIZES, longer={**both, (pair, 4): (-0.2, -0.1)}))[0] == "differs"
+    assert (
+        outcomes("Z13", size=PlantedSweep(measured=SIZES, longer={**both, (pair, 4): (-0.2, 0.1)}))[0] == "cannot tell"
+    )
+
+
+def devices(data: tuple[float, float], log: tuple[float, float]) -> Planted:
+    return {
+        (f"{design}, {role}", value): ends
+        for design in (DEDICATED, SHARED)
+        for role, ends in (("data", data), ("log", log))
+        for value in SIZES
+    }
+
+
+def test_the_datas_device_is_busy_and_the_logs_is_less_so() -> None:
+    def judged(data: tuple[float, float], log: tuple[float, float]) -> str | None:
+        return outcomes("Z15", size=PlantedSweep(measured=SIZES, busy=devices(data, log)))[0]
+
+    assert judged((0.96, 0.99), (0.3, 0.5)) == "reproduced"
+    assert judged((0.90, 0.94), (0.3, 0.5)) == "differs"
+    assert judged((0.93, 0.97), (0.3, 0.5)) == "cannot tell"
+    assert judged((0.96, 0.98), (0.99, 1.0)) == "differs"
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------------
+
+
+def shown(table: PublishedTable) -> dict[str, list[str]]:
+    """Head of a row -> its cells as people read them."""
+    return {
+        str(row[0]): [
+            published.cell_text(cell, column, 0.02) for cell, column in zip(row[1:], table.columns, strict=True)
+        ]
+        for row in table.rows
+    }
+
+
+def test_tables_of_the_placement_have_the_papers_figures_and_ours() -> None:
+    busy: dict[tuple[str, int], tuple[float, float]] = {
+        (f"{design}, {log}, {role}", value): (0.4, 0.6)
+        for design in (DEDICATED, ISOLATED)
+        for log in (ON_FASTER, ON_SLOWER)
+        for role in ("data", "log")
+        for value in (1, 8)
+    }
+    slower_over_faster = {
+        (f"{design}, {ON_SLOWER} over {design}, {ON_FASTER}", value): (0.1, 0.3)
+        for design in (DEDICATED, SHARED, ISOLATED)
+        for value in (1, 8)
+    }
+    writes = {(FASTER[SHARED], 8): (0.8, 0.9), (FASTER[ISOLATED], 8): (0.3, 0.4)}
+    planted = PlantedSweep(writes=writes, busy=busy, longer=slower_over_faster)
+    tables = {each.name: each for each in reproduced.find_all(parts(placement=planted))}
+    assert list(tables) == ["Table 1", "Figures 3, 4 and 6", "Table 2", "Table 4", "Table 6", "Table 7"]
+    first = {
+        head: [cell.replace("\N{NARROW NO-BREAK SPACE}", " ") for cell in its]
+        for head, its in shown(tables["Table 1"]).items()
+    }
+    assert first["random read"] == ["13 692", "3 084", "10 000", "4 000"]
+    assert first["sequential read"][2:] == ["–", "–"]
+    assert shown(tables["Table 2"])["shared, 8 tenants"][0] == "slower"
+    assert shown(tables["Table 2"])["isolated, 8 tenants"][0] == "faster"
+    fourth = shown(tables["Table 4"])["dedicated, log on the faster, log, busy [%]"]
+    assert fourth[0] == "29.60" and fourth[-1].startswith("50 ")
+    for name, who in (("Table 6", "VMware"), ("Table 7", "Xen")):
+        its = shown(tables[name])[f"{who} beside our isolated design, log, busy [%]"]
+        assert its[-1].startswith("50 "), its
+    figure = tables["Figures 3, 4 and 6"]
+    near = shown(figure)["shared, 8 tenants"][2]
+    assert near == "85.0 (80.0 … 90.0)\N{NARROW NO-BREAK SPACE}%", "a share has no sign"
+    ((_, shared_curve), (isolated_curve, _)) = (
+        (curve.name, curve) if curve.name == SHARED else (curve, curve.name) for curve in figure.curves[0].curves
+    )
+    assert shared_curve.figures[1].estimate == pytest.approx(85.0) and isolated_curve.figures[-1] == Quantity(100.0)
+
+
+def test_tables_of_the_other_parts_have_a_row_for_each_figure_of_theirs() -> None:
+    done = {(design, value): (90.0, 110.0) for design in (SHARED, DEDICATED) for value in SIZES}
+    waits = {name: {(SHARED, value): (0.4, 0.6) for value in SIZES} for name in ("on_cpu", "other_locks")}
+
+    def swept(**planted: Any) -> Any:
+        made = PlantedSweep(measured=SIZES, **planted)
+        object.__setattr__(made, "result", SimpleNamespace(designs=(DEDICATED, SHARED), units={"throughput": "tpmC"}))
+        return made
+
+    found = parts(
+        other_engine=swept(done=done, waits=waits),
+        size=swept(done=done, busy=devices((0.9, 1.0), (0.2, 0.4))),
+        probes=probed(primes=(0.1, 0.2), primes_x16=(0.2, 0.3), lookups_4m=(0.0, 0.1)),
+    )
+    tables = {each.name: each for each in reproduced.find_all(found)}
+    assert list(tables) == ["Figure 9", "Figure 10", "Figure 12", "Figure 13", "Figure 16", "Table 8a"]
+    assert shown(tables["Figure 10"])["shared, 4 tenants"][0].startswith("50 ")
+    assert shown(tables["Figure 12"])["primes, 16 at once"][0].startswith("+25")
+    assert shown(tables["Figure 13"])["lookups_4m, 1 at once"][0].startswith("+5")
+    assert shown(tables["Figure 16"])["8"][0].startswith("100 ")
+    assert shown(tables["Table 8a"])["dedicated, data, busy [%]"][4].startswith("100"), "the paper's, of 240 warehouses"
+    assert shown(tables["Table 8a"])["dedicated, log, service time [ms]"][-1].startswith("0.20")
