@@ -594,7 +594,7 @@ class _Reader:
         serving = registry.find("engines", engine.name)
         apart = "databases" if issubclass(serving, DatabasesEngine) else "servers"
 
-        def refused(level: str, why: str, instead: str, many: int) -> SpecError:
+        def refused(level: str, why: str, instead: str, many: int) -> UsageError | SpecError:
             if not arm.design:
                 return self.error(where, level, why, f"{instead} = {many}")
             other = next(name for name, (its, _) in DESIGNS.items() if its == instead)
