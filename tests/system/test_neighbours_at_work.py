@@ -99,6 +99,19 @@ def test_every_aggressor_acts_in_every_design(run_folder: Path) -> None:
     assert not list(Path("/").glob("proc/[0-9]*/fd/*dbtoll-neighbour*"))
 
 
+def test_a_reader_of_files_evicts_what_the_others_had_in_the_page_cache(run_folder: Path) -> None:
+    """Their pools hold next to nothing, and the arm's memory all: it is read again from the device only where it was evicted."""
+    text = specification({"dedicated": "native"}, "page_cache", memory='1 GiB"\nbuffer_pool = "24 MiB')
+    result = measure_one_round(text.replace('window = "1s"', 'window = "3s"'), run_folder)
+    assert result.arms[0].outcome is Outcome.OK, result.arms[0].reason
+    steady = [visit for visit in read_run(run_folder).records(Visit) if not visit.first_execution]
+    read = {visit.levels["neighbour"]: _devices(visit, "read_bytes") for visit in steady}
+    assert read["page_cache"] > 4 * read["none"] + (16 << 20), read
+    (reader,) = (visit.neighbour for visit in steady if visit.neighbour is not None)
+    assert reader.cpu_ns is not None and reader.elapsed_ns is not None
+    assert reader.did["bytes_read"] < 2 * (512 << 20) * reader.elapsed_ns / 1e9 + (4 << 20), "it has a pace"
+
+
 def test_a_load_that_steps_up_is_felt_from_the_schedule_on(run_folder: Path) -> None:
     """Open loop: what is not served in time is in the response times of the others, and so is what waits at the end."""
     text = specification({"shared": "native"}, "load_x4", workload="rate = 20")
@@ -167,8 +180,11 @@ ROWS = 'name = "tatp"\nsubscribers = 1000'
     [
         ("server_killed", {"shared": "native", "dedicated": "native"}, {"dedicated"}, {"dedicated"}),
         ("machine_killed", {"isolated": "docker"}, {"isolated"}, {"isolated"}),
+        ("machine_killed", {"isolated": "uml"}, {"isolated"}, {"isolated"}),
         # PostgreSQL ends itself where it cannot extend its log, and may have room for the rest of the window.
         ("disk_full", {"shared": "native", "dedicated": "native"}, set(), set()),
+        # A guest's disk is its own.
+        ("disk_full", {"isolated": "uml"}, {"isolated"}, {"isolated"}),
     ],
 )
 def test_the_others_go_on_when_one_is_struck(
@@ -177,7 +193,8 @@ def test_the_others_go_on_when_one_is_struck(
     """``alone``: the designs in which nobody else has what was taken; ``kept``: those in which data are left to be checked."""
     text = specification(designs, fault, memory="6 GiB")  # what fills a device in memory is the arm's too
     if fault == "disk_full":  # the conditions of TPC-C take room of the disk themselves
-        text = text.replace("\ntenants = 3", '\ntenants = 3\ndata_device = "memory"').replace('"1s"', '"6s"')
+        own = "" if "uml" in designs.values() else '\ndata_device = "memory"'
+        text = text.replace("\ntenants = 3", f"\ntenants = 3{own}").replace('"1s"', '"6s"')
     else:
         text = text.replace('name = "tpcc"\nwarehouses = 1', ROWS)
     result = measure_one_round(text, run_folder)
