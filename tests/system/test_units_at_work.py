@@ -193,3 +193,44 @@ def _groups(ending: str, run: str = "*") -> list[Path]:
     """Control groups of machines within the group of an arm, in every hierarchy."""
     found = [path for top in ("", "*/") for path in Path("/sys/fs/cgroup").glob(f"{top}dbtoll/{run}/*/*")]
     return [path for path in found if path.is_dir() and path.name.endswith(ending)]
+
+
+ANALYTIC = """
+question = "Do tenants of analytic engines disturb one another?"
+[engine]
+name = "{engine}"
+[workload]
+name = "tpch"
+scale = 0.01
+queries = ["Q1", "Q6"]
+[resources]
+cpus = 2
+memory = "2 GiB"
+[[arm]]
+name = "dedicated"
+stack = "native"
+design = "dedicated"
+tenants = 2
+[[arm]]
+name = "isolated"
+stack = "docker"
+design = "isolated"
+tenants = 2
+"""
+
+
+@pytest.mark.parametrize("engine", ["hyper", "monetdb"])
+def test_tenants_of_analytic_engines_have_servers_or_machines_of_their_own(engine: str, run_folder: Path) -> None:
+    """Each has half of the memory as its limit, and answers as the others do."""
+    result = measure_one_round(ANALYTIC.format(engine=engine), run_folder)
+    run = read_run(run_folder)
+    for arm in result.arms:
+        assert arm.outcome is Outcome.OK, arm.reason
+        checks = {check.name: check for check in arm.checks}
+        for name in ("answers_known", "started_together", "same_resources", "same_server"):
+            assert checks[name].passed is not False, checks[name]
+        (start,) = (start for start in run.records(Start) if start.arm == arm.name)
+        assert len(start.servers) == 2
+        for visit in (visit for visit in run.records(Visit) if visit.arm == arm.name):
+            assert len(visit.units) == 2
+            assert all(unit.executions and unit.problem is None for unit in visit.units)
