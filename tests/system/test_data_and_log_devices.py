@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from dbtoll.analysis.result.schema import DeviceResult, Result
+from dbtoll.contracts import machines
+from dbtoll.errors import Unavailable
+from dbtoll.machines import arm_device
 from dbtoll.model.experiment import Outcome
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import DeviceCounts, ModelCounts, Visit
@@ -171,3 +174,12 @@ def test_what_does_not_fit_is_said_before_anything_starts(tmp_path: Path) -> Non
     file.write_text(SPEC.format(engine="postgres") + small + arm("small", "native", "small"))
     too_small = dbtoll("run", str(file), "--runs-dir", str(tmp_path / "runs"))
     assert too_small.returncode != 0 and "the device small (memory) has 256 MiB" in too_small.stderr
+
+
+def test_a_block_device_is_no_directory_and_what_to_do_is_said() -> None:
+    device = next((path for path in ("/dev/loop0", "/dev/vda", "/dev/sda") if Path(path).is_block_device()), None)
+    if device is None:
+        pytest.skip("no block device here")
+    with machines.local_machine() as machine, pytest.raises(Unavailable) as refused:
+        arm_device.demand_directory(machine, device)
+    assert f"{device} is a block device" in refused.value.message and f"mke2fs -t ext4 {device}" in refused.value.hint

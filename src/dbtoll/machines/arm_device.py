@@ -156,7 +156,13 @@ def arm_device(
 
 
 def demand_directory(machine: Machine, path: str) -> None:
-    """Unavailable unless it is a directory in which we may make one."""
+    """Unavailable unless it is a directory in which we may make one. A block device is none: all arms stand at the same time, and
+    have directories of their own on one file system."""
+    if machine.run(["test", "-b", path], check=False).exit_code == 0:
+        raise Unavailable(
+            f"{machine.name}: {path} is a block device, and arms need directories on it",
+            f"make a file system on it (mke2fs -t ext4 {path}), mount it, and name the directory that it is mounted at",
+        )
     if machine.run(["test", "-d", path], check=False).exit_code != 0:
         raise Unavailable(
             f"{machine.name} has no directory {path} to have data on",
