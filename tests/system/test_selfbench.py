@@ -69,7 +69,7 @@ def test_tenants_begin_together_in_every_design_and_are_driven_by_one_agent_or_b
     assert len(pairs) == 2 and len(windows) == 6
     # Two processors give two seconds of CPU time a second, and the servers need the most of it.
     assert all(0 < each["throughput"] * each["driver_cpu_us"] < 1e6 for each in windows), windows
-    for name in ("driver_ratio", "driver_cpu_ratio", "control_ratio"):
+    for name in ("driver_ratio", "one_agent_ratio", "one_agent_cpu_ratio"):
         assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from dbtoll.analysis.checks.servers import same_plans
 from dbtoll.analysis.visits.metrics import VALUES, as_cut
 from dbtoll.analysis.visits.units import VisitTotals, merged, of_each_unit, spread_of, start_spread_ns, totals
 from dbtoll.collectors import calls, machine, processes
+from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.experiment import Arm, Step
 from dbtoll.model.layout import ONE_UNIT, UNITS_MAX, Layout, Unit
 from dbtoll.model.machine import Address
+from dbtoll.runner import arms
 from dbtoll.runner.arms import RunningArm
 from dbtoll.runner.drivers.counting import work_seen
 from dbtoll.runner.drivers.protocol import CPU, ServerCounters, VisitResult
@@ -339,6 +342,39 @@ def running_arm(layout: Layout, stack: str) -> RunningArm:
     for each in running.units:
         each.server = running.servers[each.unit.number // len(layout.in_server.units)]
     return running
+
+
+@pytest.mark.parametrize(
+    ("layout", "agents"),
+    [
+        (Layout(), 0),
+        (Layout(machines=3), 0),
+        (Layout(servers=3), 3),
+        (Layout(databases=2), 2),
+        (Layout(machines=2, keys=2), 4),
+    ],
+)
+def test_every_design_has_as_many_driving_processes_as_units(
+    layout: Layout, agents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[AgentMachine] = []
+    closed: list[str] = []
+
+    def agent(parent: AgentMachine, name: str, argv: list[str]) -> tuple[AgentMachine, None]:
+        assert argv == ["/dbtoll/agent", "serve"] and parent in machines
+        opened.append(AgentMachine(name, SimpleNamespace(close=lambda: closed.append(name))))  # type: ignore[arg-type]
+        return opened[-1], None
+
+    monkeypatch.setattr(arms, "open_nested", agent)
+    machines = tuple(AgentMachine(f"m{number}", SimpleNamespace()) for number in range(layout.machines))  # type: ignore[arg-type]
+    with ExitStack() as closing:
+        running = RunningArm(Arm("vms", (Step("native"),), layout=layout), machines, None, {}, closing)  # type: ignore[arg-type]
+        drivers = [each.driver_machine("inside") for each in running.units]
+        assert drivers == [each.driver_machine("inside") for each in running.units], "opened once"
+        assert len(set(drivers)) == len(running.units) and len(opened) == agents
+        if not agents:
+            assert drivers == list(machines)
+    assert len(closed) == agents and len(set(closed)) == agents
 
 
 def counted(layout: Layout, part: str, stack: str = "native") -> Visit:

@@ -28,6 +28,7 @@ from dbtoll.interfaces.machine import (
 )
 from dbtoll.interfaces.workload import TenantKeyWorkload
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.agent.nested import open_nested
 from dbtoll.machines.arm_device import block_named
 from dbtoll.machines.cgroups.group import Limits, create_group
 from dbtoll.machines.cgroups.hold import hold
@@ -38,7 +39,7 @@ from dbtoll.machines.page_cache import write_back_and_drop
 from dbtoll.model.devices import Role
 from dbtoll.model.experiment import CPUS, Arm, Resources, Step
 from dbtoll.model.experiment import MEMORY as MEMORY_PART
-from dbtoll.model.json import Json
+from dbtoll.model.json import AGENT, Json
 from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
 from dbtoll.model.storage import DIRECT, MEMORY, chosen, is_device
@@ -354,10 +355,15 @@ class RunningServer:
 
 @dataclass(slots=True, eq=False)
 class RunningUnit:
-    """Who works on rows of its own in a server: sessions and terminals."""
+    """Who works on rows of its own in a server: sessions and terminals.
+
+    ``beside_others``: what the arm's end closes, of a unit that is not alone in its machine; None of one that is.
+    """
 
     unit: Unit
     server: RunningServer
+    beside_others: ExitStack | None = None
+    _driver: Machine | None = None
     _sessions: dict[str, Session] = field(default_factory=dict)
     _terminals: tuple[str, Terminals] | None = None
     executed: Counter[str] = field(default_factory=Counter)
@@ -394,13 +400,24 @@ class RunningUnit:
         return self._terminals[1]
 
     def driver_machine(self, placement: str) -> Machine:
-        """The machine in which terminals of that placement work: its server's (``inside``), or the one that that stands on.
+        """The agent that drives what works at that placement: in its server's machine (``inside``), or on what that stands on.
 
         BIAS: the host's agent is kept off the arms' processors where there are others (`preparation.host_machine`). So an
         outside driver leaves them to the server, which can outweigh what the network costs; with no others, and on the
         machines within a guest or another host, it works beside the server as an inside one does.
         """
-        return _reachable(self.machine).parent if placement == "outside" else self.machine
+        return _reachable(self.machine).parent if placement == "outside" else self.driver
+
+    @property
+    def driver(self) -> Machine:
+        """By which its load is driven inside: its machine, or where others work in that too an agent of its own there, as it has in
+        a machine of its own. So a design has as many driving processes as tenants, whatever else it is (docs/adr/0045)."""
+        if self.beside_others is None or not isinstance(self.machine, AgentMachine):
+            return self.machine
+        if self._driver is None:
+            agent, _ = open_nested(self.machine, f"{self.machine.name}, unit {self.unit.number}", [AGENT, "serve"])
+            self._driver = self.beside_others.enter_context(agent)
+        return self._driver
 
     def address(self, placement: str = "inside") -> Address:
         """Of its database and schema, as seen from there."""
@@ -461,8 +478,10 @@ class RunningArm:
             for machine in self.machines
             for number in range(many)
         )
+        beside_others = self.closing if len(self.arm.layout.units) > len(self.machines) else None
         self.units = tuple(
-            RunningUnit(unit, self.servers[unit.machine * many + unit.server]) for unit in self.arm.layout.units
+            RunningUnit(unit, self.servers[unit.machine * many + unit.server], beside_others)
+            for unit in self.arm.layout.units
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Many tenants at once: what one agent for all adds, how far apart windows begin, and what agents and starts take."""
+"""Many tenants at once: what driving them adds, how far apart windows begin, and what agents and starts take."""
 
 from __future__ import annotations
 
@@ -43,23 +43,21 @@ from dbtoll.selfbench.support.quiet_run import Quiet
 from dbtoll.selfbench.support.tenants import of_tenants
 from dbtoll.store.schema import CheckRecord, Record, Start, Visit
 
-SUMMARY = (
-    "tenancy: driver_ratio, driver_cpu_ratio, control_ratio, window_skew_ms, and of each design start_s and agents_mib"
-)
+SUMMARY = "tenancy: driver_ratio, one_agent_ratio, one_agent_cpu_ratio, window_skew_ms, and of each design start_s and agents_mib"
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
     "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
     "rounds": Option("integer", 2, "fresh starts of every design", least=1),
     "blocks": Option("integer", 10, "windows of every design after each start", least=1),
     "pairs": Option(
-        "integer", 40, "windows with one agent, twice, and with one for each tenant, in turn; 0: none", least=0
+        "integer", 40, "windows as arms are driven, by drivers apart and by one agent, in turn; 0: none", least=0
     ),
     "engine": Option("text", "postgres", "which"),
     "memory": Option("text", "8 GiB", "of each design"),
 }
 
-DRIVERS = ONE, EACH, AGAIN = "one agent", "an agent each", "one agent again"
-"""Of all tenants; the last one has sessions of its own, as the second has."""
+DRIVERS = OWN, APART, ONE = "as arms are driven", "drivers apart", "one agent"
+"""Of all tenants: by the agents that units of an arm have, by others that are opened for this alone, by the machine's."""
 
 SHARED, DEDICATED, ISOLATED = "shared", "dedicated", "isolated"
 RATIO_MARGIN = 0.03
@@ -79,9 +77,8 @@ BOUNDS = {
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
-    """Rounds as of a run, each with a fresh start of every design; at the end of the last, in the dedicated one, windows that one
-    agent drives and windows that an agent for each tenant drives, in turn; and for control windows that the first drives by other
-    sessions."""
+    """Rounds as of a run, each with a fresh start of every design; at the end of the last, in the dedicated one, windows that are
+    driven as an arm's are, windows that a driver of its own for each tenant drives, and windows that one agent drives, in turn."""
     named = options["environments"]
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
@@ -165,12 +162,12 @@ def _certificate(seen: _Seen, told: Json) -> Certificate:
         },
     }
     if seen.pairs:
-        for name, other, of in (
-            ("driver_ratio", EACH, "throughput"),
-            ("driver_cpu_ratio", EACH, "driver_cpu_us"),
-            ("control_ratio", AGAIN, "throughput"),
+        for name, one, of in (
+            ("driver_ratio", OWN, "throughput"),
+            ("one_agent_ratio", ONE, "throughput"),
+            ("one_agent_cpu_ratio", ONE, "driver_cpu_us"),
         ):
-            ratios = [getattr(each[ONE], of) / getattr(each[other], of) for each in seen.pairs]
+            ratios = [getattr(each[one], of) / getattr(each[APART], of) for each in seen.pairs]
             found = stats.independent_interval(np.log(ratios), ALPHA)
             assert found is not None
             ends = {"": found.estimate, "_low": found.low, "_high": found.high}
@@ -204,22 +201,24 @@ class _Round(RoundRun):
         RoundRun.end(self)
 
     def _look(self, running: RunningArm) -> None:
-        self.seen.agents_mib[running.arm.name] = sum(map(agent_mib, running.machines))
+        agents = dict.fromkeys([*running.machines, *(unit.driver for unit in running.units)])
+        self.seen.agents_mib[running.arm.name] = sum(map(agent_mib, agents))
 
     def _drive_in_pairs(self, running: RunningArm) -> None:
         phase = next(phase for phase in self.plan.phases if phase.kind == "timed")
         self.driver(running, phase).begin_phase(running, phase)
-        own = self.inputs.by_arm[running.arm.name].workload
-        assert isinstance(own, TransactionWorkload) and isinstance(running.machine, AgentMachine)
+        workload = self.inputs.by_arm[running.arm.name].workload
+        assert isinstance(workload, TransactionWorkload) and isinstance(running.machine, AgentMachine)
         with ExitStack() as closing:
-            agents = [
+            apart = [
                 closing.enter_context(open_nested(running.machine, f"driver {number}", [AGENT, "serve"])[0])
                 for number in range(len(running.units))
             ]
-            one = [running.machine] * len(agents)
+            own: list[Machine] = [unit.driver for unit in running.units]
+            drivers: Sequence[Sequence[Machine]] = (own, apart, [running.machine] * len(apart))
             terminals = {
-                name: closing.enter_context(_terminals(running, phase, own, machines))
-                for name, machines in zip(DRIVERS, (one, agents, one), strict=True)
+                name: closing.enter_context(_terminals(running, phase, workload, its))
+                for name, its in zip(DRIVERS, drivers, strict=True)
             }
             orders = cycle(permutations(DRIVERS))
             for number in range(self.pairs):
@@ -227,7 +226,7 @@ class _Round(RoundRun):
                 took: dict[str, _Driven] = {}
                 for name in next(orders):
                     settle(running)
-                    took[name] = _driven(own, terminals[name])
+                    took[name] = _driven(workload, terminals[name])
                 self.seen.pairs.append(took)
 
 
