@@ -175,6 +175,13 @@ def test_buffer_pools_of_all_arms_stand_at_the_same_time() -> None:
     assert "its buffer pools keep" in why and "memory" in hint
 
 
+def test_what_an_arm_without_its_copy_would_keep_is_left_to_the_others() -> None:
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    text = DESIGNS.replace('memory = "512 MiB"', f'memory = "{whole * 3 // 5} MiB"\nbuffer_pool = "{whole // 10} MiB"')
+    text = text.replace('stack = "native"\ndesign = "dedicated"', 'stack = "uml"\ndesign = "isolated"')
+    assert set(requirements.unfit(spec.parse(text, "a.toml"))) == {"uml isolated x4"}
+
+
 def test_a_machine_that_cannot_use_all_processors_is_told() -> None:
     text = DESIGNS.replace('stack = "native"\ndesign = "dedicated"', 'stack = "uml"\ndesign = "isolated"')
     text = text.replace('memory = "512 MiB"', 'memory = "2 GiB"\ncpus = 2')

@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from dbtoll import registry
 from dbtoll.analysis.reproduction.tables import PublishedTable, Quantity
 from dbtoll.analysis.reproduction.verdicts import Figure
 from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean
 from dbtoll.analysis.sweeps.schema import Point
+from dbtoll.commands import reproduce
 from dbtoll.model.description import Wait
 from dbtoll.papers.zhang2014 import reproduced
 from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep
@@ -268,6 +270,22 @@ def test_the_datas_device_is_busy_and_the_logs_is_less_so() -> None:
     assert judged((0.90, 0.94), (0.3, 0.5)) == "differs"
     assert judged((0.93, 0.97), (0.3, 0.5)) == "cannot tell"
     assert judged((0.96, 0.98), (0.99, 1.0)) == "differs"
+
+
+def test_a_part_of_one_run_that_this_machine_cannot_run_is_left_out_beforehand() -> None:
+    paper = registry.find("papers", "zhang2014")()
+    probes = next(part for part in paper.about.parts if part.role == "probes")
+    tenants = next(part for part in paper.about.parts if part.role == "tenants")
+    uml = {"environment": "uml"}
+    why = reproduce._unfit(paper.folder / probes.file, probes, uml, exclusive=False)
+    assert (
+        why.startswith("uml: it shall have 2 processors, and of User Mode Linux there is one machine")
+        and "cpus = 1" in why
+    )
+    assert reproduce._unfit(paper.folder / probes.file, probes, {**uml, "cpus": "1"}, exclusive=False) == ""
+    assert reproduce._unfit(paper.folder / tenants.file, tenants, uml, exclusive=False) == "", (
+        "a sweep leaves arms out itself"
+    )
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------

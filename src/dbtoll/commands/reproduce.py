@@ -18,6 +18,7 @@ from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Experiment
+from dbtoll.runner.preparation.requirements import unfit
 from dbtoll.spec.variables import from_words
 from dbtoll.store import sweeps
 from dbtoll.terminal import notices
@@ -101,7 +102,10 @@ def reproduce(
         part.role: why
         for part in paper.about.parts
         if part.role not in found
-        and (why := _left_out(part, environment, exclusive=exclusive, values=values, only=_chosen(paper, only)))
+        and (
+            why := _left_out(part, environment, exclusive=exclusive, values=values, only=_chosen(paper, only))
+            or _unfit(paper.folder / part.file, part, given[part.role], exclusive=exclusive)
+        )
     }
     _require_enough(paper, left_out)
     console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
@@ -246,6 +250,14 @@ def _left_out(
     if part.option and part.option not in registry.find("environments", name).options:
         return f"{name} has no option {part.option}"
     return None
+
+
+def _unfit(file: Path, part: PartFile, variables: Mapping[str, str], *, exclusive: bool) -> str:
+    """Why this machine cannot run an arm of a part that is one run; empty where it can. A sweep leaves arms out by itself."""
+    if part.over:
+        return ""
+    experiment, _ = spec.read(file, exclusive=exclusive, variables=variables)
+    return "; ".join(f"{arm}: {why} ({hint})" for arm, (why, hint) in unfit(experiment).items())
 
 
 def _require_enough(paper: Paper, left_out: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ AGGRESSORS: Mapping[str, str] = {
     "processor": "computes on every processor of the arm",
     "memory_bandwidth": "copies memory",
     "cache": "changes lines of memory as large as the processor's last cache",
-    "fsync": "writes small pages to the data's file system, each made durable",
+    "fsync": "writes small pages where its log lies, each made durable",
     "page_cache": "reads files as large as the arm's memory, so that pages of others are evicted",
     CONNECTIONS: "opens and closes sessions of its server",
     VACUUM: "has its server write its own tables anew, one after the other",

@@ -312,8 +312,8 @@ class RoundRun:
         if running is not None:
             # A failed one is not asked to stop its server cleanly: it may not answer, and its data are thrown away.
             stop = [] if running.failure is not None or running.lost else [running.stop_servers]
-            wake = [] if running.lost else [running.wake]
-            steps = [*wake, lambda: self.keep_logs(running), *stop, closing.close]
+            # Agents of its units end before their machine does, and cannot in their sleep.
+            steps = [running.wake, lambda: self.keep_logs(running), *stop, closing.close]
         steps.append(lambda: self.inputs.by_arm[arm.name].drop_data(arm))
         for step in steps:
             try:

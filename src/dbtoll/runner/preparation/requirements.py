@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -120,7 +121,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
     theirs, and servers their buffer pools: all arms stand at the same time.
     """
     cpus, memory_bytes = len(os.sched_getaffinity(0)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    kept_bytes = 0
+    kept_bytes: Counter[str] = Counter()  # by an arm and its copy together
     found: dict[str, tuple[str, str]] = {}
     for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
@@ -147,13 +148,14 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
             whose, its_bytes = (
                 ("guests", asked.memory_bytes) if _boots(arm) else ("buffer pools", asked.buffer_pool_bytes or 0)
             )
-            if kept_bytes + its_bytes > memory_bytes:
+            if kept_bytes.total() + its_bytes > memory_bytes:
+                del kept_bytes[name]
                 found[name] = (
                     f"its {whose} keep {its_bytes >> 20} MiB, with what other arms keep more than the {memory_bytes >> 20} MiB "
                     "that are there", less,
                 )  # fmt: skip
             else:
-                kept_bytes += its_bytes
+                kept_bytes[name] += its_bytes
     return found
 
 

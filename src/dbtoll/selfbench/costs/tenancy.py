@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import cycle, permutations
 from pathlib import Path
@@ -83,7 +83,8 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
     designs = [(BASELINE, DEDICATED), (BASELINE, SHARED), *((stack, ISOLATED) for stack in stacks if stack != BASELINE)]
-    asked = of_tenants(designs, tenants, engine=options["engine"], memory=options["memory"])
+    whole = of_tenants(designs, tenants, engine=options["engine"], memory=options["memory"])
+    asked = replace(whole, arms=tuple(arm for arm in whole.arms if arm.copy_of is None))
     watch = Quiet(say)
     seen = _Seen()
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
@@ -99,7 +100,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                 Budget(math.inf),
                 None,
                 seen_plans=set(),
-                left_out=frozenset(arm.name for arm in asked.arms if arm.copy_of is not None),
+                left_out=frozenset(),
                 seen=seen,
                 pairs=options["pairs"] if last else 0,
                 paired=arm_name(BASELINE, DEDICATED, tenants),
