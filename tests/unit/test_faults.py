@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from dbtoll.errors import Unavailable
 from dbtoll.model.neighbours import DISK_FULL, MACHINE_KILLED
 from dbtoll.model.reply import Completed
 from dbtoll.runner.drivers import faults
+from dbtoll.runner.rounds import RoundRun
 
 WHOLE = b"dd: error writing '/dbtoll/data/dbtoll-filler': No space left on device\n"
 
@@ -97,3 +99,24 @@ def test_a_fault_that_is_not_over_within_the_window_is_none() -> None:
     assert struck(DISK_FULL, strike_s=0.0, window_s=0.5) is None
     assert "not over when the window was" in str(struck(DISK_FULL, strike_s=1.0, window_s=0.3))
     assert struck(MACHINE_KILLED, strike_s=0.0, window_s=0.2) is not None, "its processes are not known"
+
+
+def test_an_arm_that_failed_after_a_fault_is_awake_when_it_ends() -> None:
+    """Agents of its units end before their machine does: one that sleeps is waited for in vain."""
+    did: list[str] = []
+    running = SimpleNamespace(
+        failure="the data of a survivor do not hold",
+        lost=("a server",),
+        wake=lambda: did.append("awake"),
+        stop_servers=lambda: did.append("stopped"),
+    )
+    inputs = SimpleNamespace(by_arm={"a": SimpleNamespace(drop_data=lambda arm: did.append("without data"))})
+    run = SimpleNamespace(
+        inputs=inputs,
+        spending=lambda name: nullcontext(),
+        keep_logs=lambda running: did.append("logs"),
+        watch=SimpleNamespace(say=did.append),
+    )
+    closing = SimpleNamespace(close=lambda: did.append("closed"))
+    RoundRun.undo(run, SimpleNamespace(name="a"), running, closing)  # type: ignore[arg-type]
+    assert did == ["awake", "logs", "closed", "without data"]
