@@ -49,6 +49,7 @@ class Engine(EmbeddedEngine):
     also_called = ("monet", "monetdbe")
     description = EngineDescription(
         "MonetDB",
+        location_settings={"gdk_dbpath": "a path: of several servers in a machine each has data of its own"},
         auto_tuned_settings={
             "gdk_mem_maxsize": "0.815 of the memory that it finds, that of its control group included (gdk/gdk_utils.c)",
             "gdk_mmap_minsize_transient": "a sixteenth of gdk_mem_maxsize",
