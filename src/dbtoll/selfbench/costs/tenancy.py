@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import cycle, permutations
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -47,10 +47,13 @@ SUMMARY = "tenancy: driver_ratio, one_agent_ratio, one_agent_cpu_ratio, window_s
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
     "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
-    "rounds": Option("integer", 2, "fresh starts of every design", least=1),
-    "blocks": Option("integer", 10, "windows of every design after each start", least=1),
+    "rounds": Option("integer", 8, "fresh starts of every design", least=1),
+    "blocks": Option("integer", 3, "windows of every design after each start", least=1),
     "pairs": Option(
-        "integer", 40, "windows as arms are driven, by drivers apart and by one agent, in turn; 0: none", least=0
+        "integer",
+        12,
+        "windows of each start as arms are driven, by drivers apart and by one agent, in turn; 0: none",
+        least=0,
     ),
     "engine": Option("text", "postgres", "which"),
     "memory": Option("text", "8 GiB", "of each design"),
@@ -77,8 +80,9 @@ BOUNDS = {
 
 
 def measure(options: Mapping[str, Any], say: Say) -> Certificate:
-    """Rounds as of a run, each with a fresh start of every design; at the end of the last, in the dedicated one, windows that are
-    driven as an arm's are, windows that a driver of its own for each tenant drives, and windows that one agent drives, in turn."""
+    """Rounds as of a run, each with a fresh start of every design; at the end of each, in the dedicated one, windows that are
+    driven as an arm's are, windows that a driver of its own for each tenant drives, and windows that one agent drives, in turn.
+    A start of drivers is one draw: what it has of its own is in all of its windows."""
     named = options["environments"]
     stacks, _ = available.present(named, say) if named else ([BASELINE], {})
     tenants = options["tenants"]
@@ -90,7 +94,6 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     with TemporaryDirectory(prefix="dbtoll-selfbench-") as folder, ready(asked, Path(folder), watch) as prepared:
         plan = Plan(asked, prepared.queries, options["blocks"], {})
         for number in range(options["rounds"]):
-            last = number == options["rounds"] - 1
             round_ = _Round(
                 prepared.context,
                 prepared.inputs,
@@ -102,7 +105,7 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
                 seen_plans=set(),
                 left_out=frozenset(),
                 seen=seen,
-                pairs=options["pairs"] if last else 0,
+                pairs=options["pairs"],
                 paired=arm_name(BASELINE, DEDICATED, tenants),
             )
             round_.measure()
@@ -113,12 +116,12 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
 
 @dataclass
 class _Seen:
-    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: by `DRIVERS`."""
+    """By arm: s that its starts took, MiB that its agents have after its windows. ``pairs``: of each round, by `DRIVERS`."""
 
     records: list[Record] = field(default_factory=list)
     starts_s: dict[str, list[float]] = field(default_factory=dict)
     agents_mib: dict[str, float] = field(default_factory=dict)
-    pairs: list[dict[str, _Driven]] = field(default_factory=list)
+    pairs: list[list[dict[str, _Driven]]] = field(default_factory=list)
 
     def skews_ms(self) -> dict[str, list[float]]:
         """By arm, of each window: what at most lies between the begins of the first tenant's and of the last one's."""
@@ -168,13 +171,20 @@ def _certificate(seen: _Seen, told: Json) -> Certificate:
             ("one_agent_ratio", ONE, "throughput"),
             ("one_agent_cpu_ratio", ONE, "driver_cpu_us"),
         ):
-            ratios = [getattr(each[one], of) / getattr(each[APART], of) for each in seen.pairs]
-            found = stats.independent_interval(np.log(ratios), ALPHA)
+            logs = [[math.log(getattr(each[one], of) / getattr(each[APART], of)) for each in its] for its in seen.pairs]
+            # BIAS: of one start alone it is over windows, which all have what that start has of its own.
+            found = stats.independent_interval(
+                np.array([fmean(its) for its in logs] if len(logs) > 1 else logs[0]), ALPHA
+            )
             assert found is not None
             ends = {"": found.estimate, "_low": found.low, "_high": found.high}
             figures |= {f"{name}{end}": math.exp(value) for end, value in ends.items()}
-        figures["driver_cpu_us"] = {name: median(each[name].driver_cpu_us for each in seen.pairs) for name in DRIVERS}
-        told = {**told, "pairs": [{name: asdict(window) for name, window in each.items()} for each in seen.pairs]}
+        windows = [each for its in seen.pairs for each in its]
+        figures["driver_cpu_us"] = {name: median(each[name].driver_cpu_us for each in windows) for name in DRIVERS}
+        told = {
+            **told,
+            "pairs": [[{name: asdict(window) for name, window in each.items()} for each in its] for its in seen.pairs],
+        }
     bounds = {name: bound for name, bound in BOUNDS.items() if name in figures}
     return Certificate("tenancy", figures, bounds, told)
 
@@ -222,13 +232,15 @@ class _Round(RoundRun):
                 for name, its in zip(DRIVERS, drivers, strict=True)
             }
             orders = cycle(permutations(DRIVERS))
+            pairs: list[dict[str, _Driven]] = []
             for number in range(self.pairs):
                 self.progress(f"pair {number + 1}")
                 took: dict[str, _Driven] = {}
                 for name in next(orders):
                     settle(running)
                     took[name] = _driven(workload, terminals[name])
-                self.seen.pairs.append(took)
+                pairs.append(took)
+            self.seen.pairs.append(pairs)
 
 
 @contextmanager
