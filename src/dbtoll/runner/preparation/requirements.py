@@ -126,7 +126,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
     for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
         less = "a smaller memory under [resources]"
-        if not _is_here(arm):  # another host says itself whether it has enough (`hosts.RemoteHosts`)
+        if _is_elsewhere(arm):  # that host says itself whether it has enough (`hosts.RemoteHosts`)
             continue
         if asked.cpus > cpus:
             found[name] = (
@@ -135,7 +135,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
             )
         elif few := _too_few_can_be_used(arm):
             found[name] = few
-        elif not arm.design:
+        elif not arm.design or simulated(arm.stack[-1]):
             continue
         elif asked.memory_bytes > memory_bytes:
             found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
@@ -180,7 +180,12 @@ def _boots(arm: Arm) -> bool:
 
 def _is_here(arm: Arm) -> bool:
     """Whether the arm stands on this host."""
-    return not simulated(arm.stack[-1]) and not isinstance(environment_of(arm.stack[0]), RemoteEnvironment)
+    return not simulated(arm.stack[-1]) and not _is_elsewhere(arm)
+
+
+def _is_elsewhere(arm: Arm) -> bool:
+    """Whether the arm stands on another host."""
+    return isinstance(environment_of(arm.stack[0]), RemoteEnvironment)
 
 
 def require_all(host: Machine, experiment: Experiment, journal: Journal) -> None:
