@@ -68,10 +68,10 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
         {
             "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (1, 4, 8, 16)),
             "other engine": tuple(f"zhang2014-other-engine-{tenants}" for tenants in (1, 8)),
-            "placement": tuple(f"zhang2014-placement-{tenants}" for tenants in (1, 8)),
+            "placement": tuple(f"zhang2014-placement-{tenants}" for tenants in (1, 4)),
             "probes": "zhang2014-probes",
             "size": tuple(f"zhang2014-size-{warehouses}" for warehouses in (1, 2, 4, 8)),
-            "disks": ("zhang2014-disks-16",),
+            "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 8)),
         },
     ),
 }
