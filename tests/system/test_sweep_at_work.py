@@ -56,8 +56,8 @@ def test_the_largest_number_of_tenants_within_a_limit_and_what_it_costs(tmp_path
     told = dbtoll(*words, "--runs-dir", str(runs), "--json", "-q", "-y")
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
-    assert result["designs"] == ["shared", "dedicated"] and 3 in [each["value"] for each in result["values"]]
-    assert len(run_folders(runs)) == len(result["values"]) < 3, "by bisection"
+    assert result["designs"] == ["shared", "dedicated"] and [each["value"] for each in result["values"]] == [2, 3]
+    assert len(run_folders(runs)) == 2, "by bisection"
     # Nothing takes five seconds here, so all that were asked for are served.
     assert {each["design"]: (each["holds"], each["breaks"]) for each in result["brackets"]} == {
         "shared": (3, None),
@@ -72,7 +72,9 @@ def test_the_largest_number_of_tenants_within_a_limit_and_what_it_costs(tmp_path
         "dedicated": (3, pytest.approx((40 + 12 + 15) / 3)),
     }
     (cheapest,) = result["cheapest_tenant"]
-    assert cheapest["designs"] == ["shared"]
+    assert set(cheapest["designs"]) == {"shared", "dedicated"}, (
+        "of more tenants nothing is known, so neither is decided"
+    )
     (page,) = runs.glob("*/sweep/*.html")
     text = page.read_text(encoding="utf-8")
     assert "largest tenants with" in text and "EUR a month" in text
