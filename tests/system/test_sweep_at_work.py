@@ -77,4 +77,4 @@ def test_the_largest_number_of_tenants_within_a_limit_and_what_it_costs(tmp_path
     )
     (page,) = runs.glob("*/sweep/*.html")
     text = page.read_text(encoding="utf-8")
-    assert "largest tenants with" in text and "EUR a month" in text
+    assert "Largest tenants with p99 below" in text and "EUR a month" in text
