@@ -280,14 +280,20 @@ def _devices_by_tenants(sweep: Sweep) -> Iterator[PublishedTable]:
         "Table 4", "Devices of the dedicated design", of("table4"), sweep, TENANTS, "tenants",
         lambda row: Beside(placed(row, DEDICATED), row["disk_role"]), note,
     )  # fmt: skip
-    for number, who, where in ((6, "VMware", "inside"), (7, "Xen", "host")):
+
+    def guests(who: str, where: str) -> Callable[[Row], Beside]:
         name = f"{who} beside our isolated design"
-        yield _devices(
-            f"Table {number}", f"The log's device of guests, as {'a guest' if where == 'inside' else 'the host'} sees it",
-            of(f"table{number}"), sweep, TENANTS, "tenants",
-            lambda row, where=where, name=name: Beside(placed(row, ISOLATED), row["disk_role"], where, name),  # type: ignore[misc]
-            f"{note} A container has no device of its own, and none to be seen inside.",
-        )  # fmt: skip
+        return lambda row: Beside(placed(row, ISOLATED), row["disk_role"], where, name)
+
+    note += " A container has no device of its own, and none to be seen inside."
+    yield _devices(
+        "Table 6", "The log's device of guests, as a guest sees it", of("table6"), sweep, TENANTS, "tenants",
+        guests("VMware", "inside"), note,
+    )  # fmt: skip
+    yield _devices(
+        "Table 7", "The log's device of guests, as the host sees it", of("table7"), sweep, TENANTS, "tenants",
+        guests("Xen", "host"), note,
+    )  # fmt: skip
 
 
 def _devices_by_size(sweep: Sweep) -> PublishedTable:
