@@ -12,7 +12,7 @@ import pytest
 from dbtoll import registry
 from dbtoll.analysis.reproduction.tables import PublishedTable, Quantity
 from dbtoll.analysis.reproduction.verdicts import Figure
-from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean
+from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean, WritesResult
 from dbtoll.analysis.sweeps.schema import Point
 from dbtoll.commands import reproduce
 from dbtoll.model.description import Wait
@@ -62,16 +62,7 @@ class PlantedSweep(Sweep):
             near = mean(*found)
             far = Distance(1 << 28, near.estimate + (1 - near.estimate) / 2)
             distances = (Distance(0, 0.0), Distance(16, near.estimate), far, Distance(1 << 30, 1.0))
-            writes = [
-                SimpleNamespace(
-                    where="host",
-                    holds=self.holds,
-                    count=1000,
-                    near=near,
-                    sequential=mean(0.0, 0.0),
-                    distances=distances,
-                )
-            ]
+            writes = [WritesResult("host", "log", 1000, 8192.0, mean(0.0, 0.0), near, distances, self.holds)]
         shares = [
             SimpleNamespace(name=name, share=mean(*its[design, value]))
             for name, its in self.waits.items()

@@ -233,9 +233,7 @@ NEAR = (16, 2048)
 
 def within(writes: WritesResult, blocks: int) -> str:
     """``46 %`` of the writes began no farther than that from the end of the one before."""
-    return numbers.percent(
-        max((each.share for each in writes.distances if each.blocks <= blocks), default=0.0), plus=False
-    )
+    return numbers.percent(writes.within(blocks), plus=False)
 
 
 STATES = {

@@ -554,6 +554,10 @@ class WritesResult:
     distances: tuple[Distance, ...]
     holds: str | None = None
 
+    def within(self, blocks: int) -> float:
+        """The share of the writes that began no farther than that from the end of the one before."""
+        return max((each.share for each in self.distances if each.blocks <= blocks), default=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:

@@ -21,7 +21,7 @@ from dbtoll.analysis.reproduction.verdicts import Figure, above
 from dbtoll.analysis.result.schema import Mean
 from dbtoll.model.experiment import Verdict
 from dbtoll.papers.zhang2014.parts import DEDICATED, ISOLATED, ON_FASTER, ON_SLOWER, SHARED, Parts, Sweep, tenants_text
-from dbtoll.papers.zhang2014.verdicts import LARGE, PRIMES, SMALL, TIMES, within
+from dbtoll.papers.zhang2014.verdicts import LARGE, PRIMES, SMALL, TIMES
 
 table = tables_beside(__file__)
 
@@ -105,11 +105,11 @@ def _distances(sweep: Sweep) -> PublishedTable:
             found = sweep.log_writes(f"{design}, {ON_FASTER}", value)
             if found is None:
                 continue
-            shares = _percent(found.sequential), _percent(found.near), 100 * within(found, 1 << 20)
+            shares = _percent(found.sequential), _percent(found.near), 100 * found.within(1 << 20)
             rows.append((f"{design}, {tenants_text(value)}", float(found.count), *shares))
             if value == sweep.values[-1]:
                 curves.append(
-                    Curve(design, True, DISTANCES, tuple(Quantity(100 * within(found, each)) for each in DISTANCES))
+                    Curve(design, True, DISTANCES, tuple(Quantity(100 * found.within(each)) for each in DISTANCES))
                 )
     title = "Distances between writes of the log"
     note = (

@@ -26,7 +26,6 @@ from dbtoll.analysis.reproduction.verdicts import (
     not_measured,
     unknown,
 )
-from dbtoll.analysis.result.schema import WritesResult
 from dbtoll.analysis.sweeps.schema import Point
 from dbtoll.analysis.transactions.sessions import ON_CPU, RUN_QUEUE
 from dbtoll.model.description import Wait
@@ -157,7 +156,7 @@ def _far_apart(parts: Parts) -> Judged:
         return unknown(None, size, NOT_COUNTED)
     figure = Figure(
         f"{FAR[0] / 1e6:.0f} to {FAR[1] / 1e6:.0f} million blocks away, {tenants_text(most)}",
-        "share", within(writes, FAR[1]) - within(writes, FAR[0]), None, None, published=0.32,
+        "share", writes.within(FAR[1]) - writes.within(FAR[0]), None, None, published=0.32,
     )  # fmt: skip
     why = "how far apart files lie is the file system's and the size of the disk's: those of the paper are not known"
     return Judged(None, Judgement(NOT_POSSIBLE, size, (figure,), why=why))
@@ -165,11 +164,6 @@ def _far_apart(parts: Parts) -> Judged:
 
 FAR = 1 << 27, 1 << 29
 """Blocks: ours are counted in classes that end at powers of two, and these hold what the paper tells of."""
-
-
-def within(writes: WritesResult, blocks: int) -> float:
-    """The share of the writes that begin no farther than that from the end of the one before."""
-    return max((each.share for each in writes.distances if each.blocks <= blocks), default=0.0)
 
 
 @RULES.of("Z06")

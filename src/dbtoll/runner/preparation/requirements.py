@@ -18,7 +18,7 @@ from dbtoll.interfaces.machine import Machine
 from dbtoll.model.experiment import Arm, Experiment, Step
 from dbtoll.model.json import Json
 from dbtoll.model.machine import Artifact, MissingRequirement
-from dbtoll.runner.arms import environment_of
+from dbtoll.runner.arms import boots, environment_of
 from dbtoll.runner.cleanup.journal import temporary_journal
 
 
@@ -125,6 +125,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for arm in experiment.arms:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
+        in_guests = any(map(boots, arm.stack))
         less = "a smaller memory under [resources]"
         if _is_elsewhere(arm):  # that host says itself whether it has enough (`hosts.RemoteHosts`)
             continue
@@ -139,14 +140,14 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
             continue
         elif asked.memory_bytes > memory_bytes:
             found[name] = (f"it shall have {asked.memory_bytes >> 20} MiB and there are {memory_bytes >> 20}", less)
-        elif (each_bytes := asked.memory_bytes // arm.layout.machines) < FEWEST_BYTES and _boots(arm):
+        elif (each_bytes := asked.memory_bytes // arm.layout.machines) < FEWEST_BYTES and in_guests:
             found[name] = (
                 f"each of its {arm.layout.machines} guests would have {each_bytes >> 20} MiB of memory",
                 "more memory under [resources], or fewer tenants",
             )
         else:
             whose, its_bytes = (
-                ("guests", asked.memory_bytes) if _boots(arm) else ("buffer pools", asked.buffer_pool_bytes or 0)
+                ("guests", asked.memory_bytes) if in_guests else ("buffer pools", asked.buffer_pool_bytes or 0)
             )
             if kept_bytes.total() + its_bytes > memory_bytes:
                 del kept_bytes[name]
@@ -172,10 +173,6 @@ def _too_few_can_be_used(arm: Arm) -> tuple[str, str] | None:
                 f"cpus = {usable} under [resources], or as many tenants as processors",
             )
     return None
-
-
-def _boots(arm: Arm) -> bool:
-    return any(isinstance(environment_of(step), BootingEnvironment) for step in arm.stack)
 
 
 def _is_here(arm: Arm) -> bool:
