@@ -44,17 +44,46 @@ AHEAD: dict[str, tuple[Sequence[str], Path]] = {
 _begun_ahead: list[subprocess.Popen[bytes]] = []
 
 
-BESIDE = (
-    *("tests/system/test_agent.py", "tests/system/test_bad_input.py", "tests/system/test_dataset.py"),
-    *("tests/system/test_bare_debian.py", "tests/system/test_disk.py"),
-    *("tests/system/test_guest_kernel.py", "tests/system/test_guests.py", "tests/system/test_image.py"),
-    *("tests/system/test_launcher.py", "tests/system/test_page_in_browser.py"),
-    *("tests/system/test_postgres.py", "tests/system/test_rust.py", "tests/system/test_session.py"),
-    *("tests/system/test_site_in_browser.py",),
-    *("tests/system/test_terminals.py", "tests/system/test_tpch_answers.py", "tests/system/test_without_groups.py"),
-    *("tests/system/test_version_2_groups.py", "tests/system/test_wheel.py"),
+BESIDE = tuple(
+    f"tests/system/test_{name}.py"
+    for name in (
+        *(
+            "agent",
+            "bad_input",
+            "bare_debian",
+            "dataset",
+            "disk",
+            "guest_kernel",
+            "guests",
+            "hostile_specification",
+            "image",
+        ),
+        *(
+            "kept_files",
+            "launcher",
+            "mariadb",
+            "page_in_browser",
+            "postgres",
+            "power",
+            "probe_agreement",
+            "rust",
+            "secrets",
+        ),
+        *(
+            "server_process",
+            "session",
+            "site_in_browser",
+            "terminals",
+            "toys",
+            "tpch_answers",
+            "version_2_groups",
+            "wheel",
+        ),
+        "without_groups",
+    )
 )
-"""System tests that have no run and no setting of the machine, and look for nothing of others; or are alone where they do."""
+"""System tests that take nothing of the machine as a whole and look for nothing of others, or are alone where they do; what they
+run takes its turn."""
 
 
 class OneForTheMachine(LoadScopeScheduling):

@@ -474,14 +474,15 @@ mod tests {
     #[test]
     fn a_cold_event_costs_more_than_a_warm_one() {
         let cost = |cold: bool| {
-            // Of one batch the difference is about as large as its noise.
-            let asked = Request { cold, batches: 31, batch_ns: 200_000, ..request("open_file") };
+            let asked = Request { cold, batches: 11, batch_ns: 200_000, ..request("open_file") };
             let (batches, _) = find(&asked).unwrap();
             let mut costs: Vec<_> = batches.iter().map(|batch| batch.elapsed_ns / signed(batch.events)).collect();
             costs.sort_unstable();
             costs[costs.len() / 2]
         };
-        assert!(cost(true) > cost(false));
+        // Other tests come and go: each kind is held against what came right before it.
+        let dearer = (0..21).filter(|_| cost(true) > cost(false)).count();
+        assert!(dearer > 10, "in {dearer} of 21");
     }
 
     #[test]
