@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dbtoll.model.json import Json
-from dbtoll.runner.checks.commits import COMMITS, judge
+from dbtoll.runner.checks.commits import COMMITS, Trial, judge, told
 
 ARM, OTHER, KERNEL = 100, 200, 9
 VDA = "254:0"
@@ -138,3 +138,14 @@ def test_several_processes_of_an_arm_count_together() -> None:
     trial = judge(seen, {ARM, 101}, "ext4", "ext4")
     assert trial.passed is True
     assert "(2 fdatasync by agent, 3 fdatasync by postgres)" in trial.text
+
+
+def test_what_is_found_of_several_servers_is_told_once() -> None:
+    seen, lost = Trial(True, "all 5 were written"), Trial(False, "none was")
+    assert told({("postgres", seen): [0]}, 1) == "commits of postgres: all 5 were written"
+    assert told({("postgres", seen): [0, 1, 2]}, 3) == "commits of each of 3 servers, postgres: all 5 were written"
+    assert told({("a file", seen): [0], ("postgres", seen): [0, 2], ("postgres", lost): [1]}, 3) == (
+        "commits of server 0, a file: all 5 were written; commits of servers 0, 2, postgres: all 5 were written; "
+        "commits of server 1, postgres: none was"
+    )
+    assert told({("", Trial(None, "noop keeps no data")): [0, 1]}, 2) == "noop keeps no data"

@@ -88,20 +88,37 @@ def commit_reaches_device(
     one. Raises DbtollError if the arm itself cannot commit.
     """
     voids = bool(registry.find("workloads", workload).writes)
-    trials: dict[str, Trial] = {}
+    found: dict[tuple[str, Trial], list[int]] = {}
     tried: set[int] = set()
     for number, server in enumerate(running.servers if data else ()):
         its = running.first_unit_of(server)
         machine = its.unit.machine
-        found = _trials(context, running, its, data[machine], durability, beside=machine not in tried)
+        for each in _trials(context, running, its, data[machine], durability, beside=machine not in tried).items():
+            found.setdefault(each, []).append(number)
         tried.add(machine)
-        several = f"server {number}, " if len(running.servers) > 1 else ""
-        trials |= {several + what: trial for what, trial in found.items()}
-    trials = trials or {"": Trial(None, f"{running.engine.name} keeps no data")}
-    outcomes = [trial.passed for trial in trials.values()]
+    if not found:
+        found["", Trial(None, f"{running.engine.name} keeps no data")] = []
+    outcomes = {trial.passed for _, trial in found}
     passed = False if False in outcomes else None if None in outcomes else True
-    finding = "; ".join(f"commits of {what}: {trial.text}" if what else trial.text for what, trial in trials.items())
+    finding = told(found, len(running.servers))
     return CheckRecord(round=round_index, arm=running.arm.name, check=NAME, passed=passed, finding=finding, voids=voids)
+
+
+def told(found: Mapping[tuple[str, Trial], Sequence[int]], servers: int) -> str:
+    """What was found, in words. ``found``: by what was tried, the numbers of the servers of which it was found; ``servers``: how
+    many the arm has."""
+
+    def of(numbers: Sequence[int]) -> str:
+        if servers == 1:
+            return ""
+        if len(numbers) == servers:
+            return f"each of {servers} servers, "
+        return f"server{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}, "
+
+    return "; ".join(
+        f"commits of {of(numbers)}{what}: {trial.text}" if what else trial.text
+        for (what, trial), numbers in found.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
