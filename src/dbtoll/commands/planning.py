@@ -102,11 +102,15 @@ class Needs:
             f"a budget of more than {_time(enough_s)} is needed"
         )
 
+    def no_room(self) -> Iterator[str]:
+        """What its disk and its devices lack for a run to begin."""
+        yield from (each.text for each in (self.copies, *self.devices) if not each.fits)
+
     def obstacles(self) -> Iterator[str]:
         """Why a run would not begin, or not end with a verdict, as far as that is known beforehand."""
         if self.rounds_do_not_fit:
             yield self.rounds_do_not_fit
-        yield from (each.text for each in (self.copies, *self.devices) if not each.fits)
+        yield from self.no_room()
         yield from (f"missing: {each}" for each in self.missing)
 
 
@@ -127,7 +131,7 @@ def show_plan(path: Path, *, variables: Sequence[str], rounds: int, blocks: int,
         }
         print(msgspec.json.encode(said).decode())
         return 0
-    for line in (*_experiment_lines(experiment, declared), *_needs_lines(needed), *_rounds_lines(shown, visits=visits)):
+    for line in (*_experiment_lines(experiment, declared), *needs_lines(needed), *_rounds_lines(shown, visits=visits)):
         print(printable(line))
     return 0
 
@@ -280,7 +284,8 @@ def _held(arm: Arm, experiment: Experiment) -> str:
     return against + (f", with {', '.join(own)} ({', '.join(other)})" if own else "")
 
 
-def _needs_lines(needed: Needs) -> Iterator[str]:
+def needs_lines(needed: Needs) -> Iterator[str]:
+    """What it takes, for people."""
     precision = f"less if every interval is narrow enough before, at most {Budget.OVERRUN:.0%} of it"
     yield f"time: {_time(needed.budget_s)} to measure ({precision}); set-up comes on top"
     if needed.running_time:

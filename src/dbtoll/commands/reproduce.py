@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dbtoll import registry, spec
 from dbtoll.analysis.reproduction import ENVIRONMENT
-from dbtoll.commands import sweep
+from dbtoll.commands import planning, sweep
 from dbtoll.commands.inspect import require_no_link
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.defaults import BASELINE
@@ -118,13 +118,17 @@ def reproduce(
         quiet=quiet,
         yes=yes,
     )
-    for part in paper.about.parts:
-        if part.role in found:
-            continue
-        if part.role in left_out:
-            console.print(f"{part.role}: left out: {left_out[part.role]}", markup=False)
-            continue
-        found[part.role] = measuring.part(paper.folder / part.file, part, given[part.role])
+    planned = {
+        part.role: measuring.planned(paper.folder / part.file, part, given[part.role])
+        for part in paper.about.parts
+        if part.role not in found and part.role not in left_out
+    }
+    for role in given:
+        said = planned[role].preview() if role in planned else ()
+        for line in (f"left out: {left_out[role]}",) if role in left_out else said:
+            console.print(f"{role}: {line}", markup=False)
+    _require_room(planned)
+    found |= {role: measuring.measure(role, part) for role, part in planned.items()}
     result = paper.reproduce(found, samples)
     parts = [run for part in paper.about.parts for run in found.get(part.role, ())]
     results = [analyze_run(run) for run in parts]
@@ -145,6 +149,37 @@ def reproduce(
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _OneRun:
+    """A part that is one run. ``text``: its specification."""
+
+    experiment: Experiment
+    text: str
+
+    def preview(self) -> Iterator[str]:
+        yield self.experiment.question
+        yield from planning.needs_lines(planning.needs(self.experiment))
+
+    def experiments(self) -> dict[str, Experiment]:
+        """By what tells them apart."""
+        return {"": self.experiment}
+
+
+@dataclass(frozen=True, slots=True)
+class _SeveralRuns:
+    """A part that is a sweep."""
+
+    planned: sweep.Planned
+
+    def preview(self) -> Iterator[str]:
+        yield from sweep.preview(self.planned)
+
+    def experiments(self) -> dict[str, Experiment]:
+        """By what tells them apart."""
+        variable = self.planned.sweep.variable
+        return {f"{variable} = {value}": each for value, each in self.planned.experiments.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measuring:
     """As the user wants all parts to be measured. ``otherwise``: what is asked for of each experiment."""
@@ -155,40 +190,59 @@ class _Measuring:
     quiet: bool
     yes: bool
 
-    def part(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> list[Run]:
-        """Its run, or those of its sweep. ``file``: its specification."""
-        return self._sweep(file, part, variables) if part.over else [self._run(file, part, variables)]
-
-    def _run(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> Run:
-        from dbtoll.progress import Progress
-        from dbtoll.runner import run as runs
-
-        experiment, text = spec.read(file, exclusive=self.exclusive, variables=variables)
-        experiment = self.otherwise(experiment)
-        bring_programs(experiment, yes=self.yes)
-        notices(quiet=self.quiet)(f"{part.role}: {experiment.question}")
-        with Progress(experiment, quiet=self.quiet, yes=self.yes) as progress:
-            return runs.begin_part(experiment, text, self.runs_dir, progress)
-
-    def _sweep(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> list[Run]:
-        """With its own page. A value that the user gave its variable is its only one."""
+    def planned(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> _OneRun | _SeveralRuns:
+        """``file``: its specification. A value that the user gave the variable of a sweep is its only one."""
+        if not part.over:
+            experiment, text = spec.read(file, exclusive=self.exclusive, variables=variables)
+            return _OneRun(self.otherwise(experiment), text)
         variable, _, _ = part.over.partition("=")
         others = {name: value for name, value in variables.items() if name != variable}
         over = f"{variable}={variables[variable]}" if variable in variables else part.over
         planned = sweep.plan(spec.read_text(file), str(file), over, variables=others, exclusive=self.exclusive)
         experiments = {value: self.otherwise(each) for value, each in planned.experiments.items()}
-        planned = replace(planned, experiments=experiments)
-        for line in sweep.preview(planned):
-            notices(quiet=self.quiet)(f"{part.role}: {line}")
+        return _SeveralRuns(replace(planned, experiments=experiments))
+
+    def measure(self, role: str, planned: _OneRun | _SeveralRuns) -> list[Run]:
+        """Its runs."""
+        if isinstance(planned, _SeveralRuns):
+            return self._sweep(role, planned.planned)
+        return [self._run(role, planned.experiment, planned.text)]
+
+    def _run(self, role: str, experiment: Experiment, text: str) -> Run:
+        from dbtoll.progress import Progress
+        from dbtoll.runner import run as runs
+
+        bring_programs(experiment, yes=self.yes)
+        notices(quiet=self.quiet)(f"{role}: {experiment.question}")
+        with Progress(experiment, quiet=self.quiet, yes=self.yes) as progress:
+            return runs.begin_part(experiment, text, self.runs_dir, progress)
+
+    def _sweep(self, role: str, planned: sweep.Planned) -> list[Run]:
+        """With its own page."""
+        notices(quiet=self.quiet)(f"{role}: {next(iter(planned.experiments.values())).question}")
         measured = sweep.measure(planned, self.runs_dir, quiet=self.quiet, yes=self.yes, after=sweep.write)
         # Claims are about all values: what could not be measured is not passed over.
         for each in measured.sweep.left_out:
             if not each.arm:
+                variable = planned.sweep.variable
                 raise Unavailable(
-                    f"{part.role}: {variable} = {each.value} could not be measured: {each.why}",
+                    f"{role}: {variable} = {each.value} could not be measured: {each.why}",
                     f"the other values are kept; without it: --set {variable}=VALUE",
                 )
         return [each.run for each in measured.parts]
+
+
+def _require_room(planned: Mapping[str, _OneRun | _SeveralRuns]) -> None:
+    """Unavailable, before anything is measured, where a part would end for want of room."""
+    for role, part in planned.items():
+        for which, experiment in part.experiments().items():
+            for lacking in planning.needs(experiment).no_room():
+                others = ", ".join(f"--part {other!r}" for other in planned if other != role)
+                raise Unavailable(
+                    ": ".join(each for each in (role, which, lacking) if each),
+                    "make room there, give it a smaller value (--set NAME=VALUE)"
+                    + (f", or measure the others: {others}" if others else ""),
+                )
 
 
 def _given(paper: Paper, values: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -140,6 +140,8 @@ def preview(planned: Planned) -> Iterator[str]:
         f"{numbers.span(runs * budget_s)} in all; set-up comes on top"
     )
     needs = {value: planning.needs(each) for value, each in experiments.items()}
+    if running_time := next(iter(needs.values())).running_time:
+        yield f"  its author says: {running_time}"
     most = max(needs.values(), key=lambda needed: needed.disk_bytes)
     if most.disk_bytes:
         yield (
