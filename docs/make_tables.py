@@ -163,7 +163,8 @@ def found(name: str) -> Paper:
 def answers(run: Run, result: Result) -> Iterator[str]:
     """One run's."""
     labelled = names.with_arm_labels(result)
-    yield f"Expected before the run: {result.expected or 'nothing was said'}.\n"
+    expected = (result.expected or "nothing was said").rstrip(".")
+    yield f"Expected before the run: {expected}.\n"
     for line in sentences.headlines(labelled):
         yield f"- {line.sentence}" + (f". {line.note}" if line.note else "")
     for contrast in sentences.contrasts(labelled):
