@@ -8,6 +8,9 @@ _DURATION_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, 
 _SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
                "tib": 1 << 40, "tb": 10**12, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}  # fmt: skip
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+MOST = (1 << 63) - 1
+"""Of whole numbers, durations in ns and sizes in bytes: they have 64 bits."""
+
 _PARTS = re.compile(r"\s*[0-9.]+\s*[A-Za-z]+\s*")
 
 
@@ -39,6 +42,8 @@ def fraction(text: str) -> float:
     match = _NUMBER.fullmatch(text)
     if not match or match[2] != "%":
         raise ValueError(f"{text!r} is not a percentage such as 2%")
+    if len(match[1]) > 18:
+        raise ValueError(f"{text[:12]}… is no percentage that anything could have")
     return float(match[1]) / 100
 
 
@@ -47,7 +52,10 @@ def _scaled(text: str, scales: dict[str, int], expected: str) -> int:
     scale = scales.get(match[2].lower()) if match else None
     if match is None or scale is None:
         raise ValueError(f"{text!r} is not {expected}")
-    return round(float(match[1]) * scale)
+    scaled = float(match[1]) * scale
+    if scaled > MOST:
+        raise ValueError(f"{match[1][:12]}… {match[2]} is more than there can be")
+    return round(scaled)
 
 
 def _whole(value: int, scales: dict[str, int], units: tuple[str, ...]) -> str:

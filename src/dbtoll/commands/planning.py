@@ -17,13 +17,14 @@ from dbtoll.errors import DbtollError
 from dbtoll.images import debian, disk
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
+from dbtoll.machines.arm_device import file_system_bytes
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.layout import Layout
 from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
-from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, log_bytes, room_of
+from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, Room, log_bytes, room_of
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
@@ -52,7 +53,7 @@ class Taken:
     @property
     def text(self) -> str:
         if self.free_bytes is None:
-            return f"{self.place} is no directory on which a device could lie"
+            return f"{self.place}: no directory on which a device could lie"
         said = f"{self.place}: about {self.taken_bytes / GIB:.1f} GiB, {self.free_bytes / GIB:.1f} GiB are free"
         return said if self.fits else f"{said}: that does not fit"
 
@@ -173,6 +174,7 @@ def needs(experiment: Experiment) -> Needs:
     built = {each.image["suite"] for each, _ in experiment.configurations if "path" not in each.image}
     missing = list(_missing(experiment)) if is_real else []
     command, _ = fixes.together(missing)
+    taken = _by_file_system(taken)
     return Needs(
         budget_s=experiment.precision.budget_s,
         running_time=experiment.running_time,
@@ -183,7 +185,10 @@ def needs(experiment: Experiment) -> Needs:
         data_bytes=loaded_bytes,
         copies_bytes=taken.pop(ON_OWN_DISK),
         free_bytes=free_bytes(default_root()),
-        devices=tuple(Taken(place, size, _free_at(place)) for place, size in taken.items()),
+        devices=(
+            *(Taken(place, size, _free_at(place)) for place, size in taken.items()),
+            *(_too_small(experiment) if is_real else ()),
+        ),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
         command=command,
     )
@@ -197,16 +202,31 @@ def data_bytes(experiment: Experiment) -> tuple[int, dict[str, int]]:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
-            layouts = [experiment.arm(name).layout for name in names]
-            loaded += sum(_estimate_bytes(workload, layout) for layout in {each.in_server for each in layouts})
-            devices = configuration.devices
-            for layout in layouts:
-                added = log_bytes(workload, configuration.resources.cpus)
-                room = room_of(layout, devices, _estimate_bytes(workload, layout.in_server), added)
-                taken[ON_OWN_DISK] += 0 if devices.data else _estimate_bytes(workload, layout)
-                for place, size in room.by_place(devices):
+            arms = [experiment.arm(name) for name in names]
+            loaded += sum(_estimate_bytes(workload, layout) for layout in {arm.layout.in_server for arm in arms})
+            for arm in arms:
+                taken[ON_OWN_DISK] += 0 if configuration.devices.data else _estimate_bytes(workload, arm.layout)
+                for place, size in _room(arm, workload).by_place(configuration.devices):
                     taken[place] = taken.get(place, 0) + size
     return loaded, taken
+
+
+def _room(arm: Arm, workload: Workload) -> Room:
+    """What its devices are to have room for, as estimated."""
+    own = arm.configuration
+    added = log_bytes(workload, own.resources.cpus)
+    return room_of(arm.layout, own.devices, _estimate_bytes(workload, arm.layout.in_server), added)
+
+
+def _too_small(experiment: Experiment) -> Iterator[Taken]:
+    """Devices that are told a size which what is to lie there does not fit into."""
+    for arm in experiment.arms:
+        own = arm.configuration
+        workload = registry.find("workloads", own.workload.name)(own.workload.options)
+        for device, content_bytes in _room(arm, workload).of(own.devices) if own.devices.all else ():
+            needed = file_system_bytes(content_bytes)
+            if arm.copy_of is None and device.size_bytes is not None and device.size_bytes < needed:
+                yield Taken(f"{device.text} of {arm.name}", needed, device.size_bytes)
 
 
 def _estimate_bytes(workload: Workload, layout: Layout) -> int:
@@ -225,8 +245,23 @@ def _visit_ns(experiment: Experiment, workload: Any) -> int:
 
 def free_bytes(path: Path) -> int:
     """Of the disk that the path is on, or will be."""
-    there = next(parent for parent in (path, *path.parents) if parent.exists())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(_there(path)).free
+
+
+def _there(path: Path) -> Path:
+    """The path, or what it will be in."""
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def _by_file_system(taken: Mapping[str, int]) -> dict[str, int]:
+    """The same; what is one file system, by whatever paths, is one place, by the first of them."""
+    places: dict[object, str] = {_there(default_root()).stat().st_dev: ON_OWN_DISK}
+    found: dict[str, int] = {}
+    for place, size in taken.items():
+        is_directory = place not in (ON_OWN_DISK, IN_MEMORY) and Path(place).is_dir()
+        first = places.setdefault(Path(place).stat().st_dev if is_directory else place, place)
+        found[first] = found.get(first, 0) + size
+    return found
 
 
 def _free_at(place: str) -> int | None:
@@ -268,9 +303,31 @@ def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) ->
     tenants = {len(arm.layout.units) for arm in experiment.arms}
     if len(tenants) > 1:
         yield f"arms have {' and '.join(map(str, sorted(tenants)))} units: throughput is of all that an arm has together"
+    resources = experiment.arm(experiment.baseline).configuration.resources
+    cpus = f"{resources.cpus} {noun(resources.cpus, 'processor')}"
+    yield f"each arm has {cpus} and {resources.memory_bytes >> 20} MiB of memory, unless it is said of it"
     for arm in experiment.arms:
-        what = ", ".join(filter(None, [write_stack(arm.stack), arm.layout.text]))
+        devices = arm.configuration.devices
+        on = [f"{what} on {each.text}" for each, what in ((devices.data, "data"), (devices.log, "log")) if each]
+        what = ", ".join(filter(None, [write_stack(arm.stack), arm.design, arm.layout.text, *on]))
         yield f"arm {arm.name}: {what}{_held(arm, experiment)}"
+    yield from pool_lines(experiment)
+
+
+def pool_lines(experiment: Experiment) -> Iterator[str]:
+    """How the buffer pools of designs, which are equal in sum, are dealt to their servers."""
+    pools = {
+        arm.name: (arm.layout.all_servers, arm.configuration.resources.buffer_pool_bytes)
+        for arm in experiment.arms
+        if arm.copy_of is None and arm.design
+    }
+    said = [
+        f"{name} {servers} of {pool // servers >> 20} MiB"
+        for name, (servers, pool) in pools.items()
+        if pool is not None
+    ]
+    if said:
+        yield f"buffer pools, equal in sum: {', '.join(said)}"
 
 
 def _held(arm: Arm, experiment: Experiment) -> str:
@@ -304,7 +361,7 @@ def needs_lines(needed: Needs) -> Iterator[str]:
         if said
         else "disk: only the run folder"
     )
-    yield from (f"devices in {taken.text}" for taken in needed.devices)
+    yield from (f"devices: {taken.text}" for taken in needed.devices)
     yield "missing: nothing that can be looked up; `dbtoll doctor` tries it" if not needed.missing else "missing:"
     for each in needed.missing:
         yield f"  {each}"

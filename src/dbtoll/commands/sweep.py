@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dbtoll import registry, spec
 from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
-from dbtoll.errors import BudgetTooSmall, EngineError, RunFolderError, Stopped, Unavailable, UsageError
+from dbtoll.errors import BudgetTooSmall, EngineError, RunFolderError, SpecError, Stopped, Unavailable, UsageError
 from dbtoll.model.experiment import Experiment, Precision
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
 from dbtoll.report.text import numbers
@@ -67,27 +68,77 @@ def plan(
 def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive: bool) -> Planned:
     experiments: dict[Value, Experiment] = {}
     left_out: list[LeftOut] = []
+    refused: list[SpecError] = []
     for value in asked.values:
-        found, without = spec.fitting(
-            text,
-            asked.file,
-            exclusive=exclusive,
-            variables={**variables, asked.variable: value},
-            unfit=lambda experiment: {arm: why for arm, (why, _) in unfit(experiment).items()},
-        )
+        try:
+            found, without = spec.fitting(
+                text,
+                asked.file,
+                exclusive=exclusive,
+                variables={**variables, asked.variable: value},
+                unfit=lambda experiment: {arm: why for arm, (why, _) in unfit(experiment).items()},
+            )
+        except SpecError as error:  # it may be right at other values
+            refused.append(error)
+            left_out.append(LeftOut(value, "", "; ".join(each.message for each in error.parts or (error,))))
+            continue
         left_out += [LeftOut(value, arm, why) for arm, why in without.items()]
         if found is not None:
             experiments[value] = found
+    if not experiments and refused:
+        raise refused[0]
     if not experiments:
         raise UsageError(
             f"no arm fits at any value: {'; '.join(dict.fromkeys(each.why for each in left_out))}",
             "more memory under [resources], or smaller values",
         )
+    _require_one_question(asked.variable, experiments)
     if asked.limit is not None:
         _require_transaction(asked.limit, next(iter(experiments.values())))
+        _require_more_load(asked.variable, list(experiments.values()))
     whole = replace(asked, left_out=tuple(left_out))
     made = {value: replace(each, sweep=replace(whole, value=value)) for value, each in experiments.items()}
     return Planned(whole, made, text)
+
+
+def _require_one_question(variable: str, experiments: Mapping[Value, Experiment]) -> None:
+    """UsageError where the runs could not be told by one curve for each design."""
+    asked = {value: spec.asked(each.configuration.workload) for value, each in experiments.items()}
+    first = next(iter(experiments))
+    for value in experiments:
+        if asked[value] != asked[first]:
+            raise UsageError(
+                f"{variable} = {value_text(value)} and {variable} = {value_text(first)} are told by unlike figures: other queries, "
+                "or one has a rate of arrivals",
+                "sweep over values that ask the same",
+            )
+    if any(isinstance(value, str) for value in experiments):
+        return  # of other devices or environments the arms are others
+    from dbtoll.analysis.sweeps.builder import design_of
+
+    named = {value: {design_of(arm) for arm in each.arms if arm.copy_of is None} for value, each in experiments.items()}
+    for value, names in named.items():
+        others = [its for other, its in named.items() if other != value]
+        only_there = sorted(names.difference(*others))
+        if only_there and any(len(its) >= len(names) for its in others):  # none was left out there
+            raise UsageError(
+                f"at {variable} = {value_text(value)} alone is an arm named {only_there[0]}: designs are told by their names",
+                "name the arms: name = … under each [[arm]]",
+            )
+
+
+def _require_more_load(variable: str, experiments: Sequence[Experiment]) -> None:
+    """UsageError where arms have more at larger values: what keeps a limit there says nothing of smaller ones."""
+    had = [
+        {arm.name: replace(arm.configuration.resources, buffer_pool_bytes=None) for arm in each.arms}
+        for each in experiments
+    ]
+    for one, other in itertools.pairwise(had):
+        if any(one[name] != other[name] for name in one.keys() & other.keys()):
+            raise UsageError(
+                f"--limit: arms have other resources at other values of {variable}: one that keeps it says nothing of less",
+                "search over what they are asked for, such as tenants, terminals or warehouses",
+            )
 
 
 def _require_transaction(limit: Limit, experiment: Experiment) -> None:
@@ -154,22 +205,13 @@ def preview(planned: Planned) -> Iterator[str]:
         for name in _unknown_devices(sweep.costs, experiments.values()):
             yield f"  costs: no arm has a device {name}"
     for each in sweep.left_out:
-        yield f"  {sweep.variable} = {value_text(each.value)}: {each.arm} is left out: {each.why}"
+        what = f": {each.arm}" if each.arm else ""
+        yield f"  {sweep.variable} = {value_text(each.value)}{what} is left out: {each.why}"
     values = list(experiments)
     for value in values if len(values) <= FEW_VALUES else (values[0], values[-1]):
-        experiment = experiments[value]
-        pools = {
-            arm.name: (arm.layout.all_servers, arm.configuration.resources.buffer_pool_bytes)
-            for arm in experiment.arms
-            if arm.copy_of is None and arm.design
-        }
-        said = [
-            f"{name} {servers} of {pool // servers >> 20} MiB"
-            for name, (servers, pool) in pools.items()
-            if pool is not None
-        ]
-        if said:
-            yield f"  {sweep.variable} = {value_text(value)}: buffer pools: {', '.join(said)}"
+        yield from (
+            f"  {sweep.variable} = {value_text(value)}: {line}" for line in planning.pool_lines(experiments[value])
+        )
 
 
 FEW_VALUES = 8

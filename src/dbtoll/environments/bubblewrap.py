@@ -18,7 +18,7 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine, LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
-from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.group import QUOTA_OPTIONS, Limits, create_group
 from dbtoll.machines.cgroups.layout import own_cpus
 from dbtoll.machines.chroot import FRESH_DIRECTORIES, agent_path, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
@@ -69,8 +69,7 @@ class Environment(interface.Environment):
         ),
         **storage_options(BIND, MEMORY),
         "path": Option("text", None, "the program; else the one found by its name, else the one in Debian's package"),
-        "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
-        "cpu_period": Option("duration", 100_000_000, "period of the quota"),
+        **QUOTA_OPTIONS,
     }
 
     def networked(self, options: Mapping[str, Any]) -> dict[str, Any]:

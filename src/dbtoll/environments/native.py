@@ -19,7 +19,7 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import LaunchLimits
 from dbtoll.machines.agent.nested import agent_stream
-from dbtoll.machines.cgroups.group import Limits, create_group
+from dbtoll.machines.cgroups.group import QUOTA_OPTIONS, Limits, create_group
 from dbtoll.machines.cgroups.layout import find_layout, own_cpus
 from dbtoll.machines.chroot import confine, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
@@ -46,8 +46,7 @@ class Environment(interface.Environment):
             "text", "image", "what becomes /: the system image, or the machine's own directories", ("image", "host")
         ),
         **storage_options(BIND, MEMORY),
-        "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one); none by default"),
-        "cpu_period": Option("duration", 100_000_000, "period of the quota"),
+        **QUOTA_OPTIONS,
     }
 
     @classmethod

@@ -26,6 +26,7 @@ from dbtoll.machines import tmpfs
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.machines.block_device import DEVICES
 from dbtoll.machines.disk_model import DiskModel, DiskStatistics, disk_model
+from dbtoll.machines.mounts import IN_MEMORY, mount_of, real_path
 from dbtoll.machines.page_cache import COPY_DEADLINE_S
 from dbtoll.machines.storage import make_file_system
 from dbtoll.model.devices import Device
@@ -170,12 +171,21 @@ def demand_directory(machine: Machine, path: str) -> None:
         )
     if machine.run(["test", "-w", path], check=False).exit_code != 0:
         raise Unavailable(f"{machine.name}: {path} may not be written to", "name another directory, or run it as root")
+    if (kind := mount_of(machine, real_path(machine, path)).file_system) in IN_MEMORY:
+        raise Unavailable(
+            f"{machine.name}: {path} lies in memory ({kind}), and a directory is one on a device",
+            'the device "memory" instead, which is bounded and is what it says',
+        )
+
+
+def number_of_file_system(machine: Machine, path: str) -> str:
+    """MAJOR:MINOR of what holds a file."""
+    return machine.run(["stat", "--format=%Hd:%Ld", "--", path]).output.decode().strip()
 
 
 def block_of(machine: Machine, path: str) -> str | None:
     """The block device that holds a file system's file, as the kernel's counters call it."""
-    number = machine.run(["stat", "--format=%Hd:%Ld", "--", path]).output.decode().strip()
-    return block_named(machine, number)
+    return block_named(machine, number_of_file_system(machine, path))
 
 
 def block_named(machine: Machine, number: str) -> str | None:

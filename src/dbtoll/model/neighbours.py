@@ -24,8 +24,8 @@ AGGRESSORS: Mapping[str, str] = {
 }
 """Level -> what the neighbour does, again and again, while the others work; its own terminals rest."""
 
-NEEDS_DEVICE = frozenset({"fsync", "page_cache"})
-"""Aggressors that have no effect where the data lie in memory."""
+ACTS_ON: Mapping[str, str] = {"fsync": "log", "page_cache": "data"}
+"""Aggressor -> what of the others' lies where it acts; it has no effect where that is memory."""
 
 WORKING = "load_x1"
 """Its terminals work as those of the others do."""

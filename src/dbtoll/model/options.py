@@ -13,7 +13,7 @@ class Option:
     ``kind``: ``text``, ``integer``, ``number``, ``flag``, ``size`` (``2 GiB`` -> bytes), ``duration`` (``50ms`` -> ns),
     ``path`` (in a specification relative to its file), ``table`` or ``list``.
     ``choices`` limits text; with ``or_path`` a path from the root is allowed too.
-    ``least``: what an integer or a number is at least.
+    ``least``, ``most``: what an integer, a number, a size (bytes) or a duration (ns) is at least and at most.
     """
 
     kind: str
@@ -22,3 +22,4 @@ class Option:
     choices: tuple[str, ...] = ()
     or_path: bool = False
     least: float | None = None
+    most: float | None = None

@@ -103,9 +103,9 @@ _METRICS = {
 
 
 def row_text(level: str, reference: str) -> str:
-    """``computes``; ``4 times the rate`` is held against the same neighbour at the rate of the others."""
+    """``computes``; ``gets 4 times the others' load`` is held against the same neighbour under their load."""
     text = names.NEIGHBOURS.get(level, level.replace("_", " "))
-    return f"{text}, not once" if level in LOADS and level != reference else text
+    return f"{text}, over the same load" if level in LOADS and level != reference else text
 
 
 def _cell(each: Interference) -> Cell:

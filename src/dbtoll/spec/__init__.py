@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -59,6 +58,7 @@ from dbtoll.model.options import Option
 from dbtoll.model.tenancy import BUFFER_SHARE, DESIGNS, arm_name, layout_of
 from dbtoll.spec import devices as spec_devices
 from dbtoll.spec import limits as spec_limits
+from dbtoll.spec import toml
 from dbtoll.spec import variables as spec_variables
 from dbtoll.spec.command_line import COMMAND_LINE, DESIGN_KEYS, LAYOUT_KEYS
 from dbtoll.spec.factors import LEDGER_PROBES, LEDGER_PROBES_COLD
@@ -178,8 +178,8 @@ def read_text(path: Path) -> str:
 
 def _document(text: str, file: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return toml.loads(text)
+    except ValueError as error:
         where = re.search(r"at line (\d+)", str(error))
         line = where[1] if where else str(text.count("\n") + 1)
         raise SpecError(f"{file}:{line}: not TOML: {error}", "see docs/SPEC.md for the form") from None
@@ -218,8 +218,7 @@ class _Reader:
 
     def experiment(self) -> Experiment:
         self.known(self.document, "")
-        with self.collected():
-            self.devices = self.declared_devices()
+        self.devices = dict(self.declared_devices())
         common = self.configuration()
         arms = self.arms(common)
         engines = sorted({arm.configuration.engine.name for arm in arms} or {common.engine.name})
@@ -227,8 +226,7 @@ class _Reader:
         unsupported: dict[str, dict[str, str]] = {}
         with self.collected():
             configurations = [arm.configuration for arm in arms] or [common]
-            known = registry.find("workloads", common.workload.name).factors
-            factors, unsupported = self.factors(known, engines, configurations)
+            factors, unsupported = self.factors(self.factors_known(common), engines, configurations)
         explain = self.take("", "explain", flag, False)
         baseline = self.take("", "baseline", text_value, arms[0].name if arms else "")
         experiment = Experiment(
@@ -250,8 +248,6 @@ class _Reader:
             exclusive=self.take("", "exclusive", flag, False),
             sessions=self.take("", "sessions", flag, False),
         )
-        if not -(2**63) <= experiment.seed < 2**63:
-            self.fault("", "seed", "a seed has 64 bits", "seed = 1")
         self.require_none()  # what follows needs all of its parts
         arms = self.without_unfit(self.with_buffer_pools(arms))
         if arms and baseline in (self.left_out or {}):
@@ -273,6 +269,13 @@ class _Reader:
         self.give_devices(arms)
         self.require_none()
         return replace(experiment, arms=tuple(arms), explain=(*LEDGER_PROBES, *cold) if explain else ())
+
+    def factors_known(self, common: Configuration) -> Mapping[str, tuple[str, ...]]:
+        """Those of the workload that was named, also where its options are wrong."""
+        name = common.workload.name
+        with suppress(DbtollError, TypeError):
+            name = registry.find("workloads", text_value(self.table("workload").get("name", name))).name
+        return dict(registry.find("workloads", name).factors)
 
     def checked(self, arm: Arm, index: int, common: Configuration, factors: Mapping[str, Sequence[str]]) -> Arm:
         """The arm as it can be reached, with all of its faults noted."""
@@ -297,7 +300,11 @@ class _Reader:
         baseline = experiment.baseline
         if baseline not in [arm.name for arm in experiment.arms]:
             raise self.error(
-                "", "baseline", f"baseline {baseline!r} is not one of the arms", "name one of the [[arm]]s"
+                "",
+                "baseline",
+                f"baseline {baseline!r} is not one of the arms",
+                f"name one of the [[arm]]s: {', '.join(arm.name for arm in experiment.arms)}"
+                + ("; where variables are in these, give each a name of its own" if self.has_variables else ""),
             )
         if experiment.arm(baseline).clock == "instructions":
             raise self.error("", "baseline", f"{baseline!r} counts instructions and tells no time", "name another arm")
@@ -332,10 +339,10 @@ class _Reader:
 
     def check_one_question(self, arms: Sequence[Arm], experiment: Experiment) -> None:
         """Arms that are asked for other queries, or in another way, than the baseline."""
-        asked = {arm.name: _asked(arm.configuration.workload) for arm in arms}
-        wanted, timed = asked[experiment.baseline]
+        figures = {arm.name: asked(arm.configuration.workload) for arm in arms}
+        wanted, timed = figures[experiment.baseline]
         for index, arm in enumerate(arms):
-            own, own_timed = asked[arm.name]
+            own, own_timed = figures[arm.name]
             if different := own ^ wanted:
                 shown = ", ".join(sorted(different)[:6])
                 raise self.error(f"arm.{index}.workload", "queries",
@@ -435,7 +442,8 @@ class _Reader:
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(
                     where, "name", f"{name!r} cannot be an arm's name",
-                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -",
+                    f"use at most {NAME_MAX} letters, digits and ._+:,=/ -"
+                    + ("; what it is called after can have a name too: name = … of the arm, or [devices]" if given is None else ""),
                 )  # fmt: skip
             counts = stack[-1].options.get("clock") == "instructions"
             yield Arm(
@@ -451,11 +459,14 @@ class _Reader:
                 design=design,
             )
 
-    def declared_devices(self) -> dict[str, Device]:
-        try:
-            return spec_devices.declared(self.table("devices"))
-        except spec_devices.DeviceError as error:
-            raise self.error("devices", error.key, error.message, error.hint) from None
+    def declared_devices(self) -> Iterator[tuple[str, Device]]:
+        """Whoever names one that is faulty is not told that there is none."""
+        for name, value in self.table("devices").items():
+            try:
+                yield name, spec_devices.declared(name, value)
+            except spec_devices.DeviceError as error:
+                self.fault("devices", error.key, error.message, error.hint)
+                yield name, Device(name, "own")
 
     def device_levels(self, where: str) -> list[tuple[dict[str, str], str]]:
         """What each arm is given that the table's devices stand for, with what tells it from the others."""
@@ -506,7 +517,8 @@ class _Reader:
                 )
             return "", self.layout(where)
         if design not in DESIGNS:
-            raise self.error(where, "design", f"there is no design {design!r}", f"there is: {', '.join(DESIGNS)}")
+            hint = "write an [[arm]] for each" if LEVEL in design else f"there is: {', '.join(DESIGNS)}"
+            raise self.error(where, "design", f"there is no design {design!r}", hint)
         if twice := [key for key in LAYOUT_KEYS if key in table]:
             raise self.error(
                 where, twice[0], f"a design says how many {twice[0]} there are", "leave out one of them; tenants = 8"
@@ -634,7 +646,7 @@ class _Reader:
                 split_at, "split", f"{resources.cpus} processors are not dealt equally to {layout.machines} machines of {arm.name}",
                 f"cpus = {layout.machines} under [resources], or split = [\"memory\"]",
             )  # fmt: skip
-        for key, why, hint in spec_limits.not_to_be_held(arm):
+        for key, why, hint in spec_limits.not_to_be_held(arm, boots=any(map(_boots, arm.stack))):
             given_at = f"{where}.resources" if key in self.table(f"{where}.resources") else "resources"
             raise self.error(given_at, key, why, hint)
         for kind in _devices(arm.stack) if layout.machines > 1 else ():
@@ -687,9 +699,16 @@ class _Reader:
 
     def check_neighbours(self, arm: Arm, levels: Sequence[str]) -> None:
         """A neighbour that the arm has not, or that cannot do there what it is asked for."""
-        if not levels:
-            return
         configuration, layout = arm.configuration, arm.layout
+        if not levels:
+            if configuration.resources.neighbour_weight is not None:
+                where = f"{self.tables[arm.name]}.resources"
+                where = where if "neighbour_weight" in self.table(where) else "resources"
+                raise self.error(
+                    where, "neighbour_weight", f"{arm.name}: no unit is a neighbour, so none has that weight",
+                    'neighbour = ["processor"] under [factors], or leave it out',
+                )  # fmt: skip
+            return
         engine, rate = configuration.engine.name, configuration.workload.options.get("rate")
 
         def refused(message: str, hint: str) -> UsageError | SpecError:
@@ -712,13 +731,16 @@ class _Reader:
                 f"leave {neighbours.VACUUM} out, or take another design",
             )
         self.check_faults(arm, [level for level in levels if level in neighbours.FAULTS], refused)
-        data = configuration.devices.data
-        in_memory = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
-        in_memory = in_memory or (data is not None and data.kind == "memory")
-        if lost := [level for level in levels if level in neighbours.NEEDS_DEVICE and in_memory]:
-            raise refused(
-                f"its data lie in memory, where {lost[0]} does nothing", "leave it out, or take another storage"
-            )
+        devices = configuration.devices
+        by_storage = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
+        of_data = by_storage if devices.data is None else devices.data.kind == "memory"
+        in_memory = {"data": of_data, "log": of_data if devices.log is None else devices.log.kind == "memory"}
+        for level in levels:
+            if in_memory.get(what := neighbours.ACTS_ON.get(level, "")):
+                raise refused(
+                    f"its {what} {'lies' if what == 'log' else 'lie'} in memory, where {level} does nothing",
+                    "leave it out, or take another device",
+                )
 
     def check_faults(
         self, arm: Arm, faults: Sequence[str], refused: Callable[[str, str], UsageError | SpecError]
@@ -747,12 +769,12 @@ class _Reader:
 
     def stacks(self, table: dict[str, Any], where: str) -> list[tuple[tuple[Step, ...], str]]:
         """Those that the table's stack and options stand for, each with what tells it from the others (`spec.stack.levels`)."""
-        given, options = table.get("stack"), table.get("options", {})
+        given, options = table.get("stack"), self.table(f"{where}.options")
         found = []
         try:
             if isinstance(given, list) and all(isinstance(part, str) for part in given):
                 given = NESTED.join(given)
-            varied = {
+            varied: dict[str, Any] = {
                 key: value.split(LEVEL) for key, value in options.items() if isinstance(value, str) and LEVEL in value
             }
             demand_few(list(varied.values()))
@@ -824,13 +846,11 @@ class _Reader:
             lacks = lacking.get(name, {})
             value = given.get(name, [levels[0]])
             value = [value] if isinstance(value, str) else value
-            if (
-                not isinstance(value, list)
-                or not value
-                or not set(value) <= set(levels)
-                or len(set(value)) < len(value)
-            ):
+            if not isinstance(value, list) or not value or not all(level in levels for level in value):
                 self.fault("factors", name, f"{value!r} are not levels of {name}", f"choose from {', '.join(levels)}")
+                continue
+            if len(set(value)) < len(value):
+                self.fault("factors", name, f"{value!r}: a level of {name} comes twice", "give each once")
                 continue
             if name == NEIGHBOUR:
                 value = neighbours.with_references(value)
@@ -940,6 +960,8 @@ class _Reader:
             rounds_slow=self.take("precision", "rounds_slow", integer, default.rounds_slow),
             settled=self.take("precision", "settled", lambda v: units.fraction(text_value(v)), default.settled),
         )
+        if not made.budget_s:
+            self.fault("precision", "budget", "nothing is measured in no time", 'budget = "20m"')
         if not 0.5 <= made.confidence < 1:
             self.fault("precision", "confidence", "the confidence lies between 50% and 100%", 'confidence = "95%"')
         if not 0 < made.margin < 1:
@@ -1138,6 +1160,9 @@ class _Reader:
         for other, known in others.items():
             if other != name and key in known:
                 return f"{key} is known {f'under [{other}]' if other else 'at the top, before the first table'}"
+        having = [str(each.name) for each in registry.members("workloads") if key in each.factors]
+        if name == "factors" and having:
+            return f"{key} is a factor of {', '.join(having)}"
         meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(key, keys, 1))
         return f"{meant}known keys are: {', '.join(sorted(keys))}"
 
@@ -1255,7 +1280,7 @@ def with_copies(arms: Sequence[Arm], *, all_that_differ: bool) -> tuple[Arm, ...
     return tuple(found)
 
 
-def _asked(workload: ComponentSpec) -> tuple[frozenset[str], bool]:
+def asked(workload: ComponentSpec) -> tuple[frozenset[str], bool]:
     """The queries, and whether transactions arrive by a schedule: then another figure of them is compared."""
     made = registry.find("workloads", workload.name)(workload.options)
     return frozenset(made.queries), bool(workload.options.get("rate"))
@@ -1315,6 +1340,9 @@ def _image_hint(given: str) -> str:
 def form_hint(said: str, written: Any, convert: Callable[[Any], Any]) -> str:
     """How to write a value: with the unit that it lacks, if that is all. ``said``: what stands before it."""
     number = str(written).strip()
+    with suppress(ValueError, TypeError):
+        convert(number)
+        return f'{said}"{number}"'  # it is a text
     for unit in ("GiB", "m", "%") if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) else ():
         try:
             convert(f"{number}{unit}")

@@ -33,12 +33,8 @@ class DeviceError(UsageError):
         self.key = key
 
 
-def declared(table: Mapping[str, Any]) -> dict[str, Device]:
-    """Those under [devices]: a class, as text, or a table with ``class`` and what else it is to have. Raises DeviceError."""
-    return {name: _declared(name, value) for name, value in table.items()}
-
-
-def _declared(name: str, value: Any) -> Device:
+def declared(name: str, value: Any) -> Device:
+    """One of those under [devices]: a class, as text, or a table with ``class`` and what else it is to have. Raises DeviceError."""
     if not _NAME.fullmatch(name) or name in CLASSES:
         raise DeviceError(
             name, f"{name!r} cannot be a device's name", f"letters, digits and ._-, and none of {', '.join(CLASSES)}"
@@ -79,8 +75,8 @@ def _of_class(name: str, text: str) -> Device:
     if text in MODELS:
         return Device(name, "model", text)
     if text.startswith("/"):
-        if posixpath.normpath(text) != text or text == "/":
-            raise ValueError(f"{text!r} is no directory, written in its shortest form")
+        if posixpath.normpath(text) != text or text == "/" or not text.isprintable():
+            raise ValueError(f"{text!r} is no directory below /, written in its shortest form")
         return Device(name, "directory", text)
     raise ValueError(f"there is no class of devices {text!r}; there is: {', '.join(CLASSES)}, or a directory from /")
 
@@ -90,7 +86,9 @@ def _named(text: str, known: Mapping[str, Device], key: str) -> Device:
         return known[text]
     try:
         return _of_class(text, text)
-    except ValueError:
+    except ValueError as error:
+        if text.startswith("/"):
+            raise DeviceError(key, str(error), f"{key} = {posixpath.normpath(text)!r}") from None
         all_names = [*known, *CLASSES]
         meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(text, all_names, 1))
         raise DeviceError(

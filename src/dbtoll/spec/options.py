@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,13 +62,22 @@ def converted(value: Any, option: Option) -> Any:
         raise ValueError(f"{value!r} is not one of {', '.join(option.choices)}{path}")
     kinds: dict[str, Callable[[Any], Any]] = {
         "text": text_value, "path": text_value, "integer": integer, "number": number, "flag": flag, "table": _table, "list": _list,
-        "size": lambda v: v if isinstance(v, int) and not isinstance(v, bool) else units.size_bytes(text_value(v)),
+        "size": lambda v: integer(v) if isinstance(v, int) else units.size_bytes(text_value(v)),
         "duration": lambda v: units.duration_ns(text_value(v)),
     }  # fmt: skip
     given = kinds[option.kind](value)
-    if option.least is not None and given < option.least:
-        raise ValueError(f"{given:g} is less than {option.least:g}")
+    for bound, is_beyond, how in (
+        (option.least, operator.lt, "less"),
+        (option.most, operator.gt, "more"),
+    ):
+        if bound is not None and is_beyond(given, bound):
+            raise ValueError(f"{_shown(given, option)} is {how} than {_shown(bound, option)}")
     return given
+
+
+def _shown(value: float, option: Option) -> str:
+    texts: dict[str, Callable[[int], str]] = {"size": units.size_text, "duration": units.duration_text}
+    return texts[option.kind](int(value)) if option.kind in texts else f"{value:g}"
 
 
 def text_value(value: Any) -> str:
@@ -83,6 +93,8 @@ def integer(value: Any) -> int:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{value!r} is not a whole number")
+    if not -units.MOST - 1 <= value <= units.MOST:
+        raise ValueError("that is more than there can be")
     return value
 
 

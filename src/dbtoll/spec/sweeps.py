@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,13 @@ from dbtoll import units
 from dbtoll.errors import SpecError, UsageError
 from dbtoll.model.options import Option
 from dbtoll.model.sweep import PERIODS_S, Costs, Limit, Value
+from dbtoll.spec import toml
 from dbtoll.spec.options import converted
 
 VALUES_MAX = 64
 """Each is a run."""
+
+COST_LEAST, COST_MOST = 1e-9, 1e12
 
 QUANTILES = ("p50", "p95", "p99")
 
@@ -107,10 +109,10 @@ def costs(path: Path) -> Costs:
     """A table of costs (docs/SPEC.md). SpecError names the file and what is wrong."""
     hint = "its keys are: currency, period, host, processor, memory_gib, machine, server, [devices] (docs/SPEC.md)"
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _CostsFile)
+        found = msgspec.convert(toml.loads(path.read_text(encoding="utf-8")), _CostsFile)
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", "give the path of a TOML table of costs") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise SpecError(f"{path}: {error}", hint) from None
     if slipped := [name for name in found.devices if name in _CostsFile.__struct_fields__]:
         hint = "a table of TOML ends where the next begins: write [devices] last"
@@ -122,9 +124,10 @@ def costs(path: Path) -> Costs:
     named = {name: getattr(found, name) for name in ("host", "processor", "memory_gib", "machine", "server")}
     named |= {f"devices.{name}": cost for name, cost in found.devices.items()}
     for name, cost in named.items():
-        if not 0 <= cost < 1e12:
+        if cost and not COST_LEAST <= cost <= COST_MOST:
             raise SpecError(
-                f"{path}: {name} = {cost:g}: a cost is a number from 0 to 1e12", "what costs nothing is left out"
+                f"{path}: {name} = {cost:g}: a cost is 0, or from 1e-9 to 1e12",
+                "what costs nothing is left out",
             )
     if not any(named.values()):
         raise SpecError(f"{path}: nothing in it costs anything", hint)

@@ -37,7 +37,7 @@ from dbtoll.interfaces.journal import Journal, JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import chroot, programs
 from dbtoll.machines.agent.machine import AgentMachine
-from dbtoll.machines.cgroups.group import freezer_of_process
+from dbtoll.machines.cgroups.group import QUOTA_OPTIONS, freezer_of_process
 from dbtoll.machines.cgroups.layout import find_layout, is_first_user_namespace, own_cpus
 from dbtoll.machines.chroot import RUN, STAGES, open_files
 from dbtoll.machines.control_group import LOOPBACK, ControlGroupMachine, Network, through_agent
@@ -121,8 +121,7 @@ class Environment(interface.Environment):
         "apparmor": Option("text", "default", "`default`, `unconfined`, or a loaded profile's name"),
         "shm": Option("size", None, "size of /dev/shm; equal to the other arms' if not given"),
         **storage_options(BIND, VOLUME, LAYER, MEMORY),
-        "cpu_quota": Option("number", None, "CPU time allowed per period, in CPUs (0.5: half of one)"),
-        "cpu_period": Option("duration", 100_000_000, "period of the quota"),
+        **QUOTA_OPTIONS,
     }
 
     @classmethod

@@ -25,6 +25,7 @@ from dbtoll.interfaces import environment as interface
 from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups.group import QUOTA_OPTIONS
 from dbtoll.machines.cgroups.layout import find_layout, own_cpus
 from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.programs import exists, find_program
@@ -35,7 +36,7 @@ from dbtoll.model.options import Option
 
 ROOTFUL = "/run/podman/podman.sock"
 
-_SHARED = ("network", "seccomp", "apparmor", "shm", "storage", "overwrite", "cpu_quota", "cpu_period")
+_SHARED = ("network", "seccomp", "apparmor", "shm", "storage", "overwrite", *QUOTA_OPTIONS)
 
 
 class Environment(docker.Environment):

@@ -26,6 +26,7 @@ from dbtoll.interfaces.journal import Journal
 from dbtoll.interfaces.machine import Machine
 from dbtoll.machines import programs
 from dbtoll.machines.agent.machine import AgentMachine
+from dbtoll.machines.cgroups.group import QUOTA_OPTIONS
 from dbtoll.machines.control_group import through_agent
 from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.remote_journal import PLACE, RemoteJournal
@@ -59,7 +60,7 @@ class Environment(native.Environment):
             "where a directory is made there for image, data and agent; on the disk that is measured",
         ),
         "metadata": Option("flag", False, "ask the cloud's metadata service there which type of machine it is"),
-        **{name: native.Environment.options[name] for name in ("storage", "overwrite", "cpu_quota", "cpu_period")},
+        **{name: native.Environment.options[name] for name in ("storage", "overwrite", *QUOTA_OPTIONS)},
     }
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,9 +26,24 @@ from dbtoll.machines.cgroups.layout import (
 from dbtoll.machines.cgroups.removal import exists, move_processes, remove
 from dbtoll.machines.freezer import Freezer
 from dbtoll.machines.process_tree import ProcessTree
+from dbtoll.model.options import Option
 
 WITHOUT_GROUPS = "systemd-run --user --scope -p Delegate=yes ./dbtoll …, or as root: sudo ./dbtoll …"
 """What brings control groups to a user."""
+
+
+QUOTA_OPTIONS: Mapping[str, Option] = {
+    "cpu_quota": Option(
+        "number",
+        None,
+        "CPU time allowed per period, in CPUs (0.5: half of one); none by default",
+        least=0.01,
+        most=4096,
+    ),
+    "cpu_period": Option("duration", 100_000_000, "period of the quota", least=1_000_000, most=1_000_000_000),
+}
+"""Of environments that are held by such groups; bounds of the kernel (Documentation/scheduler/sched-bwc.rst). A quota of 0 is none
+to Docker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,10 +128,10 @@ NEIGHBOURS = {
     "page_cache": "evicts pages",
     "connections": "opens sessions",
     "vacuum": "rewrites its tables",
-    "load_x1": "once the rate",
-    "load_x2": "twice the rate",
-    "load_x4": "4 times the rate",
-    "load_x8": "8 times the rate",
+    "load_x1": "works as the others do",
+    "load_x2": "gets twice the others' load",
+    "load_x4": "gets 4 times the others' load",
+    "load_x8": "gets 8 times the others' load",
     "server_killed": "loses its server",
     "machine_killed": "loses its machine",
     "disk_full": "fills its disk",
@@ -139,8 +139,7 @@ NEIGHBOURS = {
 """Level of the factor ``neighbour`` -> what that does."""
 
 LEVELS = {
-    **{("neighbour", level): f"the neighbour {text}" for level, text in NEIGHBOURS.items() if level[:4] != "load"},
-    **{("neighbour", level): f"the neighbour at {text}" for level, text in NEIGHBOURS.items() if level[:4] == "load"},
+    **{("neighbour", level): f"the neighbour {text}" for level, text in NEIGHBOURS.items()},
     ("connection", "persistent"): "one connection",
     ("connection", "per_statement"): "a connection per statement",
     ("connection", "per_visit"): "a new connection for a few runs",

@@ -17,7 +17,7 @@ from dbtoll.interfaces.environment import BootingEnvironment, RemoteEnvironment
 from dbtoll.interfaces.journal import JournalEntry
 from dbtoll.interfaces.machine import Machine
 from dbtoll.interfaces.workload import Workload
-from dbtoll.machines.arm_device import ArmDevice, demand_directory, file_system_bytes
+from dbtoll.machines.arm_device import ArmDevice, demand_directory, file_system_bytes, number_of_file_system
 from dbtoll.machines.block_device import BlockDevice, overlapping
 from dbtoll.machines.disk_models import MODELS
 from dbtoll.machines.storage import demand_device
@@ -211,8 +211,8 @@ def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None
                     "a smaller scale, or fewer tenants",
                 )
         for place, taken_bytes in room.by_place(arm.configuration.devices):
-            key = (own.host.name, place)
             directory = own.copies if place == ON_OWN_DISK else place
+            key = (own.host.name, place if place == IN_MEMORY else number_of_file_system(own.host, directory))
             free_bytes = _free_memory(own.host) if place == IN_MEMORY else dataset.free_bytes(own.host, directory)
             needed[key] = needed.get(key, 0) + taken_bytes
             if needed[key] > free_bytes:

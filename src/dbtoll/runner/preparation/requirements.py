@@ -86,8 +86,9 @@ def require_beforehand(experiment: Experiment) -> None:
 
     Unavailable: too few processors. ImageError: an image that is none. UsageError: a server in a simulated machine.
     """
-    for name, (why, hint) in unfit(experiment).items():
-        raise Unavailable(f"{name}: {why}", hint)
+    if found := unfit(experiment):
+        hints = dict.fromkeys(hint for _, hint in found.values())
+        raise Unavailable("; ".join(f"{name}: {why}" for name, (why, _) in found.items()), "; ".join(hints))
     if (
         "cold" in experiment.factors.get("cache", ())
         and not namespaces.is_root()

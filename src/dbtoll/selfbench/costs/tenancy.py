@@ -47,7 +47,7 @@ SUMMARY = "tenancy: driver_ratio, one_agent_ratio, one_agent_cpu_ratio, window_s
 OPTIONS = {
     "tenants": Option("integer", 8, "of each design", least=2),
     "environments": Option("list", [], "in which tenants are isolated, joined by +; by default in none"),
-    "rounds": Option("integer", 8, "fresh starts of every design", least=1),
+    "rounds": Option("integer", 12, "fresh starts of every design", least=1),
     "blocks": Option("integer", 3, "windows of every design after each start", least=1),
     "pairs": Option(
         "integer",

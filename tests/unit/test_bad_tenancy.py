@@ -1,0 +1,233 @@
+"""What a specification of many tenants, or a sweep of one, says wrongly is one error that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbtoll import spec
+from dbtoll.commands import planning, sweep
+from dbtoll.errors import DbtollError, SpecError, UsageError
+from dbtoll.spec import sweeps
+
+BASE = """
+{top}
+[workload]
+name = "tpcc"
+{workload}
+[factors]
+{factors}
+[devices]
+{devices}
+[resources]
+cpus = 2
+memory = "4 GiB"
+{resources}
+[[arm]]
+stack = "native"
+{arm}
+"""
+
+TWO = 'design = "dedicated"\ntenants = 2'
+HUGE = "9" * 400
+
+
+def text(**parts: str) -> str:
+    return BASE.format(**{name: parts.get(name, "") for name in ("top", "workload", "factors", "devices", "resources")},
+                       arm=parts.get("arm", TWO))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"factors": 'neighbour = [["idle"]]'}, "are not levels of neighbour"),
+        ({"factors": "neighbour = [{a = 1}]"}, "are not levels of neighbour"),
+        ({"factors": 'neighbour = ["idle", "idle"]'}, "comes twice"),
+        ({"arm": "options = 3"}, "options is a table"),
+        ({"resources": f'buffer_pool = "{HUGE} GiB"'}, "more than there can be"),
+        ({"workload": f'window = "{HUGE} s"'}, "more than there can be"),
+        ({"top": f"seed = {HUGE}"}, "more than there can be"),
+        ({"top": f"seed = {'9' * 5000}"}, "not TOML"),
+        ({"top": f"name = {'[' * 3000}{']' * 3000}"}, "too deep"),
+        ({"top": f'max_overhead = "{HUGE}%"'}, "no percentage"),
+        ({"arm": 'data_device = "/srv/data/"'}, "shortest form"),
+        ({"arm": 'data_device = "/srv/dät\u00e4"'}, "cannot be an arm's name"),
+        ({"devices": 'slow = "/srv/a\\u0007"'}, "shortest form"),
+        ({"arm": 'design = "shared|dedicated"'}, "no design"),
+        ({"resources": "neighbour_weight = 0.5", "arm": 'design = "isolated"\ntenants = 2'}, "no unit is a neighbour"),
+        (
+            {"resources": 'split = ["memory"]\nmemory_high = "3 GiB"', "arm": 'design = "isolated"\ntenants = 2'},
+            "has 2048 MiB",
+        ),
+        ({"resources": f"write_requests = {1 << 32}"}, "so many requests"),
+        ({"resources": 'write_rate = "1 MiB"', "arm": 'data_device = "hdd7200"\nlog_device = "memory"'}, "log lies in memory"),
+        ({"arm": "[arm.options]\ncpu_quota = 0"}, "0 is less than 0.01"),
+        ({"arm": '[arm.options]\ncpu_period = "9h"'}, "9h is more than 1s"),
+    ],
+)  # fmt: skip
+def test_it_is_one_error(parts: dict[str, str], said: str) -> None:
+    with pytest.raises(DbtollError) as caught:
+        spec.parse(text(**parts), "f.toml")
+    assert said in caught.value.message
+    assert caught.value.hint and not caught.value.parts
+    assert len(caught.value.message) < 1500
+
+
+@pytest.mark.parametrize(
+    ("level", "data", "log", "refused"),
+    [
+        ("fsync", "hdd7200", "memory", "its log lies in memory"),
+        ("fsync", "memory", "hdd7200", None),
+        ("fsync", "memory", "memory", "its log lies in memory"),
+        ("page_cache", "memory", "hdd7200", "its data lie in memory"),
+        ("page_cache", "hdd7200", "memory", None),
+    ],
+)
+def test_what_acts_on_a_device_needs_the_one_that_it_acts_on(
+    level: str, data: str, log: str, refused: str | None
+) -> None:
+    """`fsync` writes where the log lies, `page_cache` evicts pages of data."""
+    parts = {"factors": f'neighbour = ["{level}"]', "arm": f'{TWO}\ndata_device = "{data}"\nlog_device = "{log}"'}
+    if refused is None:
+        assert spec.parse(text(**parts), "f.toml").factors["neighbour"] == ("none", level)
+        return
+    with pytest.raises(SpecError, match=refused):
+        spec.parse(text(**parts), "f.toml")
+
+
+def test_one_wrong_device_is_one_fault() -> None:
+    devices = 'slow = "hdd72"\nfast = "hssd"'
+    with pytest.raises(SpecError) as caught:
+        spec.parse(text(devices=devices, arm=f'{TWO}\ndata_device = "slow"\nlog_device = "fast"'), "f.toml")
+    assert "no class of devices 'hdd72'" in caught.value.message
+    assert not caught.value.parts
+
+
+def test_a_wrong_option_of_the_workload_leaves_its_factors_known() -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(text(workload="rate = -100", factors='neighbour = ["load_x4"]'), "f.toml")
+    assert "rate is -100" in caught.value.message and "neighbour" not in caught.value.message
+
+
+def test_a_factor_of_other_workloads_is_told_by_them() -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(text(factors='neighbour = ["idle"]', arm="").replace("tpcc", "tpch"), "f.toml")
+    assert "neighbour is a factor of tatp, tpcc" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [("design", "3", 'design = "3"'), ("name", "4", 'name = "4"')],
+)
+def test_a_number_that_should_be_a_text_needs_no_unit(key: str, value: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.parse(text(arm=f"{key} = {value}"), "f.toml")
+    assert caught.value.hint == hint
+
+
+# --- sweeps ---------------------------------------------------------------------------------------------------------------------
+
+SWEPT = """
+[variables]
+n = { kind = "integer", default = 2, help = "So many." }
+rate = { kind = "number", default = 0, help = "Arrivals." }
+[workload]
+name = "tpcc"
+rate = "$rate"
+%s
+[resources]
+cpus = 2
+memory = "4 GiB"
+[[arm]]
+stack = "native"
+%s
+[[arm]]
+stack = "native"
+%s
+"""
+DESIGNS = ('design = "dedicated"\ntenants = "$n"', 'design = "shared"\ntenants = "$n"')
+
+
+MORE_PROCESSORS = tuple(
+    f"design = '{design}'\ntenants = 2\n[arm.resources]\ncpus = '$n'" for design in ("dedicated", "shared")
+)
+
+
+def planned(over: str, *arms: str, more: str = "", limit: str | None = None) -> sweep.Planned:
+    asked = None if limit is None else sweeps.limit(limit)
+    return sweep.plan(SWEPT % (more, *(arms or DESIGNS)), "f.toml", over, variables={}, limit=asked)
+
+
+def test_a_value_that_cannot_be_is_left_out_and_the_others_are_swept() -> None:
+    found = planned("n=1,2,4", more='[factors]\nneighbour = ["idle"]')
+    assert list(found.experiments) == [2, 4]
+    (left_out,) = found.sweep.left_out
+    assert (left_out.value, left_out.arm) == (1, "") and "no neighbour" in left_out.why
+    assert any("n = 1 is left out: " in line for line in sweep.preview(found))
+
+
+def test_where_no_value_can_be_it_is_said_as_without_a_sweep() -> None:
+    with pytest.raises(SpecError, match="no neighbour"):
+        planned("n=1,200", more='[factors]\nneighbour = ["idle"]')
+
+
+def test_arms_that_are_called_after_a_value_need_names() -> None:
+    with pytest.raises(UsageError, match="at n = 2 alone is an arm named native, machines=2") as caught:
+        planned("n=2,4", 'machines = "$n"', DESIGNS[1])
+    assert caught.value.hint is not None and "name the arms" in caught.value.hint
+    assert len(planned("n=2,4", 'machines = "$n"\nname = "many"', DESIGNS[1]).experiments) == 2
+
+
+def test_a_closed_and_an_open_loop_are_no_one_curve() -> None:
+    with pytest.raises(UsageError, match="unlike figures"):
+        planned("rate=0,100")
+    assert len(planned("rate=50,100").experiments) == 2
+
+
+def test_a_limit_is_not_searched_over_what_arms_have() -> None:
+    with pytest.raises(UsageError, match="other resources at other values of n"):
+        planned("n=1:2", *MORE_PROCESSORS, limit="p99=20ms")
+    assert planned("n=1:4", limit="p99=20ms").sweep.limit is not None
+
+
+def test_costs_that_no_page_could_show_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "costs.toml"
+    for wrong, said in (("1e-300", "from 1e-9"), ("9" * 5000, "digits"), ("-1", "from 1e-9"), ("nan", "from 1e-9")):
+        file.write_text(f'currency = "EUR"\nperiod = "hour"\nhost = {wrong}\n', encoding="utf-8")
+        with pytest.raises(SpecError, match=said):
+            sweeps.costs(file)
+
+
+# --- what is said beforehand ------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_too_small_is_an_obstacle() -> None:
+    parts = {"devices": 'small = { class = "memory", size = "256 MiB" }', "arm": f'{TWO}\ndata_device = "small"'}
+    obstacles = list(planning.needs(spec.parse(text(**parts), "f.toml")).obstacles())
+    assert any(
+        each.startswith("small (memory) of native dedicated x2") and "does not fit" in each for each in obstacles
+    )
+
+
+def test_paths_on_one_file_system_are_one_place(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    alone = planning.needs(spec.parse(text(arm=f'{TWO}\ndata_device = "{one}"'), "f.toml"))
+    both = planning.needs(spec.parse(text(arm=f'{TWO}\ndata_device = "{one}"\nlog_device = "{other}"'), "f.toml"))
+    taken = [sum(each.taken_bytes for each in (needed.copies, *needed.devices)) for needed in (alone, both)]
+    assert len([each for each in (both.copies, *both.devices) if each.taken_bytes]) == 1
+    assert taken[1] > taken[0]
+
+
+def test_a_plan_says_on_what_arms_lie_and_how_pools_are_dealt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text(text(devices='slow = "hdd7200"', arm=f'name = "a"\n{TWO}\ndata_device = "slow"'), encoding="utf-8")
+    planning.show_plan(file, variables=(), rounds=1, blocks=1, visits=False, as_json=False)
+    said = capsys.readouterr().out
+    assert "each arm has 2 processors and 4096 MiB of memory" in said
+    assert "arm a: native, dedicated, servers=2, data on slow (hdd7200)" in said
+    assert "buffer pools, equal in sum: a 2 of 512 MiB" in said
