@@ -44,44 +44,35 @@ AHEAD: dict[str, tuple[Sequence[str], Path]] = {
 _begun_ahead: list[subprocess.Popen[bytes]] = []
 
 
-BESIDE = tuple(
-    f"tests/system/test_{name}.py"
-    for name in (
-        *(
-            "agent",
-            "bad_input",
-            "bare_debian",
-            "dataset",
-            "disk",
-            "guest_kernel",
-            "guests",
-            "hostile_specification",
-            "image",
-        ),
-        *(
-            "kept_files",
-            "launcher",
-            "mariadb",
-            "page_in_browser",
-            "postgres",
-            "power",
-            "probe_agreement",
-            "rust",
-            "secrets",
-        ),
-        *(
-            "server_process",
-            "session",
-            "site_in_browser",
-            "terminals",
-            "toys",
-            "tpch_answers",
-            "version_2_groups",
-            "wheel",
-        ),
-        "without_groups",
-    )
+_BESIDE = (
+    "agent",
+    "bad_input",
+    "bare_debian",
+    "dataset",
+    "disk",
+    "guest_kernel",
+    "guests",
+    "hostile_specification",
+    "image",
+    "kept_files",
+    "launcher",
+    "mariadb",
+    "page_in_browser",
+    "postgres",
+    "power",
+    "rust",
+    "secrets",
+    "server_process",
+    "session",
+    "site_in_browser",
+    "terminals",
+    "toys",
+    "tpch_answers",
+    "version_2_groups",
+    "wheel",
+    "without_groups",
 )
+BESIDE = tuple(f"tests/system/test_{name}.py" for name in _BESIDE)
 """System tests that take nothing of the machine as a whole and look for nothing of others, or are alone where they do; what they
 run takes its turn."""
 

@@ -64,6 +64,13 @@ def text(**parts: str) -> str:
         ({"resources": 'write_rate = "1 MiB"', "arm": 'data_device = "hdd7200"\nlog_device = "memory"'}, "log lies in memory"),
         ({"arm": "[arm.options]\ncpu_quota = 0"}, "0 is less than 0.01"),
         ({"arm": '[arm.options]\ncpu_period = "9h"'}, "9h is more than 1s"),
+        ({"arm": '[arm.options]\ncpu_quota = 0.05\ncpu_period = "1ms"'}, "0.05 of 1ms is less than 1ms"),
+        ({"top": "precision = 3"}, "precision is a table"),
+        ({"top": "visit = [1]"}, "visit is a table"),
+        ({"arm": "resources = 3"}, "resources is a table"),
+        ({"resources": 'split = [["cpus"]]'}, "not a list of"),
+        ({"arm": f"design = [{', '.join(['1'] * 3000)}]"}, "is not a text"),
+        ({"arm": 'data_device = "/"'}, "no directory below /"),
     ],
 )  # fmt: skip
 def test_it_is_one_error(parts: dict[str, str], said: str) -> None:
@@ -154,6 +161,9 @@ MORE_PROCESSORS = tuple(
 )
 
 
+DESIGNS_OF_FOUR = ('design = "dedicated"\ntenants = 4', 'design = "shared"\ntenants = 4')
+
+
 def planned(over: str, *arms: str, more: str = "", limit: str | None = None) -> sweep.Planned:
     asked = None if limit is None else sweeps.limit(limit)
     return sweep.plan(SWEPT % (more, *(arms or DESIGNS)), "f.toml", over, variables={}, limit=asked)
@@ -169,7 +179,23 @@ def test_a_value_that_cannot_be_is_left_out_and_the_others_are_swept() -> None:
 
 def test_where_no_value_can_be_it_is_said_as_without_a_sweep() -> None:
     with pytest.raises(SpecError, match="no neighbour"):
-        planned("n=1,200", more='[factors]\nneighbour = ["idle"]')
+        planned("n=1,2", more='[factors]\nneighbour = ["idle"]')
+
+
+def test_a_word_that_is_wrong_is_an_error() -> None:
+    """What is too small or too large is left out; a slip of the pen is not."""
+    variable = '[variables]\nd = { kind = "text", default = "shared", help = "Which." }'
+    swept = text(top=variable, arm='design = "$d"\ntenants = 2\n[[arm]]\nstack = "docker"')
+    assert len(sweep.plan(swept, "f.toml", "d=shared,dedicated", variables={}).experiments) == 2
+    with pytest.raises(SpecError, match="no design 'dedicatd'"):
+        sweep.plan(swept, "f.toml", "d=shared,dedicatd", variables={})
+
+
+def test_a_design_that_does_not_fit_at_some_values_keeps_its_name() -> None:
+    """Others are left out at other values, so none has a fellow everywhere."""
+    small = 'name = "B"\ndesign = "dedicated"\ntenants = "$n"\n[arm.resources]\nbuffer_pool = "64 MiB"'
+    found = planned("n=1,8,64", 'name = "A"\ndesign = "shared"\ntenants = "$n"', small.replace("64 MiB", "256 KiB"))
+    assert {each.arm for each in found.sweep.left_out} == {"B"}
 
 
 def test_arms_that_are_called_after_a_value_need_names() -> None:
@@ -186,9 +212,14 @@ def test_a_closed_and_an_open_loop_are_no_one_curve() -> None:
 
 
 def test_a_limit_is_not_searched_over_what_arms_have() -> None:
-    with pytest.raises(UsageError, match="other resources at other values of n"):
+    with pytest.raises(UsageError, match="other processors or memory at other values of n"):
         planned("n=1:2", *MORE_PROCESSORS, limit="p99=20ms")
+    grows = [f"{arm}\n[arm.resources]\ncpus = '$n'" for arm in DESIGNS]
+    with pytest.raises(UsageError, match="other processors or memory at other values of n"):
+        planned("n=1:2", *grows, limit="p99=20ms")
     assert planned("n=1:4", limit="p99=20ms").sweep.limit is not None
+    # More terminals make all servers admit more sessions, which is no resource.
+    assert planned("n=1:64", *DESIGNS_OF_FOUR, more='terminals = "$n"', limit="p99=20ms").sweep.limit is not None
 
 
 def test_costs_that_no_page_could_show_are_refused(tmp_path: Path) -> None:
@@ -202,12 +233,29 @@ def test_costs_that_no_page_could_show_are_refused(tmp_path: Path) -> None:
 # --- what is said beforehand ------------------------------------------------------------------------------------------------------
 
 
+def obstacles_of(**parts: str) -> list[str]:
+    return list(planning.needs(spec.parse(text(**parts), "f.toml")).obstacles())
+
+
 def test_a_device_that_is_too_small_is_an_obstacle() -> None:
-    parts = {"devices": 'small = { class = "memory", size = "256 MiB" }', "arm": f'{TWO}\ndata_device = "small"'}
-    obstacles = list(planning.needs(spec.parse(text(**parts), "f.toml")).obstacles())
-    assert any(
-        each.startswith("small (memory) of native dedicated x2") and "does not fit" in each for each in obstacles
-    )
+    small = 'small = { class = "memory", size = "256 MiB" }'
+    said = obstacles_of(devices=small, arm=f'{TWO}\ndata_device = "small"')
+    assert any("the device small (memory) has 256 MiB" in each for each in said)
+    (too_small,) = obstacles_of(workload="warehouses = 9000", arm='data_device = "ssd_raid"\nlog_device = "hssd"')[-1:]
+    assert "a disk like hssd has" in too_small
+
+
+def test_a_directory_in_memory_is_no_device() -> None:
+    shared_memory = Path("/dev/shm")
+    if not shared_memory.is_dir():
+        pytest.skip("no /dev/shm here")
+    assert f"{shared_memory}: no directory on a device" in obstacles_of(arm=f'{TWO}\ndata_device = "{shared_memory}"')
+
+
+def test_what_lies_on_another_host_takes_no_room_here() -> None:
+    here = planning.needs(spec.parse(text(), "f.toml"))
+    there = planning.needs(spec.parse(text(arm='[[arm]]\nstack = "ssh:example.org"'), "f.toml"))
+    assert there.copies_bytes == here.copies_bytes // 2  # of one unit, not of two
 
 
 def test_paths_on_one_file_system_are_one_place(tmp_path: Path) -> None:

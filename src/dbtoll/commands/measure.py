@@ -214,6 +214,8 @@ def asked_otherwise(
     """With what the command line says in the specification's place. UsageError."""
     if budget is not None:
         budget_s = _unit("--budget", budget, units.duration_ns) / 1e9
+        if not budget_s:
+            raise UsageError("--budget: nothing is measured in no time", "--budget 20m")
         experiment = replace(experiment, precision=replace(experiment.precision, budget_s=budget_s))
     if max_overhead is not None:
         experiment = replace(experiment, max_overhead=limit(max_overhead))

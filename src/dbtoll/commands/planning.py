@@ -17,7 +17,8 @@ from dbtoll.errors import DbtollError
 from dbtoll.images import debian, disk
 from dbtoll.images.cache import default_root
 from dbtoll.interfaces.workload import ProbeWorkload, TransactionWorkload, Workload
-from dbtoll.machines.arm_device import file_system_bytes
+from dbtoll.machines.mounts import IN_MEMORY as MEMORY_FILE_SYSTEMS
+from dbtoll.machines.mounts import mount_in
 from dbtoll.model.experiment import Arm, Experiment
 from dbtoll.model.layout import Layout
 from dbtoll.model.machine import MissingRequirement
@@ -28,8 +29,8 @@ from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, Room, log_bytes, r
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.pilot import COUNTS_UP_TO_BLOCKS
-from dbtoll.runner.preparation.data import available_bytes
-from dbtoll.runner.preparation.requirements import require_beforehand, simulated
+from dbtoll.runner.preparation.data import available_bytes, too_small
+from dbtoll.runner.preparation.requirements import is_elsewhere, require_beforehand, simulated
 from dbtoll.spec.differences import sides
 from dbtoll.spec.stack import write_stack
 from dbtoll.spec.variables import from_words
@@ -53,7 +54,7 @@ class Taken:
     @property
     def text(self) -> str:
         if self.free_bytes is None:
-            return f"{self.place}: no directory on which a device could lie"
+            return f"{self.place}: no directory on a device"
         said = f"{self.place}: about {self.taken_bytes / GIB:.1f} GiB, {self.free_bytes / GIB:.1f} GiB are free"
         return said if self.fits else f"{said}: that does not fit"
 
@@ -65,7 +66,8 @@ class Needs:
     ``budget_s``: measuring ends then; ``visits`` of a round of one block; ``round_s_min``: what these take at least, without the
     starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
     loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk; ``devices``: of
-    other places, what the devices of all arms take there. ``missing``: for which the ``command`` is one that brings it, null if no
+    other places, what the devices of all arms take there; ``too_small``: devices that what is to lie there does not fit into.
+    What lies on another host is not in them. ``missing``: for which the ``command`` is one that brings it, null if no
     command does.
     """
 
@@ -79,6 +81,7 @@ class Needs:
     copies_bytes: int
     free_bytes: int
     devices: tuple[Taken, ...]
+    too_small: tuple[str, ...]
     missing: tuple[str, ...]
     command: str | None
 
@@ -105,7 +108,9 @@ class Needs:
 
     def no_room(self) -> Iterator[str]:
         """What its disk and its devices lack for a run to begin."""
-        yield from (each.text for each in (self.copies, *self.devices) if not each.fits)
+        copies = () if _file_system(default_root()) in SHARING_BLOCKS else (self.copies,)
+        yield from (each.text for each in (*copies, *self.devices) if not each.fits)
+        yield from self.too_small
 
     def obstacles(self) -> Iterator[str]:
         """Why a run would not begin, or not end with a verdict, as far as that is known beforehand."""
@@ -185,10 +190,8 @@ def needs(experiment: Experiment) -> Needs:
         data_bytes=loaded_bytes,
         copies_bytes=taken.pop(ON_OWN_DISK),
         free_bytes=free_bytes(default_root()),
-        devices=(
-            *(Taken(place, size, _free_at(place)) for place, size in taken.items()),
-            *(_too_small(experiment) if is_real else ()),
-        ),
+        devices=tuple(Taken(place, size, _free_at(place)) for place, size in taken.items()),
+        too_small=tuple(_too_small(experiment)) if is_real else (),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),
         command=command,
     )
@@ -202,7 +205,7 @@ def data_bytes(experiment: Experiment) -> tuple[int, dict[str, int]]:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
-            arms = [experiment.arm(name) for name in names]
+            arms = [arm for name in names if not is_elsewhere(arm := experiment.arm(name))]
             loaded += sum(_estimate_bytes(workload, layout) for layout in {arm.layout.in_server for arm in arms})
             for arm in arms:
                 taken[ON_OWN_DISK] += 0 if configuration.devices.data else _estimate_bytes(workload, arm.layout)
@@ -218,15 +221,13 @@ def _room(arm: Arm, workload: Workload) -> Room:
     return room_of(arm.layout, own.devices, _estimate_bytes(workload, arm.layout.in_server), added)
 
 
-def _too_small(experiment: Experiment) -> Iterator[Taken]:
-    """Devices that are told a size which what is to lie there does not fit into."""
+def _too_small(experiment: Experiment) -> Iterator[str]:
+    """Devices that what is to lie there does not fit into, as estimated."""
     for arm in experiment.arms:
-        own = arm.configuration
-        workload = registry.find("workloads", own.workload.name)(own.workload.options)
-        for device, content_bytes in _room(arm, workload).of(own.devices) if own.devices.all else ():
-            needed = file_system_bytes(content_bytes)
-            if arm.copy_of is None and device.size_bytes is not None and device.size_bytes < needed:
-                yield Taken(f"{device.text} of {arm.name}", needed, device.size_bytes)
+        asked = arm.configuration.workload
+        if arm.copy_of is None and arm.configuration.devices.all:
+            workload = registry.find("workloads", asked.name)(asked.options)
+            yield from (why for why, _ in too_small(arm, _room(arm, workload)))
 
 
 def _estimate_bytes(workload: Workload, layout: Layout) -> int:
@@ -264,10 +265,20 @@ def _by_file_system(taken: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
+SHARING_BLOCKS = frozenset({"btrfs", "xfs", "bcachefs"})
+"""File systems on which a copy may take no room of its own (ioctl_ficlone(2))."""
+
+
+def _file_system(path: Path) -> str:
+    found = mount_in(Path("/proc/self/mountinfo").read_text(errors="replace"), str(_there(path).resolve()))
+    return found.file_system if found is not None else ""
+
+
 def _free_at(place: str) -> int | None:
     if place == IN_MEMORY:
         return available_bytes(Path("/proc/meminfo").read_text(encoding="ascii"))
-    return free_bytes(Path(place)) if Path(place).is_dir() else None
+    lies_on_disk = Path(place).is_dir() and _file_system(Path(place)) not in MEMORY_FILE_SYSTEMS
+    return free_bytes(Path(place)) if lies_on_disk else None
 
 
 def _missing(experiment: Experiment) -> Iterator[MissingRequirement]:
@@ -362,6 +373,7 @@ def needs_lines(needed: Needs) -> Iterator[str]:
         else "disk: only the run folder"
     )
     yield from (f"devices: {taken.text}" for taken in needed.devices)
+    yield from needed.too_small
     yield "missing: nothing that can be looked up; `dbtoll doctor` tries it" if not needed.missing else "missing:"
     for each in needed.missing:
         yield f"  {each}"

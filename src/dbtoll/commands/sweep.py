@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,7 @@ def plan(
     variable, values = spec_sweeps.values(over, spec.declared_in(text, file), each=limit is not None)
     if variable in variables:
         raise UsageError(f"--set {variable}: the sweep gives it its values", "leave it out")
-    if limit is not None and any(isinstance(each, str | bool) for each in values):
+    if limit is not None and not _are_numbers(values):
         raise UsageError(f"--limit: the values of {variable} are no numbers among which to search", "leave it out")
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     asked = Sweep(folder_name(stamp, name), file, variable, values, values[0], limit=limit, costs=costs)
@@ -68,7 +69,7 @@ def plan(
 def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive: bool) -> Planned:
     experiments: dict[Value, Experiment] = {}
     left_out: list[LeftOut] = []
-    refused: list[SpecError] = []
+    refused: dict[Value, SpecError] = {}
     for value in asked.values:
         try:
             found, without = spec.fitting(
@@ -78,21 +79,22 @@ def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive
                 variables={**variables, asked.variable: value},
                 unfit=lambda experiment: {arm: why for arm, (why, _) in unfit(experiment).items()},
             )
-        except SpecError as error:  # it may be right at other values
-            refused.append(error)
-            left_out.append(LeftOut(value, "", "; ".join(each.message for each in error.parts or (error,))))
+        except SpecError as error:
+            refused[value] = error
+            left_out.append(LeftOut(value, "", _without_places(error)))
             continue
         left_out += [LeftOut(value, arm, why) for arm, why in without.items()]
         if found is not None:
             experiments[value] = found
-    if not experiments and refused:
-        raise refused[0]
+    # A number may be too small or too large for what is asked; a word is right or wrong.
+    if refused and (len(experiments) < 2 or not _are_numbers(asked.values)):
+        raise next(iter(refused.values()))
     if not experiments:
         raise UsageError(
             f"no arm fits at any value: {'; '.join(dict.fromkeys(each.why for each in left_out))}",
             "more memory under [resources], or smaller values",
         )
-    _require_one_question(asked.variable, experiments)
+    _require_one_question(asked.variable, experiments, left_out)
     if asked.limit is not None:
         _require_transaction(asked.limit, next(iter(experiments.values())))
         _require_more_load(asked.variable, list(experiments.values()))
@@ -101,7 +103,17 @@ def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive
     return Planned(whole, made, text)
 
 
-def _require_one_question(variable: str, experiments: Mapping[Value, Experiment]) -> None:
+def _are_numbers(values: Iterable[Value]) -> bool:
+    return not any(isinstance(value, str | bool) for value in values)
+
+
+def _without_places(error: SpecError) -> str:
+    """What is wrong, each once, without the file and the line."""
+    said = [re.sub(r"^\S.*?:\d+: ", "", each.message) for each in error.parts or (error,)]
+    return "; ".join(dict.fromkeys(said))
+
+
+def _require_one_question(variable: str, experiments: Mapping[Value, Experiment], left_out: Sequence[LeftOut]) -> None:
     """UsageError where the runs could not be told by one curve for each design."""
     asked = {value: spec.asked(each.configuration.workload) for value, each in experiments.items()}
     first = next(iter(experiments))
@@ -112,15 +124,19 @@ def _require_one_question(variable: str, experiments: Mapping[Value, Experiment]
                 "or one has a rate of arrivals",
                 "sweep over values that ask the same",
             )
-    if any(isinstance(value, str) for value in experiments):
+    if not _are_numbers(experiments):
         return  # of other devices or environments the arms are others
-    from dbtoll.analysis.sweeps.builder import design_of
+    from dbtoll.analysis.sweeps.builder import TENANTS, design_of
 
-    named = {value: {design_of(arm) for arm in each.arms if arm.copy_of is None} for value, each in experiments.items()}
-    for value, names in named.items():
-        others = [its for other, its in named.items() if other != value]
+    there = {value: {design_of(arm) for arm in each.arms if arm.copy_of is None} for value, each in experiments.items()}
+    gone = {
+        value: {name for each in left_out if each.value == value for name in (each.arm, TENANTS.sub("", each.arm))}
+        for value in there
+    }
+    for value, names in there.items():
+        others = [there[other] | gone[other] for other in there if other != value]
         only_there = sorted(names.difference(*others))
-        if only_there and any(len(its) >= len(names) for its in others):  # none was left out there
+        if only_there and others:
             raise UsageError(
                 f"at {variable} = {value_text(value)} alone is an arm named {only_there[0]}: designs are told by their names",
                 "name the arms: name = … under each [[arm]]",
@@ -129,14 +145,14 @@ def _require_one_question(variable: str, experiments: Mapping[Value, Experiment]
 
 def _require_more_load(variable: str, experiments: Sequence[Experiment]) -> None:
     """UsageError where arms have more at larger values: what keeps a limit there says nothing of smaller ones."""
-    had = [
-        {arm.name: replace(arm.configuration.resources, buffer_pool_bytes=None) for arm in each.arms}
-        for each in experiments
-    ]
+    from dbtoll.analysis.sweeps.builder import design_of
+
+    had = [{design_of(arm): arm.configuration.resources for arm in each.arms} for each in experiments]
     for one, other in itertools.pairwise(had):
-        if any(one[name] != other[name] for name in one.keys() & other.keys()):
+        both = [(one[name], other[name]) for name in one.keys() & other.keys()]
+        if any((its.cpus, its.memory_bytes) != (others.cpus, others.memory_bytes) for its, others in both):
             raise UsageError(
-                f"--limit: arms have other resources at other values of {variable}: one that keeps it says nothing of less",
+                f"--limit: arms have other processors or memory at other values of {variable}: what keeps it says nothing of less",
                 "search over what they are asked for, such as tenants, terminals or warehouses",
             )
 
@@ -414,6 +430,12 @@ def resume(
     }
     runs_of_it = store_sweeps.runs_of(asked.id, folder.parent)
     so_far = {each.value: path for path in runs_of_it if (each := store_sweeps.sweep_of(path))}
+    for missing in planned.sweep.left_out:
+        if not missing.arm and missing.value in so_far:
+            raise UsageError(
+                f"{so_far[missing.value]} was measured, and its specification is not possible: {missing.why}",
+                "go on with the version of dbtoll that began it",
+            )
     say = notices(quiet=quiet)
     say(f"{folder}: its plan is carried out, with your rights: resume only folders of people whom you trust")
     for line in preview(replace(planned, experiments=named)):

@@ -1127,6 +1127,8 @@ class _Reader:
 
     def take(self, table: str, key: str, convert: Callable[[Any], Any], default: Any) -> Any:
         holder = self.at(table)
+        if not isinstance(holder, dict):
+            holder = self.table(table)  # which notes that it is none
         if key not in holder:
             return default
         try:
@@ -1306,7 +1308,7 @@ def _size(value: Any) -> int:
 
 def _split(value: Any) -> tuple[str, ...]:
     given = value.split("+") if isinstance(value, str) else value
-    if not isinstance(given, list) or not set(given) <= set(SPLIT):
+    if not isinstance(given, list) or not all(each in SPLIT for each in given):
         raise ValueError(f"{value!r} is not a list of {', '.join(SPLIT)}")
     return tuple(name for name in SPLIT if name in given)
 
@@ -1337,9 +1339,15 @@ def _image_hint(given: str) -> str:
     )
 
 
+LONGEST_HINT = 40
+"""Characters of a value that is proposed as it was written."""
+
+
 def form_hint(said: str, written: Any, convert: Callable[[Any], Any]) -> str:
     """How to write a value: with the unit that it lacks, if that is all. ``said``: what stands before it."""
     number = str(written).strip()
+    if not isinstance(written, int | float | str) or len(number) > LONGEST_HINT:
+        return "see docs/SPEC.md for the form of each key"
     with suppress(ValueError, TypeError):
         convert(number)
         return f'{said}"{number}"'  # it is a text

@@ -88,7 +88,8 @@ def _named(text: str, known: Mapping[str, Device], key: str) -> Device:
         return _of_class(text, text)
     except ValueError as error:
         if text.startswith("/"):
-            raise DeviceError(key, str(error), f"{key} = {posixpath.normpath(text)!r}") from None
+            shortest = posixpath.normpath(text)
+            raise DeviceError(key, str(error), f'{key} = "{shortest if shortest != "/" else "/srv/data"}"') from None
         all_names = [*known, *CLASSES]
         meant = "".join(f"did you mean {each}? " for each in difflib.get_close_matches(text, all_names, 1))
         raise DeviceError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dbtoll import registry
+from dbtoll import registry, units
+from dbtoll.machines.cgroups.group import QUOTA_LEAST_NS, QUOTA_OPTIONS
 from dbtoll.model import storage
 from dbtoll.model.experiment import WEIGHT_LEAST, Arm, Resources
 
@@ -39,6 +40,11 @@ def out_of_bounds(asked: Resources) -> Iterator[tuple[str, str, str]]:
 def not_to_be_held(arm: Arm, *, boots: bool) -> Iterator[tuple[str, str, str]]:
     """Of each limit that this arm's machines cannot have: its key, why, and what could be done. ``boots``: they are guests."""
     resources, step = arm.configuration.resources, arm.stack[-1]
+    for of_step in (each.options for each in arm.stack):
+        quota, period_ns = of_step.get("cpu_quota"), of_step.get("cpu_period", QUOTA_OPTIONS["cpu_period"].default)
+        if quota is not None and quota * period_ns < QUOTA_LEAST_NS:
+            of_period, least = units.duration_text(period_ns), units.duration_text(QUOTA_LEAST_NS)
+            yield "cpu_quota", f"{arm.name}: {quota:g} of {of_period} is less than {least}", "a longer cpu_period"
     given = [key for key in RATES if getattr(resources, key) is not None]
     given += ["memory_high"] if resources.memory_high_bytes is not None else []
     given += ["neighbour_weight"] if resources.neighbour_weight is not None else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ def _shown(value: float, option: Option) -> str:
 def text_value(value: Any) -> str:
     """A text. TypeError otherwise."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{reprlib.repr(value)} is not a text")
     return value
 
 
@@ -92,7 +93,7 @@ def integer(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"{reprlib.repr(value)} is not a whole number")
     if not -units.MOST - 1 <= value <= units.MOST:
         raise ValueError("that is more than there can be")
     return value
@@ -103,7 +104,7 @@ def number(value: Any) -> float:
     if isinstance(value, str):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"{reprlib.repr(value)} is not a number")
     if not abs(value) < 1e18:
         raise ValueError(f"{value!r} is not a finite number")
     return float(value)

@@ -42,8 +42,11 @@ QUOTA_OPTIONS: Mapping[str, Option] = {
     ),
     "cpu_period": Option("duration", 100_000_000, "period of the quota", least=1_000_000, most=1_000_000_000),
 }
-"""Of environments that are held by such groups; bounds of the kernel (Documentation/scheduler/sched-bwc.rst). A quota of 0 is none
-to Docker."""
+"""Of environments that are held by such groups. A quota of 0 is none to Docker. The period's bounds are the kernel's, and
+`QUOTA_LEAST_NS` (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
+
+QUOTA_LEAST_NS = 1_000_000
+"""Of CPU time in a period."""
 
 
 @dataclass(frozen=True, slots=True)

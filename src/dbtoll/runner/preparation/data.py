@@ -196,20 +196,8 @@ def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None
     for arm, room in rooms:
         own = context.at(arm)
         own.host.run(["mkdir", "-p", own.copies])
-        for device, content_bytes in room.of(arm.configuration.devices):
-            size_bytes = file_system_bytes(content_bytes)
-            if device.size_bytes is not None and device.size_bytes < size_bytes:
-                raise Unavailable(
-                    f"{arm.name}: the device {device.text} has {device.size_bytes >> 20} MiB, and what is to lie there needs "
-                    f"{size_bytes >> 20} MiB",
-                    f'size = "{size_bytes >> 20} MiB" or more under [devices], or leave it out',
-                )
-            if device.kind == "model" and size_bytes > (whole := MODELS[device.of].capacity_bytes):
-                raise Unavailable(
-                    f"{arm.name}: a disk like {device.of} has {whole >> 30} GiB, and what is to lie there needs "
-                    f"{size_bytes >> 30} GiB",
-                    "a smaller scale, or fewer tenants",
-                )
+        for why, hint in too_small(arm, room):
+            raise Unavailable(why, hint)
         for place, taken_bytes in room.by_place(arm.configuration.devices):
             directory = own.copies if place == ON_OWN_DISK else place
             key = (own.host.name, place if place == IN_MEMORY else number_of_file_system(own.host, directory))
@@ -225,6 +213,23 @@ def demand_room(rooms: Sequence[tuple[Arm, Room]], context: HostContext) -> None
                     f"the devices of the arms need {needed[key] >> 20} MiB or more there, and of {own.host.name} {where}",
                     "a smaller scale, fewer tenants or fewer arms: all arms, and their second copies, stand at the same time",
                 )
+
+
+def too_small(arm: Arm, room: Room) -> Iterator[tuple[str, str]]:
+    """Of each of its devices that what is to lie there does not fit into: why, and what would help."""
+    for device, content_bytes in room.of(arm.configuration.devices):
+        size_bytes = file_system_bytes(content_bytes)
+        if device.size_bytes is not None and device.size_bytes < size_bytes:
+            yield (
+                f"{arm.name}: the device {device.text} has {device.size_bytes >> 20} MiB, and what is to lie there needs "
+                f"{size_bytes >> 20} MiB",
+                f'size = "{size_bytes >> 20} MiB" or more under [devices], or leave it out',
+            )
+        if device.kind == "model" and size_bytes > (whole := MODELS[device.of].capacity_bytes):
+            yield (
+                f"{arm.name}: a disk like {device.of} has {whole >> 30} GiB, and what is to lie there needs {size_bytes >> 30} GiB",
+                "a smaller scale, or fewer tenants",
+            )
 
 
 def available_bytes(meminfo: str) -> int:

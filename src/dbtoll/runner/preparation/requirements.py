@@ -128,7 +128,7 @@ def unfit(experiment: Experiment) -> dict[str, tuple[str, str]]:
         asked, name = arm.configuration.resources, arm.copy_of or arm.name
         in_guests = any(map(boots, arm.stack))
         less = "a smaller memory under [resources]"
-        if _is_elsewhere(arm):  # that host says itself whether it has enough (`hosts.RemoteHosts`)
+        if is_elsewhere(arm):  # that host says itself whether it has enough (`hosts.RemoteHosts`)
             continue
         if asked.cpus > cpus:
             found[name] = (
@@ -178,10 +178,10 @@ def _too_few_can_be_used(arm: Arm) -> tuple[str, str] | None:
 
 def _is_here(arm: Arm) -> bool:
     """Whether the arm stands on this host."""
-    return not simulated(arm.stack[-1]) and not _is_elsewhere(arm)
+    return not simulated(arm.stack[-1]) and not is_elsewhere(arm)
 
 
-def _is_elsewhere(arm: Arm) -> bool:
+def is_elsewhere(arm: Arm) -> bool:
     """Whether the arm stands on another host."""
     return isinstance(environment_of(arm.stack[0]), RemoteEnvironment)
 
