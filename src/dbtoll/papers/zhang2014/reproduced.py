@@ -114,7 +114,8 @@ def _distances(sweep: Sweep) -> PublishedTable:
     title = "Distances between writes of the log"
     note = (
         "Distances between successive writes to the device of all logs, blocks of 512 bytes; drawn is the share of the writes that "
-        f"are no farther away, {tenants_text(sweep.values[-1])}. {NOT_PRINTED}"
+        f"are no farther away, {tenants_text(sweep.values[-1])}, of those of all rounds together. "
+        f"Shares with an interval are means over rounds. {NOT_PRINTED}"
     )
     return PublishedTable(
         "Figures 3, 4 and 6", title, columns, tuple(rows), note, "design",
