@@ -18,6 +18,7 @@ from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.defaults import BASELINE
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Experiment
+from dbtoll.model.sweep import LeftOut
 from dbtoll.runner.preparation.requirements import unfit
 from dbtoll.spec.variables import from_words
 from dbtoll.store import sweeps
@@ -111,24 +112,25 @@ def reproduce(
     console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     if samples is None and paper.about.samples:
         console.print(f"samples: left out: --samples FOLDER names them ({paper.about.samples})", markup=False)
-    measuring = _Measuring(
-        otherwise=lambda asked: _of_rounds(asked_otherwise(asked, budget, None), rounds),
+    asked = _Asked(
+        otherwise=lambda experiment: _of_rounds(asked_otherwise(experiment, budget, None), rounds),
         exclusive=exclusive,
         runs_dir=runs_dir,
         quiet=quiet,
         yes=yes,
     )
     planned = {
-        part.role: measuring.planned(paper.folder / part.file, part, given[part.role])
+        part.role: asked.part(paper.folder / part.file, part, given[part.role])
         for part in paper.about.parts
         if part.role not in found and part.role not in left_out
     }
-    for role in given:
-        said = planned[role].preview() if role in planned else ()
-        for line in (f"left out: {left_out[role]}",) if role in left_out else said:
+    for role, why in left_out.items():
+        console.print(f"{role}: left out: {why}", markup=False)
+    for role, part in planned.items():
+        for line in part.preview():
             console.print(f"{role}: {line}", markup=False)
-    _require_room(planned)
-    found |= {role: measuring.measure(role, part) for role, part in planned.items()}
+    _require_possible(planned)
+    found |= {role: part.measure(asked) for role, part in planned.items()}
     result = paper.reproduce(found, samples)
     parts = [run for part in paper.about.parts for run in found.get(part.role, ())]
     results = [analyze_run(run) for run in parts]
@@ -149,39 +151,8 @@ def reproduce(
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _OneRun:
-    """A part that is one run. ``text``: its specification."""
-
-    experiment: Experiment
-    text: str
-
-    def preview(self) -> Iterator[str]:
-        yield self.experiment.question
-        yield from planning.needs_lines(planning.needs(self.experiment))
-
-    def experiments(self) -> dict[str, Experiment]:
-        """By what tells them apart."""
-        return {"": self.experiment}
-
-
-@dataclass(frozen=True, slots=True)
-class _SeveralRuns:
-    """A part that is a sweep."""
-
-    planned: sweep.Planned
-
-    def preview(self) -> Iterator[str]:
-        yield from sweep.preview(self.planned)
-
-    def experiments(self) -> dict[str, Experiment]:
-        """By what tells them apart."""
-        variable = self.planned.sweep.variable
-        return {f"{variable} = {value}": each for value, each in self.planned.experiments.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Measuring:
+class _Asked:
     """As the user wants all parts to be measured. ``otherwise``: what is asked for of each experiment."""
 
     otherwise: Callable[[Experiment], Experiment]
@@ -190,54 +161,90 @@ class _Measuring:
     quiet: bool
     yes: bool
 
-    def planned(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> _OneRun | _SeveralRuns:
+    def part(self, file: Path, part: PartFile, variables: Mapping[str, str]) -> _OneRun | _SeveralRuns:
         """``file``: its specification. A value that the user gave the variable of a sweep is its only one."""
         if not part.over:
             experiment, text = spec.read(file, exclusive=self.exclusive, variables=variables)
-            return _OneRun(self.otherwise(experiment), text)
+            return _OneRun(part.role, self.otherwise(experiment), text)
         variable, _, _ = part.over.partition("=")
         others = {name: value for name, value in variables.items() if name != variable}
         over = f"{variable}={variables[variable]}" if variable in variables else part.over
         planned = sweep.plan(spec.read_text(file), str(file), over, variables=others, exclusive=self.exclusive)
         experiments = {value: self.otherwise(each) for value, each in planned.experiments.items()}
-        return _SeveralRuns(replace(planned, experiments=experiments))
+        return _SeveralRuns(part.role, replace(planned, experiments=experiments))
 
-    def measure(self, role: str, planned: _OneRun | _SeveralRuns) -> list[Run]:
-        """Its runs."""
-        if isinstance(planned, _SeveralRuns):
-            return self._sweep(role, planned.planned)
-        return [self._run(role, planned.experiment, planned.text)]
 
-    def _run(self, role: str, experiment: Experiment, text: str) -> Run:
+@dataclass(frozen=True, slots=True)
+class _OneRun:
+    """A part that is one run. ``text``: its specification."""
+
+    role: str
+    experiment: Experiment
+    text: str
+
+    def preview(self) -> Iterator[str]:
+        """What it takes."""
+        yield self.experiment.question
+        yield from planning.needs_lines(planning.needs(self.experiment))
+
+    def experiments(self) -> dict[str, Experiment]:
+        """By what tells them apart."""
+        return {"": self.experiment}
+
+    def measure(self, asked: _Asked) -> list[Run]:
+        """Its run."""
         from dbtoll.progress import Progress
         from dbtoll.runner import run as runs
 
-        bring_programs(experiment, yes=self.yes)
-        notices(quiet=self.quiet)(f"{role}: {experiment.question}")
-        with Progress(experiment, quiet=self.quiet, yes=self.yes) as progress:
-            return runs.begin_part(experiment, text, self.runs_dir, progress)
+        bring_programs(self.experiment, yes=asked.yes)
+        notices(quiet=asked.quiet)(f"{self.role}: {self.experiment.question}")
+        with Progress(self.experiment, quiet=asked.quiet, yes=asked.yes) as progress:
+            return [runs.begin_part(self.experiment, self.text, asked.runs_dir, progress)]
 
-    def _sweep(self, role: str, planned: sweep.Planned) -> list[Run]:
-        """With its own page."""
-        notices(quiet=self.quiet)(f"{role}: {next(iter(planned.experiments.values())).question}")
-        measured = sweep.measure(planned, self.runs_dir, quiet=self.quiet, yes=self.yes, after=sweep.write)
-        # Claims are about all values: what could not be measured is not passed over.
-        for each in measured.sweep.left_out:
-            if not each.arm:
-                variable = planned.sweep.variable
-                raise Unavailable(
-                    f"{role}: {variable} = {each.value} could not be measured: {each.why}",
-                    f"the other values are kept; without it: --set {variable}=VALUE",
-                )
+
+@dataclass(frozen=True, slots=True)
+class _SeveralRuns:
+    """A part that is a sweep."""
+
+    role: str
+    planned: sweep.Planned
+
+    def preview(self) -> Iterator[str]:
+        """What it takes."""
+        yield from sweep.preview(self.planned)
+
+    def experiments(self) -> dict[str, Experiment]:
+        """By what tells them apart."""
+        variable = self.planned.sweep.variable
+        return {f"{variable} = {sweep.value_text(value)}": each for value, each in self.planned.experiments.items()}
+
+    def measure(self, asked: _Asked) -> list[Run]:
+        """Its runs, with their own page."""
+        variable = self.planned.sweep.variable
+        notices(quiet=asked.quiet)(f"{self.role}: {next(iter(self.planned.experiments.values())).question}")
+        measured = sweep.measure(self.planned, asked.runs_dir, quiet=asked.quiet, yes=asked.yes, after=sweep.write)
+        _require_all_values(self.role, variable, measured.sweep.left_out)
         return [each.run for each in measured.parts]
 
 
-def _require_room(planned: Mapping[str, _OneRun | _SeveralRuns]) -> None:
-    """Unavailable, before anything is measured, where a part would end for want of room."""
-    for role, part in planned.items():
+def _require_all_values(role: str, variable: str, left_out: Sequence[LeftOut]) -> None:
+    """Claims are about all values: what cannot be measured is not passed over. Unavailable."""
+    for each in left_out:
+        if not each.arm:
+            raise Unavailable(
+                f"{role}: {variable} = {sweep.value_text(each.value)} could not be measured: {each.why}",
+                f"the other values are kept; without it: --set {variable}=VALUE",
+            )
+
+
+def _require_possible(parts: Mapping[str, _OneRun | _SeveralRuns]) -> None:
+    """Unavailable, before anything is measured, where a part would end for want of room, or without one of its values."""
+    for role, part in parts.items():
+        if isinstance(part, _SeveralRuns):
+            _require_all_values(role, part.planned.sweep.variable, part.planned.sweep.left_out)
         for which, experiment in part.experiments().items():
             for lacking in planning.needs(experiment).no_room():
-                others = ", ".join(f"--part {other!r}" for other in planned if other != role)
+                others = ", ".join(f"--part {other!r}" for other in parts if other != role)
                 raise Unavailable(
                     ": ".join(each for each in (role, which, lacking) if each),
                     "make room there, give it a smaller value (--set NAME=VALUE)"

@@ -731,12 +731,8 @@ class _Reader:
                 f"leave {neighbours.VACUUM} out, or take another design",
             )
         self.check_faults(arm, [level for level in levels if level in neighbours.FAULTS], refused)
-        devices = configuration.devices
-        by_storage = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
-        of_data = by_storage if devices.data is None else devices.data.kind == "memory"
-        in_memory = {"data": of_data, "log": of_data if devices.log is None else devices.log.kind == "memory"}
         for level in levels:
-            if in_memory.get(what := neighbours.ACTS_ON.get(level, "")):
+            if (what := neighbours.ACTS_ON.get(level)) in _in_memory(arm):
                 raise refused(
                     f"its {what} {'lies' if what == 'log' else 'lie'} in memory, where {level} does nothing",
                     "leave it out, or take another device",
@@ -1081,9 +1077,7 @@ class _Reader:
                 "say that this machine is yours for the run: exclusive = true, or --exclusive",
             )  # fmt: skip
         for arm in experiment.arms if "cold" in factors.get("cache", ()) else ():
-            data = arm.configuration.devices.data
-            in_memory = data is not None and data.kind == "memory"
-            if in_memory or any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack):
+            if "data" in _in_memory(arm):
                 self.fault(
                     "factors", "cache", f"the data of {arm.name!r} lie in memory, so no statement there is cold",
                     'leave cache = ["cold"] out, or let them lie elsewhere',
@@ -1223,6 +1217,15 @@ class _Reader:
                     if re.search(rf"(^|[{{,\s])\"?{re.escape(key)}\"?\s*=", line):
                         return line_number
         return head_line or 1
+
+
+def _in_memory(arm: Arm) -> set[str]:
+    """What of ``data`` and ``log`` does not lie on a device."""
+    devices = arm.configuration.devices
+    data = any(step.options.get(storage.OPTION) == storage.MEMORY for step in arm.stack)
+    data = data if devices.data is None else devices.data.kind == "memory"
+    log = data if devices.log is None else devices.log.kind == "memory"
+    return {what for what, is_so in (("data", data), ("log", log)) if is_so}
 
 
 def _boots(step: Step) -> bool:
