@@ -103,7 +103,7 @@ _METRICS = {
 
 
 def row_text(level: str, reference: str) -> str:
-    """``computes``; ``gets 4 times the others' load`` is held against the same neighbour under the same load,
+    """``computes``; ``under 4 times the others' load`` is held against the same neighbour under the same load,
     and says so."""
     text = names.NEIGHBOURS.get(level, level.replace("_", " "))
     return f"{text}, against the same" if level in LOADS and level != reference else text
