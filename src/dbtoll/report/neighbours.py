@@ -106,7 +106,7 @@ def row_text(level: str, reference: str) -> str:
     """``computes``; ``under 4 times the others' load`` is held against the same neighbour under the same load,
     and says so."""
     text = names.NEIGHBOURS.get(level, level.replace("_", " "))
-    return f"{text}, against the same" if level in LOADS and level != reference else text
+    return f"{text}, against the same load" if level in LOADS and level != reference else text
 
 
 def _cell(each: Interference) -> Cell:
