@@ -67,7 +67,7 @@ class Needs:
     starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
     loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk; ``devices``: of
     other places, what the devices of all arms take there; ``too_small``: devices that what is to lie there does not fit into.
-    What lies on another host is not in them. ``missing``: for which the ``command`` is one that brings it, null if no
+    Copies and devices on another host are not in them. ``missing``: for which the ``command`` is one that brings it, null if no
     command does.
     """
 
@@ -205,9 +205,11 @@ def data_bytes(experiment: Experiment) -> tuple[int, dict[str, int]]:
         engine = registry.find("engines", configuration.engine.name)(configuration.engine.options)
         if engine.keeps_data:
             workload = registry.find("workloads", configuration.workload.name)(configuration.workload.options)
-            arms = [arm for name in names if not is_elsewhere(arm := experiment.arm(name))]
+            arms = [experiment.arm(name) for name in names]
             loaded += sum(_estimate_bytes(workload, layout) for layout in {arm.layout.in_server for arm in arms})
             for arm in arms:
+                if is_elsewhere(arm):
+                    continue
                 taken[ON_OWN_DISK] += 0 if configuration.devices.data else _estimate_bytes(workload, arm.layout)
                 for place, size in _room(arm, workload).by_place(configuration.devices):
                     taken[place] = taken.get(place, 0) + size
